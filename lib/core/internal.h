@@ -73,9 +73,7 @@ struct core {
                                                        * another one in each life */
 
         struct core_reads reads;
-        TAILQ_HEAD(core_confirmed, core_read)
-        confirmed; /* the reads with a known index;
-                    * ascending by index */
+        TAILQ_HEAD(core_confirmed, core_read) confirmed; /* ascending by index */
         size_t n_reads;
         unsigned reads_left; /* how many may still be answered in this turn */
         uint64_t next_read;
@@ -85,10 +83,8 @@ struct core {
         bool reads_dropped;     /* our own first read: shows how far the others were when we
                                  * started */
 
-        STAILQ_HEAD(, core_renewal)
-        renewals;                       /* the replica asks for reads that nobody waits
-                                         * for any more */
-        struct core_renewal *unstamped; /* waiting for the next batch */
+        STAILQ_HEAD(, core_renewal) renewals; /* waiting for the next batch */
+        struct core_renewal *unstamped;       /* waiting for the next batch */
         size_t n_renewals, n_batches_out;
         size_t n_early;              /* how many were early: such clients renew again as soon as
                                       * they are answered */

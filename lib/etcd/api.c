@@ -334,7 +334,7 @@ static void write_done(struct core_write *w, struct status st, struct view reply
         request_reply_bytes(q, reply.p, reply.len);
 }
 
-/* Whether the method's answers may be large whatever the request. */
+/* Whether answers of the method may be large, whatever the request. */
 static bool is_large_method(const struct method *m)
 {
         static const ProtobufCMessageDescriptor *const large[] = {
@@ -439,7 +439,8 @@ static void read_done(struct core_read *rd, struct status st)
         if (st.code != RPC_OK)
                 return request_fail(q, st);
         if (is_large_method(q->method) && !rpc_call_has_room(q->call))
-                return rpc_call_wait(q->call); /* waiting is fine: later it may report more */
+                return rpc_call_wait(q->call); /* waiting does no harm: more may be reported
+                                                * later */
         q->then(q);
 }
 
@@ -532,7 +533,7 @@ static void on_close(struct rpc_call *call)
         if (!q)
                 return;
         q->call = NULL;
-        if (q->reading) { /* nobody waits for the read any more */
+        if (q->reading) { /* nobody waits for the answer of the read any more */
                 core_read_cancel(q->api->core, &q->read);
                 q->reading = q->waiting = false;
         }

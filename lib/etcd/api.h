@@ -19,7 +19,7 @@ struct api;
  * clients parse it. DECISIONS.md says what depends on it. */
 #define API_VERSION "3.5.24"
 #define API_VERSION_SIZE 32
-#define API_QUEUED_MAX (1536 * 1024) /* a stream with so many bytes queued gets no more */
+#define API_QUEUED_MAX (1536 * 1024) /* a stream with this many bytes queued gets no more */
 
 /* @passwords hashes them, in its thread; borrowed, and must be freed before the api. A login
  * lasts for @token_ttl of lease time. */
@@ -31,13 +31,13 @@ DEFINE_CLEANUP(struct api *, api_free)
 /* Reports another version of etcd to clients, "X.Y.Z". Returns 0, or -EINVAL if it is not
  * valid. */
 must_check_ int api_set_version(struct api *a, const char *version);
-/* Whether it is a valid version. */
+/* Whether @version is valid. */
 bool api_is_version(const char *version);
 
-/* Whether there is a page for people at "/", see status_page.h; at first there is none. */
+/* Switches the page for operators at "/" on or off, see status_page.h. It is off at first. */
 void api_set_status_page(struct api *a, bool on);
 
-/* For rpc_limits: no request may be taken now. */
+/* For rpc_limits: true while no request may be accepted. */
 const bool *api_busy(const struct api *a);
 
 /* For rpc_conn_new_server(); the userdata is the api. */
@@ -45,7 +45,7 @@ void api_accept(struct rpc_call *call, void *api);
 /* The same for a port for probes: accepts only the resources that probes read with GET. */
 void api_accept_probe(struct rpc_call *call, void *api);
 
-/* Whether there is a resource at this path; and whether probes may read it, too. */
+/* Whether there is a resource at this path; and whether probes may read it as well. */
 bool resource_is(const char *path);
 bool resource_is_probe(const char *path);
 
@@ -60,54 +60,54 @@ void api_run(struct api *a, struct boot_time now);
  * call that takes many slices. */
 struct boot_time api_next(const struct api *a);
 
-/* Calls that wait for the same: line.h. */
+/* What a call waits for in a line, see line.h. */
 enum line_of {
-        LINE_SLOW, /* for their next slice */
-        LINE_TURN, /* until work that may take long may be done */
-        LINE_ROOM, /* for room for their answer */
-        LINE_LOG,  /* until fewer costly writes are under way */
+        LINE_SLOW, /* its next slice */
+        LINE_TURN, /* a turn for work that may take long */
+        LINE_ROOM, /* room for its answer */
+        LINE_LOG,  /* fewer costly writes under way */
         N_LINES,
 };
 
 struct line_place;
 
 struct line_part {
-        TAILQ_ENTRY(line_part) next;     /* while there are any calls */
-        TAILQ_HEAD(, line_part) parts;   /* an address's: of its connections */
-        TAILQ_HEAD(, line_place) places; /* a connection's */
-        size_t n;                        /* calls */
+        TAILQ_ENTRY(line_part) next;     /* linked while it has calls */
+        TAILQ_HEAD(, line_part) parts;   /* for an address: its connections */
+        TAILQ_HEAD(, line_place) places; /* for a connection: its calls */
+        size_t n;                        /* the number of calls */
 };
 
-/* When each was served, so that they take turns: a connection, and the address that it
- * comes from. Zeroed by its owner but for `of`. */
+/* When a connection, and the address that it comes from, were last served, so that they take
+ * turns. The owner zeroes it, except for `of`. */
 struct api_turn {
-        struct api_turn *of; /* NULL: the address itself */
-        uint64_t served;     /* the last time, or when it began to wait */
+        struct api_turn *of; /* the turn of the address; NULL: this is an address */
+        uint64_t served;     /* when it was last served, or began to wait */
         size_t n_waiting;
         struct line_part lines[N_LINES];
 };
 
-/* How many clients there are, and what they cost. */
+/* The number of clients, and their load. */
 struct api_load {
         size_t connections;
         size_t held;         /* bytes */
-        nsec_t longest_turn; /* of the loop, lately */
+        nsec_t longest_turn; /* the longest recent turn of the loop */
 };
 
-/* What the owner of the connections does for us. */
+/* Callbacks to the owner of the connections. */
 struct api_conns {
-        /* There is something to send. */
+        /* There is output to send. */
         void (*kick)(struct rpc_conn *c, void *arg);
         /* The common name in the client's certificate, which was verified; NULL: none. Borrowed
          * until the next call. */
         const char *(*common_name)(struct rpc_conn *c, void *arg);
-        /* The connection's own; borrowed while it lives. */
+        /* The turn of the connection; borrowed while it lives. */
         struct api_turn *(*turn)(struct rpc_conn *c, void *arg);
         struct api_load (*load)(void *arg); /* may be NULL */
         /* A pointer to the present time, see loop_clock(); borrowed, as long as the api. NULL:
-         * the core's, which stands still while the loop sleeps. */
+         * the core's time, which stands still while the loop sleeps. */
         const struct boot_time *(*clock)(void *arg);
-        /* How long the turns of the loop took (histogram_way); may be NULL. */
+        /* The lengths of the loop's turns (histogram_way); may be NULL. */
         const struct histogram *(*turns)(void *arg);
         /* Called when an account may have recorded that there is no room, see struct
          * rpc_account: may end connections. May be NULL. */

@@ -25,7 +25,7 @@ static const struct status status_wrong = {
 static const struct status status_long = {RPC_INVALID_ARGUMENT,
                                           "etcdserver: a password has at most 511 bytes"};
 
-/* ---- who asks ---- */
+/* ---- the caller ---- */
 
 struct status identify(struct api *a, const struct rpc_call *call, struct identity *who)
 {
@@ -138,8 +138,8 @@ static bool is_before(const struct password_job *x, const struct password_job *y
         return x->turn->served < y->turn->served;
 }
 
-/* Puts a newcomer behind those who wait already; otherwise a client could be new again and
- * again. */
+/* Puts a newcomer after those that wait already; otherwise a client could pretend to be new
+ * again and again. */
 static void get_in_line(struct api *a, struct api_turn *t)
 {
         for (; t; t = t->of)
@@ -210,8 +210,8 @@ static struct password_job *of_longest(const struct api *a)
         return last;
 }
 
-/* Refuses whoever asks most, not whoever comes last: a client that asks for less always has
- * room, whatever the others do. */
+/* Refuses the client with the most waiting jobs, not the last one to come: a client with few
+ * always has room, whatever the others do. */
 static bool make_room(struct api *a, const struct api_turn *for_whom)
 {
         struct password_job *j = of_longest(a);
@@ -337,7 +337,7 @@ static void user_change_password(struct request *q)
         submit(q, m->password, "", 0, hashed);
 }
 
-/* ---- questions ---- */
+/* ---- queries ---- */
 
 static void answer_status(struct request *q)
 {
@@ -477,7 +477,7 @@ static void role_list(struct request *q)
         request_read(q, answer_roles);
 }
 
-/* ---- to log in ---- */
+/* ---- login ---- */
 
 static void compared(struct request *q, const struct password_job *j)
 {

@@ -12,7 +12,7 @@
 
 #include "base/buf.h"
 
-/* A file that is written piece by piece. */
+/* A file that is being written piece by piece. */
 struct backup {
         SHA2_CTX sha;
         uint32_t crc;
@@ -21,19 +21,19 @@ struct backup {
 
 #define BACKUP_HEAD 16 /* bytes before the state */
 
-/* How large the file of such a state is. */
+/* The size of a file with a state of @state_len bytes. */
 uint64_t backup_size(uint64_t state_len);
 
-/* The size of a file by its first bytes. Returns 0, or -EBADMSG if it is not such a file. */
+/* The size of a file, from its first bytes. Returns 0, or -EBADMSG if it is not such a file. */
 must_check_ int backup_size_by_head(const uint8_t head[static BACKUP_HEAD], uint64_t *ret);
 
-/* Appends what comes before the state, or after it; all pieces of the state between the two go
- * through backup_state(). */
+/* Append the parts before and after the state. All pieces of the state in between go through
+ * backup_state(). */
 void backup_begin(struct backup *b, uint64_t state_len, struct buf *out);
 void backup_state(struct backup *b, struct view piece);
 void backup_end(struct backup *b, struct buf *out);
 
-/* Checks a file's bytes; lends the state in it, and returns the entry up to which it goes.
- * Returns 0, -EBADMSG or -ENOMEM. */
+/* Checks a file. Returns the state in it, borrowed, and the entry up to which it goes. Returns
+ * 0, -EBADMSG or -ENOMEM. */
 must_check_ int backup_check(struct view file, struct view *ret_state, uint64_t *ret_index,
                              int64_t *ret_revision, size_t *ret_n_keys, size_t *ret_n_leases);

@@ -4,7 +4,7 @@
  *
  * Only this replica knows who holds a term that it gave, and only for as long as the term runs:
  * a client that is gone may still be reading what it has. Once a change waits for a range, all
- * holders of it here are asked to give it back; when none is left, the log is told so.
+ * holders of it here are asked to give it back; when there is none left, the log is notified.
  */
 #include "core/status.h"
 #include "etcd/internal.h"
@@ -57,8 +57,8 @@ struct cache_hub {
         struct api *api;
         LIST_HEAD(, cache_stream) streams;
         LIST_HEAD(, held_range) ranges;
-        uint64_t n_awaited; /* at the last look */
-        bool look;          /* something was given back */
+        uint64_t n_awaited; /* at the last check */
+        bool look;          /* something was given back: check */
         struct boot_time at;
 };
 
@@ -181,7 +181,7 @@ static void look_at(struct cache_hub *h, const struct cached_range *c, struct bo
                                 recall(k);
                 h->at = boot_min(h->at, drop_ended(r, now));
         }
-        /* A term that nobody holds here was never answered, or is over. */
+        /* A term without a holder here was never answered, or has ended. */
         if (!r || TAILQ_EMPTY(&r->holdings)) {
                 core_uncache(core, c->serial);
                 h->at = boot_min(h->at, boot_add(now, RETURN_AGAIN));

@@ -8,14 +8,14 @@
 
 #define CALLS_MAX 8192
 #define OUTPUT_CHUNK ((size_t) 64 << 10)
-#define OUTPUT_PRESSED ((size_t) 16 << 10) /* while too much memory is held */
+#define OUTPUT_PRESSED ((size_t) 16 << 10) /* the same while too much memory is held */
 #define BACKLOG_HIGH 4096 /* frames for a client that reads nothing: then we stop reading */
 #define BACKLOG_LOW 1024
 #define GREETING_TIMEOUT (10 * NSEC_PER_SEC)
 #define REQUEST_TIMEOUT (10 * NSEC_PER_SEC) /* for a message to arrive completely */
 #define REFUSED_TIMEOUT NSEC_PER_SEC /* for a refused client to show which HTTP it speaks */
 #define TLS_FIRST_BYTE 22            /* of a handshake (RFC 8446, 5.1) */
-#define ENDS_AT_ONCE 256 /* of a closed connection's calls: 8,000 would take 10 ms */
+#define ENDS_AT_ONCE 256 /* calls of a closed connection: 8,000 would take 10 ms */
 #define COMPLAIN_EVERY (10 * NSEC_PER_SEC)
 
 /* Sent before the connection ends to a client whose HTTP/1.1 requests are not read. */
@@ -247,7 +247,7 @@ static void on_fill(struct stream *s, struct buf *tx)
                 stream_pause(s, false);
         if (can_go_on(c))
                 stream_kick(s);
-        memory_relieve(server); /* answers are built here, perhaps while nothing is sent */
+        memory_relieve(server); /* answers are built here, possibly while nothing is sent */
 }
 
 /* Simple clients such as `nc -N` end their side after the request, and then read. No client

@@ -15,15 +15,16 @@
 #define DOOMED 16 /* candidates, known once all have been checked; one is closed each time */
 #define PORTS_MAX 24
 
-/* The crowd that a connection counts in. */
+/* What a connection counts as. */
 enum kind {
         CLIENT,
-        PROBE,   /* at a port for probes, which get an answer even if there is no room */
-        REFUSED, /* it is closed as soon as it has been told that it is refused */
+        PROBE,   /* on a port for probes, which is served even if there is no room for
+                  * clients */
+        REFUSED, /* closed as soon as it was told that it is refused */
         N_KINDS,
 };
 
-/* Something that is logged only now and then, with a count. */
+/* A message that is logged rarely, with a count. */
 struct complaint {
         struct boot_time again_at;
         uint64_t n;
@@ -35,7 +36,7 @@ struct host {
         RB_ENTRY(host) by_name;
         struct server *server; /* NULL: it has ended */
         char name[64];
-        size_t n[N_KINDS]; /* of its connections */
+        size_t n[N_KINDS]; /* connections of each kind */
         size_t n_strangers;
         struct rpc_account account;
         struct api_turn turn;
@@ -49,27 +50,27 @@ struct conn {
         TAILQ_ENTRY(conn) by_age;
         TAILQ_ENTRY(conn) by_hunger;
         TAILQ_ENTRY(conn) by_coming;
-        bool stranger; /* in `by_coming`: it has had no call yet */
-        bool hungry;   /* in `by_hunger`: large messages have begun and wait for room */
+        bool stranger; /* in `strangers`: it has not had a call yet */
+        bool hungry;   /* in `hungry`: large messages have begun and wait for room */
         struct server *server;
         struct host *host;
         struct stream *stream;
         struct rpc_conn *rpc; /* NULL until the client has shown which HTTP it speaks */
         const struct port *port;
         enum kind kind;
-        bool told;                      /* that it is refused */
+        bool told;                      /* it was told that it is refused */
         struct http_conn *http;         /* carries its calls if it speaks HTTP/1.1; else NULL */
-        char head[sizeof(PREFACE) - 1]; /* the bytes received before that was known */
+        char head[sizeof(PREFACE) - 1]; /* the first bytes, until they show which HTTP it is */
         size_t n_head;
         bool ended;              /* the client sends no more, and still gets answers */
         struct loop_timer timer; /* ends messages that have not arrived completely */
         struct boot_time called_at,
-                looked_at;       /* when it last had a call, or else arrived; see is_stuck() */
-        struct rpc_traffic seen; /* at that time */
-        bool stuck;              /* the result at that time */
+                looked_at;       /* when it last had a call, or else when it came */
+        struct rpc_traffic seen; /* at the last check, see is_stuck() */
+        bool stuck;              /* the result of that check */
         size_t tx;               /* bytes in the stream and in http_conn, as counted */
         struct api_turn turn;
-        struct loop_later ending; /* it is closed; its calls end in parts */
+        struct loop_later ending; /* it is closed; its calls are ended in slices */
 };
 
 struct port {
@@ -78,7 +79,7 @@ struct port {
         const struct http_site *site;
 };
 
-/* Connections of one kind. They use no slots of another kind. */
+/* Connections of one kind, which use no slots of another kind. */
 struct crowd {
         TAILQ_HEAD(conns, conn) conns; /* in order of idleness, the longest first */
         struct conns strangers;        /* those that have had no call, the oldest first */
@@ -99,7 +100,8 @@ struct server {
         struct conns hungry; /* in the order in which they began to wait */
         struct loop_timer feeding;
         struct conn *look;           /* the next to check; NULL: the first */
-        struct conn *worst[DOOMED];  /* of this round: those that hold most; then NULL */
+        struct conn *worst[DOOMED];  /* of this round: the connections that hold most; then
+                                      * NULL */
         struct conn *doomed[DOOMED]; /* the result of the last complete round */
         struct hosts hosts;
         struct http_desk desk;

@@ -3,8 +3,8 @@
 #include "etcd/conn.h"
 
 #define SMALL ((size_t) 16 << 10)   /* a smaller buffer counts by what is in it */
-#define PATIENCE (5 * NSEC_PER_SEC) /* between two looks at what a client takes... */
-#define PATIENCE_LEAST NSEC_PER_SEC /* ...and this if more than twice the maximum is held */
+#define PATIENCE (5 * NSEC_PER_SEC) /* between two checks of what a client reads ... */
+#define PATIENCE_LEAST NSEC_PER_SEC /* ... and this if more than twice the limit is held */
 #define TAKEN_WITHIN 60 /* seconds: a client that would need longer counts as not reading */
 #define RELIEVE_EVERY (10 * NSEC_PER_MSEC)
 #define LOOKS 512 /* connections in one look: 0.3 ms; thousands would take 10 to 50 */
@@ -19,7 +19,7 @@ static void count_tx(struct conn *c, size_t now)
         c->tx = now;
 }
 
-/* The stream keeps no memory for an empty buffer. */
+/* A stream with an empty buffer keeps no memory. */
 static size_t beside_calls(const struct conn *c)
 {
         const struct buf *tx = stream_tx(c->stream);
@@ -51,7 +51,8 @@ static void set_hungry(struct conn *c, bool hungry)
         TAILQ_INSERT_TAIL(&s->hungry, c, by_hunger);
 }
 
-/* Nothing reports that others hold less, so a timer checks while somebody waits for room. */
+/* Nothing reports that others hold less, so a timer checks while a connection waits for
+ * room. */
 static void on_feeding(struct loop_timer *t)
 {
         struct server *s = container_of(t, struct server, feeding);
@@ -61,7 +62,7 @@ static void on_feeding(struct loop_timer *t)
                 bool given = rpc_conn_give(c->rpc);
 
                 set_hungry(c, false);
-                set_hungry(c, rpc_conn_begs(c->rpc)); /* behind all others */
+                set_hungry(c, rpc_conn_begs(c->rpc)); /* after all others */
                 if (given)
                         stream_kick(c->stream);
                 if (c == last)
@@ -84,10 +85,10 @@ static void forget(struct conn *list[static DOOMED], const struct conn *c)
                 list[n] = NULL;
 }
 
-/* True if, at the rate at which the client has read since the last look, it would need more
+/* True if, at the rate at which the client has read since the last check, it would need more
  * than a minute for what waits for it; or if it has sent nothing more of a message that it
- * began. False if it merely has much data, or waits for us. Only what waited at both looks
- * counts, and only if they follow closely: nobody looks while there is room. */
+ * began. False if it merely has much data, or waits for us. Only what waited at both checks
+ * counts, and only if they follow closely: there are no checks while there is room. */
 static bool is_stuck(struct conn *c, struct boot_time now)
 {
         const struct server *s = c->server;
@@ -134,8 +135,8 @@ static void insert(struct conn *list[static DOOMED], struct conn *c)
         list[at] = c;
 }
 
-/* Continues to look for clients that do not read: a few connections are all checked at once,
- * many in parts. */
+/* Continues to look for clients that do not read: a few connections are checked at once, many
+ * in parts. */
 static void look(struct server *s, struct boot_time now)
 {
         struct conn *c = s->look ? s->look : TAILQ_FIRST(&s->by_age);
@@ -159,7 +160,7 @@ void memory_relieve(struct server *s)
             boot_before(now, s->relieved_at))
                 return;
         s->relieved_at = boot_add(now, RELIEVE_EVERY);
-        s->account.wanted = false; /* those that wait will set it again */
+        s->account.wanted = false; /* those that still wait will set it again */
         look(s, now);
         while ((c = s->doomed[0]) && !(is_stuck(c, now) && conn_held(c) > 0))
                 forget(s->doomed, c);

@@ -4,11 +4,11 @@
 
 #include "etcd/conn.h"
 
-#define IDLE_MIN (10 * NSEC_PER_SEC) /* after so long without calls it may be closed... */
-#define IDLE_LOOKS 64                /* ...if it is among this many that were idle longest */
-#define STRANGE_MIN NSEC_PER_SEC     /* the same for one that has never had a call, ... */
-#define STRANGE_FEW 8    /* ...or whose address has this many more of these than twice ours */
-#define STRANGE_LOOKS 64 /* it is one of this many that came first */
+#define IDLE_MIN (10 * NSEC_PER_SEC) /* after this long without calls it may be closed ... */
+#define IDLE_LOOKS 64                /* ... if among this many that have been idle longest */
+#define STRANGE_MIN NSEC_PER_SEC     /* the same for one that never had a call ... */
+#define STRANGE_FEW 8    /* ... or whose address has this many more than twice ours */
+#define STRANGE_LOOKS 64 /* it must be one of this many that came first */
 #define REFUSED_MAX 64   /* connections that are still told why they are refused */
 
 static int host_cmp(const struct host *a, const struct host *b)
@@ -214,7 +214,7 @@ void places_init(struct server *s)
         RB_INIT(&s->hosts);
 }
 
-/* Addresses that are left have writes that wait, and go with the last one. */
+/* Addresses that are left have writes that wait, and are freed with the last one. */
 void places_fini(struct server *s)
 {
         struct host *h;

@@ -20,12 +20,12 @@ struct dump {
         struct slow slow;
         struct state_saver saver; /* its output is consumed as it is sent */
         bool began;               /* a part has been sent */
-        bool encoded;             /* completely */
+        bool encoded;             /* everything has been encoded */
         unsigned n_begun;
-        size_t chunk; /* bytes of a chunk, at most */
+        size_t chunk; /* the largest number of bytes in a chunk */
         struct backup file;
-        struct buf piece; /* what stands before the state, and after it */
-        uint64_t left;    /* bytes of the file that are left */
+        struct buf piece; /* what comes before the state, and after it */
+        uint64_t left;    /* bytes of the file that are still to be sent */
 };
 
 static struct dump *dump_of(struct slow *s)
@@ -53,7 +53,7 @@ static void dump_begin(struct slow *s)
         slow_keep(s, sizeof(*d) + state_saver_bytes(&d->saver));
 }
 
-/* ---- as the reader takes it ---- */
+/* ---- sending ---- */
 
 static void send_chunk(struct dump *d, struct buf *from)
 {
@@ -125,13 +125,13 @@ static void send_more(struct request *q)
         if (r == 0)
                 return request_finish(q);
         if (buf_len(&d->saver.out) == 0)
-                buf_fini(&d->saver.out); /* it held what stands before the keys */
+                buf_fini(&d->saver.out); /* it held what comes before the keys */
         slow_drop_kept(&d->slow);
         rpc_call_charge(q->call, sizeof(*d) + state_saver_bytes(&d->saver) + d->piece.cap);
         request_goes_on(q);
 }
 
-/* ---- before that ---- */
+/* ---- preparing ---- */
 
 static int dump_run(struct slow *s)
 {

@@ -3,12 +3,12 @@
 #include "etcd/slow.h"
 #include "state/saver.h"
 
-/* ---- Hash: of the whole state, as a snapshot has it ---- */
+/* ---- Hash: the whole state, in the form of a snapshot ---- */
 
 struct whole {
         struct slow slow;
         struct state_saver saver;
-        bool encoded; /* completely */
+        bool encoded; /* everything has been encoded */
         uint64_t hash;
 };
 
@@ -73,7 +73,7 @@ void hash(struct request *q)
         slow_start(&w->slow, q, &whole_ops);
 }
 
-/* ---- HashKV: of the keys and their history up to a revision ---- */
+/* ---- HashKV: the keys and their history up to a revision ---- */
 
 struct keys {
         struct slow slow;

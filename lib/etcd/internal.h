@@ -1,4 +1,4 @@
-/* What the files of etcd/ share about calls. Not for others. */
+/* What the files of etcd/ share about calls. Not for other folders. */
 #pragma once
 
 #include <bsd/sys/queue.h>
@@ -17,21 +17,23 @@ struct cache_hub;
 struct keepalive;
 struct password_job;
 
-#define BLOCK 16 /* what a block of memory costs beside its bytes, where that is charged */
+#define BLOCK 16 /* overhead of a block of memory, for what is charged */
 
 struct api {
         struct core *core;
-        LIST_HEAD(, keepalive) keepalives, spare_keepalives; /* streams; memory to use again */
+        LIST_HEAD(, keepalive) keepalives, spare_keepalives; /* streams; for reuse */
         size_t n_spare_keepalives;
         struct line slows;              /* calls that take many slices */
-        size_t n_slow_keepers;          /* those of them that hold much for long */
-        struct boot_time sweep_at;      /* what they have left */
+        size_t n_slow_keepers;          /* how many of them hold much for long */
+        struct boot_time sweep_at;      /* when to free more of what compactions have dropped */
         struct line in_turn, room;      /* calls whose answers wait for their turn; for room */
-        struct boot_time room_at;       /* when they are looked at next */
-        struct line costly;             /* writes that wait until fewer of their kind... */
-        size_t steps_on_way;            /* ...are under way: the steps of those when applied */
-        const struct request *has_turn; /* no other of its address precedes it; NULL: none */
-        size_t spent;                   /* on large answers in this turn of the loop */
+        struct boot_time room_at;       /* when to check them next */
+        struct line costly;             /* writes that wait until fewer costly ones ... */
+        size_t steps_on_way;            /* ... are under way; the steps of those that are */
+        const struct request *has_turn; /* the request that no other of its address may precede;
+                                         * NULL: none */
+        size_t spent;                   /* steps spent on large answers in this turn of the
+                                         * loop */
         struct watch_hub *watches;
         struct lock_hub *locks;
         struct observe_hub *observers;
@@ -39,33 +41,34 @@ struct api {
         struct api_conns conns;
         void *conns_arg;
         struct worker *passwords;                 /* borrowed */
-        struct password_job *password;            /* in its hands; NULL: none */
-        TAILQ_HEAD(, password_job) password_jobs; /* that wait for it */
+        struct password_job *password;            /* the job that it is working on; NULL:
+                                                   * none */
+        TAILQ_HEAD(, password_job) password_jobs; /* jobs that wait for the worker */
         size_t n_password_jobs;
-        uint64_t turns; /* counts those that had theirs */
-        struct request
-                *spare; /* requests to use again: they come and go by the 100,000 a second */
+        uint64_t turns;        /* counter of turns, for struct api_turn */
+        struct request *spare; /* freed requests, for reuse: there may be 100,000 a second */
         size_t n_spare;
-        struct buf packed; /* what is sent next */
+        struct buf packed; /* the next message to send */
         nsec_t token_ttl;
         struct rpc_counts *counts;       /* of each method, in the order of api_method() */
-        uint64_t n_ranges;               /* that were asked for, outside of transactions */
-        uint64_t n_healthy, n_unhealthy; /* answers to questions after health */
-        struct process_look process;     /* of metrics.c */
-        char version[API_VERSION_SIZE];  /* of etcd, that clients are told */
+        uint64_t n_ranges;               /* ranges requested, outside of transactions */
+        uint64_t n_healthy, n_unhealthy; /* answers about our health */
+        struct process_look process;     /* for metrics.c */
+        char version[API_VERSION_SIZE];  /* the version of etcd that is reported to clients */
         bool status_page;                /* there is a page at "/" */
 };
 
-/* All of them, one after the other; NULL: there are no more. */
+/* Method number @i, counted over all services; NULL: no more. */
 const struct method *api_method(size_t i);
 
-/* The user at the other end, as far as it is known; empty while auth is off. */
+/* The user at the other end, as far as known; empty while auth is off. */
 struct identity {
         struct cmd_user user;
         uint8_t *name; /* owned: what user.name shows */
 };
 
-/* By the call's token or its certificate. permit.h checks what the user may do. */
+/* Identifies the caller by the call's token or its certificate. permit.h checks what the user
+ * may do. */
 struct status identify(struct api *a, const struct rpc_call *call, struct identity *who);
 void identity_fini(struct identity *who);
 
@@ -83,30 +86,32 @@ struct request {
         struct api *api;
         struct rpc_call *call;
         const struct method *method;
-        bool came;       /* the request; any further message is ignored */
-        void *msg;       /* unpacked; owned, until it is a command on its way... */
-        bool asks_again; /* ...or the method, which needs it for longer, frees it */
-        struct view own; /* its bytes; borrowed, while `run` runs */
+        bool came;       /* the request has come; further messages are ignored */
+        void *msg;       /* unpacked; owned, until it becomes a command ... */
+        bool asks_again; /* ... or the method, which needs it longer, frees it */
+        struct view own; /* the bytes of the message; borrowed during `run` */
         struct identity who;
         struct core_write write;
-        struct rpc_account *writer; /* whose the write is, while it waits; NULL: nobody's */
+        struct rpc_account *writer; /* the account that the waiting write is charged to; NULL:
+                                     * none */
         size_t write_bytes;
-        /* Of a write: the size that its answer may reach, and what it reads when it is applied,
-         * if that may be much. */
+        /* For a write: the size that its answer may reach, and the steps that applying it may
+         * take, if there may be many. */
         size_t answer_bytes, steps;
-        bool on_way; /* its steps count in the api */
+        bool on_way; /* its steps are counted in the api */
         struct core_read read;
         struct request *next_spare;
-        void (*then)(struct request *q); /* after the read */
-        bool waiting;                    /* for the core: the request stays until it answers */
-        bool reading;                    /* the same, and it can be withdrawn */
+        void (*then)(struct request *q); /* called after the read */
+        bool waiting;                    /* for the core; the request must stay until the core
+                                          * answers */
+        bool reading;                    /* for a read, which can be withdrawn */
         /* Data of a method that takes several steps; `drop` frees it with the request. */
         void *data;
         void (*drop)(struct request *q);
         /* Called instead of sending the write's answer to the client, also when the client is
          * gone. */
         void (*wrote)(struct request *q, struct status st, struct view reply);
-        /* The client went away: the method ends the request, now or later. */
+        /* The client went away: the method must end the request, now or later. */
         void (*gone)(struct request *q);
 };
 
@@ -115,30 +120,31 @@ struct method {
         const ProtobufCMessageDescriptor *request;
         void (*run)(struct request *q);
         enum access access;
-        /* Instead of `run`: takes the call over, and does everything itself; NULL: the method
-         * is unary. */
+        /* Instead of `run`, for streams: takes the call over and handles everything. NULL: the
+         * method is unary. */
         void (*stream)(struct api *a, struct rpc_call *call);
 };
 
 /* Answer and end the call. */
 void request_reply(struct request *q, const ProtobufCMessage *m);
 void request_reply_bytes(struct request *q, const void *p, size_t n);
-/* Begins an answer of @len bytes that is made as it is read. Returns false when the request is
- * over: the answer is too large, which the client was told, or there is no memory. */
+/* Begins an answer of @len bytes that is produced as the client reads it. Returns false if the
+ * request has ended: the answer is too large, which the client was told, or there is no
+ * memory. */
 must_check_ bool request_begins(struct request *q, size_t len);
-/* request_goes_on(): there is more; `then` is called again when this part is sent.
+/* request_goes_on(): there is more; `then` is called again when this part has been sent.
  * request_finish(): that was all. */
 void request_goes_on(struct request *q);
 void request_finish(struct request *q);
-/* Frees the request's message, which is not needed any more. */
+/* Frees the message of the request. */
 void request_drop_msg(struct request *q);
-/* Most answers to writes are of one shape: header = 1, and nothing else. */
+/* Answers with a header only, like most writes. */
 void request_reply_header(struct request *q);
 void request_fail(struct request *q, struct status st);
-/* The call was finished already: frees the request. */
+/* Frees the request; its call was finished already. */
 void request_end(struct request *q);
 
-/* Answers or, while there is no room for the answer, waits; then @again makes the answer anew.
+/* Answers or, while there is no room for the answer, waits; then @again makes the answer again.
  * For answers that may be large and are not made piece by piece. */
 void request_answer(struct request *q, const ProtobufCMessage *m,
                     void (*again)(struct request *q));
@@ -160,15 +166,15 @@ void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage
 /* Runs @then once a local read is linearizable. */
 void request_read(struct request *q, void (*then)(struct request *q));
 
-/* Tells the connection that there is something to send. */
+/* Notifies the connection that there is output. */
 void api_kick(struct api *a, struct rpc_call *call);
-/* Sends a message on a stream, and kicks. */
+/* Sends a message on a stream, and notifies the connection. */
 void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m);
-/* api_take_packed() lends the buffer of the next message, empty; api_give_packed() gives it
- * back. */
+/* api_take_packed() hands out the buffer for the next message, empty; api_give_packed() takes
+ * it back. */
 struct buf api_take_packed(struct api *a);
 void api_give_packed(struct api *a, struct buf *b);
-/* The same for the message in @a->packed. */
+/* The same for the message that is in @a->packed. */
 void api_send_packed(struct api *a, struct rpc_call *call);
 
 extern const struct method kv_methods[], lease_methods[], watch_methods[], cluster_methods[],
@@ -177,13 +183,13 @@ extern const size_t n_kv_methods, n_lease_methods, n_watch_methods, n_cluster_me
         n_lock_methods, n_maintenance_methods, n_auth_methods, n_cache_methods;
 
 /* There has been no leader for an election timeout: ends keep-alive streams that require one,
- * at most @max. Returns how many of @max are left. */
+ * at most @max. Returns the rest of @max. */
 size_t keepalive_no_leader(struct api *a, size_t max);
 void keepalives_fini(struct api *a);
-/* Ends one of these. */
+/* Ends a stream for that reason. */
 void api_end_leaderless(struct api *a, struct rpc_call *call);
-/* Serves resources, which are read with GET (call->resource); @probes: only those for
- * probes. */
+/* Serves resources, which are read with GET (call->resource); @probes: only those that a port
+ * for probes has. */
 void resource_accept(struct api *a, struct rpc_call *call, bool probes);
 /* Election/Observe. */
 void observe_accept(struct api *a, struct rpc_call *call);
@@ -217,8 +223,8 @@ struct boot_time room_next(const struct api *a);
 must_check_ int watch_hub_new(struct watch_hub **ret, struct api *a);
 struct watch_hub *watch_hub_free(struct watch_hub *h);
 struct watch_counts {
-        size_t n, behind; /* watches; those of them that are not up to date */
-        uint64_t events;  /* that were sent */
+        size_t n, behind; /* watches; and those that are not up to date */
+        uint64_t events;  /* events sent */
 };
 struct watch_counts watch_hub_counts(const struct watch_hub *h);
 void watch_hub_flush(struct watch_hub *h, struct boot_time now);
@@ -226,7 +232,7 @@ struct boot_time watch_hub_next(const struct watch_hub *h);
 
 must_check_ int lock_hub_new(struct lock_hub **ret, struct api *a);
 struct lock_hub *lock_hub_free(struct lock_hub *h);
-/* Counts those who wait for a lock or an election. */
+/* The number of calls that wait for a lock or an election. */
 size_t lock_hub_n_waiting(const struct lock_hub *h);
 void lock_hub_flush(struct lock_hub *h, struct boot_time now);
 struct boot_time lock_hub_next(const struct lock_hub *h);

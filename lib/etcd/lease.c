@@ -57,19 +57,20 @@ int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease
 
 struct renewal {
         struct core_renewal core;
-        struct keepalive *ka; /* NULL: it is the stream's own one, and free */
+        struct keepalive *ka; /* the stream; NULL: this is its own one, and unused */
         size_t bytes;
 };
 
 struct keepalive {
-        LIST_ENTRY(keepalive) next; /* linked while there is a call */
+        LIST_ENTRY(keepalive) next; /* linked while it has a call */
         struct api *api;
         struct rpc_call *call; /* NULL: the client went away */
         struct identity who;   /* when the stream began */
         size_t outstanding;
         size_t held;        /* bytes of the outstanding renewals */
-        uint32_t slot;      /* of the last lease renewed, most likely the next, too */
-        bool ended;         /* the client sends no more */
+        uint32_t slot;      /* of the last lease that was renewed, most likely also of the
+                             * next */
+        bool ended;         /* the client will send no more */
         struct renewal own; /* most streams have one renewal under way at a time */
 };
 
@@ -218,7 +219,7 @@ static struct status read_request(struct view m, int64_t *ret_lease,
         return o == STATE_OK ? status_ok : status_of(o);
 }
 
-/* By id, its size is fixed; a name is stored behind it. */
+/* A renewal by id has a fixed size; a name is stored after it. */
 static struct renewal *renewal_new(struct keepalive *ka, int64_t lease,
                                    const ProtobufCBinaryData *name)
 {

@@ -52,7 +52,7 @@ struct lock_hub {
         struct api *api;
         struct lock_queues queues;
         TAILQ_HEAD(sessions, session) sessions; /* the next to be renewed is first */
-        bool more;                              /* deletions remain to be checked, at once */
+        bool more;                              /* more deletions must be checked, at once */
 };
 
 static void woken(struct lock_place *p, enum lock_turn turn);
@@ -327,7 +327,7 @@ static struct status read_txn(struct status st, struct view reply, bool *ret_hel
         return st;
 }
 
-/* ---- to hold ---- */
+/* ---- holding ---- */
 
 static void answer_held(struct waiter *w)
 {
@@ -434,7 +434,7 @@ static void proclaimed(struct request *q, struct status st, struct view reply)
                 return abandon(q);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
-        if (!held) { /* whoever created the key has deleted it meanwhile */
+        if (!held) { /* its creator has deleted the key meanwhile */
                 w->place.rev = 0;
                 return claim(w);
         }
@@ -539,7 +539,7 @@ static void campaign(struct request *q)
         begin(q, m->name, m->lease, true);
 }
 
-/* ---- to release, and to speak as the leader ---- */
+/* ---- Unlock, Resign and Proclaim ---- */
 
 static void given_up(struct request *q, struct status st, struct view reply)
 {
@@ -630,7 +630,7 @@ static void leader(struct request *q)
         request_read(q, answer_leader);
 }
 
-/* ---- what changed ---- */
+/* ---- each turn ---- */
 
 void lock_hub_flush(struct lock_hub *h, struct boot_time now)
 {

@@ -1,4 +1,4 @@
-/* What locks, elections and their observers share. Not for others. */
+/* What locks, elections and their observers share. Not for other folders. */
 #pragma once
 
 #include "etcd/internal.h"

@@ -5,7 +5,7 @@
 
 #define HEX_MAX 17 /* a lease in hex, and the terminating NUL */
 /* Limits for one turn of the loop. */
-#define CHANGES 2000 /* changes looked at; waking one waiter counts as several */
+#define CHANGES 2000 /* changes checked; waking a waiter counts as several */
 #define WAKE_COST 8
 #define LOOKS 500 /* waiters checked */
 
@@ -210,7 +210,7 @@ enum lock_turn lock_place_look(struct lock_queues *qs, const struct kv *kv,
         return LOCK_WAITS;
 }
 
-/* ---- what was deleted ---- */
+/* ---- deletions ---- */
 
 static void wake(struct lock_queues *qs, struct lock_place *p, enum lock_turn turn)
 {
@@ -253,7 +253,7 @@ static void advance(struct lock_queues *qs, const struct kv *kv, struct lock_que
         queue_put(qs, q);
 }
 
-/* Wakes those of @q whose keys, of revision @rev, are gone. */
+/* Wakes the waiters of @q whose keys, of revision @rev, are gone. */
 static void wake_gone(struct lock_queues *qs, const struct kv *kv, struct lock_queue *q,
                       int64_t rev, size_t *left)
 {
@@ -286,7 +286,7 @@ static void look_at(struct lock_queues *qs, const struct kv *kv, const struct kv
         for (q = RB_NFIND(lock_by_before, &qs->by_before, &(struct lock_queue){.before = rev});
              q && q->before == rev; q = next) {
                 next = RB_NEXT(lock_by_before, &qs->by_before, q);
-                /* One txn may have created the keys of many. */
+                /* One txn may have created the keys of many waiters. */
                 if (kv_span_has(&q->span, k->bytes, k->len))
                         advance(qs, kv, q, left);
         }

@@ -25,9 +25,9 @@ struct lock_place {
         TAILQ_ENTRY(lock_place) next;
         TAILQ_ENTRY(lock_place) of_all; /* while `waits` */
         struct lock_queue *queue;       /* NULL: in none */
-        uint64_t id;                    /* no other has it */
-        int64_t lease;                  /* its key is the prefix and this in hex */
-        int64_t rev;                    /* the create_revision of the key; 0: not known */
+        uint64_t id;                    /* unique */
+        int64_t lease;                  /* its key is the prefix and this id in hex */
+        int64_t rev;                    /* the create_revision of the key; 0: unknown */
         bool waits;
 };
 
@@ -36,13 +36,14 @@ RB_HEAD(lock_places, lock_place);
 struct lock_queue {
         RB_ENTRY(lock_queue) by_prefix;
         RB_ENTRY(lock_queue) by_before;  /* while `before` is not 0 */
-        struct kv_span span;             /* of what it owns */
-        struct lock_places waiters;      /* by their keys' age */
-        TAILQ_HEAD(, lock_place) places; /* all; the first pays for the queue */
-        unsigned n;                      /* of places, and 1 while it is gone through */
+        struct kv_span span;             /* in the queue's own bytes */
+        struct lock_places waiters;      /* ordered by the age of their keys */
+        TAILQ_HEAD(, lock_place) places; /* the first one is charged for the queue */
+        unsigned n;                      /* the number of places, plus 1 while they are being
+                                          * walked */
         uint64_t id;
-        int64_t before; /* the create_revision of the key that is waited for: it lives, or its
-                           deletion has not been processed; 0: nobody waits */
+        int64_t before; /* the create_revision of the key that is waited for: the key lives, or
+                         * its deletion was not processed yet; 0: nobody waits */
         uint8_t bytes[];
 };
 
@@ -50,7 +51,7 @@ RB_HEAD(lock_by_prefix, lock_queue);
 RB_HEAD(lock_by_before, lock_queue);
 
 enum lock_turn {
-        LOCK_WAITS, /* from now on, if it did not */
+        LOCK_WAITS, /* it waits from now on */
         LOCK_HOLDS, /* as far as this replica knows */
         LOCK_GONE,  /* its key is gone, most likely with its lease */
 };
@@ -64,9 +65,9 @@ struct lock_queues {
         struct lock_by_before by_before;
         TAILQ_HEAD(, lock_place) waiting; /* all waiters */
         size_t n_waiting;
-        size_t n_to_look; /* of these, from the first on, may have missed something */
-        int64_t next;     /* the revision of the changes to be looked at next... */
-        size_t next_n;    /* ...of which so many were */
+        size_t n_to_look; /* how many of these, from the first on, may have missed something */
+        int64_t next;     /* the revision whose changes are to be checked next ... */
+        size_t next_n;    /* ... and how many of them were */
         uint64_t ids;
         lock_woken_fn woken;
 };

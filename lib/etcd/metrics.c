@@ -57,9 +57,11 @@ struct metric {
         const char *name;
         enum type type;
         enum { ROWS, BOOL, WHOLE, NSEC, NUMBER, DISTRIBUTION } kind;
-        size_t at;                                            /* offset of the figure... */
-        const struct histogram_shape *shape;                  /* ...if it is a histogram... */
-        void (*rows)(struct page *p, const struct metric *m); /* ...or this adds the samples */
+        size_t at;                                            /* offset of the figure ... */
+        const struct histogram_shape *shape;                  /* ... for a histogram, its shape
+                                                               * ... */
+        void (*rows)(struct page *p, const struct metric *m); /* ... or a function that adds the
+                                                               * samples */
         const char *help;
 };
 
@@ -232,7 +234,7 @@ static void write_metric(struct page *p, const struct metric *m)
         }
 }
 
-/* ---- those with labels ---- */
+/* ---- families with labels ---- */
 
 static void add_version(struct page *p, const struct metric *m)
 {

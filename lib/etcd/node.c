@@ -36,8 +36,8 @@ static void no_lap(void *arg, const char *what)
         (void) what;
 }
 
-/* From top to bottom. Renewals are gathered before they are proposed, and what is proposed goes
- * to the other replicas in the same turn. */
+/* Runs the parts from top to bottom. Renewals are gathered before they are proposed, and
+ * proposals are sent to the other replicas in the same turn. */
 void node_run(struct node *n, struct boot_time now, void (*lap)(void *arg, const char *what),
               void *arg)
 {
@@ -64,7 +64,7 @@ struct boot_time node_next(struct node *n)
                         boot_min(core_next(n->core), api_next(n->api)));
 }
 
-/* Its requests need the api. */
+/* Frees the core first: its requests need the api. */
 void node_leave(struct node *n)
 {
         n->core = core_free(n->core);

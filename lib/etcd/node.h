@@ -19,17 +19,19 @@ struct node {
 struct node_config {
         struct core_config core;
         struct replica_config replica;
-        const struct replica_ops *ops; /* between replica and core; NULL: the core's */
+        const struct replica_ops *ops; /* called between replica and core; NULL: the core's
+                                        * own */
         const struct core_owner *owner;
         void *owner_arg;
-        const struct api_conns *conns; /* NULL: a server brings its own */
+        const struct api_conns *conns; /* NULL: a server sets its own */
         void *conns_arg;
         const char *name,
-                *client_urls;     /* for MemberList; NULL: it publishes nothing about itself */
-        struct worker *passwords; /* borrowed; NULL: nobody logs in */
+                *client_urls;     /* for MemberList; NULL: this replica publishes nothing */
+        struct worker *passwords; /* borrowed; NULL: login is not possible */
         nsec_t token_ttl;
-        const char *etcd_version; /* that clients are told; NULL: API_VERSION */
-        bool status_page;         /* there is a page for people at "/" */
+        const char *etcd_version; /* the version that is reported to clients; NULL:
+                                   * API_VERSION */
+        bool status_page;         /* serve the page for operators at "/" */
 };
 
 /* Loads the replica from @d. Returns 0, or a negative errno and @err: node_leave() and
@@ -49,11 +51,11 @@ void node_run(struct node *n, struct boot_time now, void (*lap)(void *arg, const
  * watchers. */
 void node_flush(struct node *n, struct boot_time now);
 
-/* When to run again at the latest; after both, and after answers were made. */
+/* When to run again at the latest. Valid after both of these, and after answers were made. */
 struct boot_time node_next(struct node *n);
 
-/* Answers what still waits, and takes no more. */
+/* Answers everything that still waits, and accepts nothing more. */
 void node_leave(struct node *n);
 
-/* After that, and after the disk's thread has ended: its jobs point into the replica. */
+/* Frees the rest, once the disk's thread has ended: its jobs point into the replica. */
 void node_free(struct node *n);

@@ -10,7 +10,7 @@
 #define TURN_MAX 2048 /* observers answered in one turn of the loop */
 #define CHANGES 4000  /* changes looked at in one turn */
 #define LATE_AGAIN (20 * NSEC_PER_MSEC)
-#define SHORT ((size_t) 64) /* the least bytes that a buffer has */
+#define SHORT ((size_t) 64) /* the smallest size of a buffer */
 
 struct observer {
         TAILQ_ENTRY(observer) next; /* in the list of its election */
@@ -19,28 +19,28 @@ struct observer {
         struct rpc_call *call;
         struct identity who;
         uint64_t round; /* the last round in which it was checked */
-        int64_t sent;   /* the mod_revision last sent */
+        int64_t sent;   /* the mod_revision that was sent last */
 };
 
 TAILQ_HEAD(elections, election);
 
 struct election {
         struct watch_range range;
-        TAILQ_ENTRY(election) next; /* in the list that `in` names */
+        TAILQ_ENTRY(election) next; /* in the list to which `in` points */
         struct elections *in;
         TAILQ_HEAD(, observer) observers;
-        struct buf prefix, end; /* the bytes that `range` points to, and no more */
-        uint64_t round;         /* the round of telling; 0: it has not begun */
+        struct buf prefix, end; /* the bytes of `range`, and no others */
+        uint64_t round;         /* the round of notifications; 0: not begun */
         bool late;              /* some of its observers do not read */
 };
 
 struct observe_hub {
         struct api *api;
         struct watch_index index;
-        struct elections idle, touched, late; /* touched: there may be something to send */
+        struct elections idle, touched, late; /* touched: there may be news for its observers */
         uint64_t rounds;
-        int64_t next;  /* the revision whose changes are to be looked at next... */
-        size_t next_n; /* ...and how many of them have been */
+        int64_t next;  /* the revision whose changes are to be checked next ... */
+        size_t next_n; /* ... and how many of them were */
         struct boot_time late_at;
 };
 
@@ -85,19 +85,19 @@ static void election_free(struct observe_hub *h, struct election *e)
         free(e);
 }
 
-/* As if the election had no other observer: any may be the last that is left. */
+/* Counts the whole election for each observer: any of them may be the last that is left. */
 static size_t election_cost(ProtobufCBinaryData name)
 {
         return sizeof(struct election) + 2 * max_of(name.len + 1, SHORT) + 3 * BLOCK;
 }
 
-/* Reserves room for @name and one byte behind it, and no more. */
+/* Reserves room for exactly @name and one more byte. */
 static bool reserve(struct buf *b, ProtobufCBinaryData name)
 {
         return buf_reserve(b, name.len + 1) != NULL;
 }
 
-/* The election with @name, created if needed; NULL without memory. */
+/* The election named @name, created if needed; NULL: no memory. */
 static struct election *election_of(struct observe_hub *h, ProtobufCBinaryData name)
 {
         struct election *e = calloc(1, sizeof(*e));
@@ -123,7 +123,7 @@ static struct election *election_of(struct observe_hub *h, ProtobufCBinaryData n
         return e;
 }
 
-/* ---- telling ---- */
+/* ---- notifying ---- */
 
 static void tell(struct observer *o, const struct kv_key *k)
 {
@@ -164,7 +164,7 @@ static bool tell_all(struct observe_hub *h, struct election *e, unsigned *left)
                 e->round = ++h->rounds;
                 e->late = false;
         }
-        /* An observer that had its turn is at the end. */
+        /* Observers that had their turn are at the end. */
         while ((o = TAILQ_FIRST(&e->observers))->round != e->round) {
                 if (*left == 0)
                         return false;

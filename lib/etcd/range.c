@@ -132,7 +132,7 @@ static bool is_large(const struct range *r, const struct kv_version *v)
 /* A run of bytes, of which those in [from, to) are wanted. */
 struct window {
         struct buf *out;
-        size_t at, from, to; /* at: the number of bytes before */
+        size_t at, from, to; /* at: the number of bytes before this run */
 };
 
 static void add_within(struct window *w, const void *p, size_t n)
@@ -145,7 +145,7 @@ static void add_within(struct window *w, const void *p, size_t n)
 }
 
 /* Adds a piece of what add_key() would add, up to @max bytes in all. The bytes around the key
- * and the value are made anew each time. */
+ * and the value are encoded again each time. */
 static void add_large(struct range *r, size_t max, int64_t *steps)
 {
         Pb__KeyValue kv, numbers = PB__KEY_VALUE__INIT, lease = PB__KEY_VALUE__INIT;
@@ -262,7 +262,7 @@ static int count(struct range *r, int64_t *steps)
         return scan_pause(&r->scan) < 0 ? -ENOMEM : 1;
 }
 
-/* ---- as the reader takes them ---- */
+/* ---- sending, as the client reads ---- */
 
 static struct range *range_of(const struct request *q)
 {
@@ -329,13 +329,13 @@ static int make_more(struct range *r)
         return e == 1 && scan_pause(&r->scan) < 0 ? -ENOMEM : e;
 }
 
-/* The data that it read is gone. */
+/* The data that it reads is gone. */
 static void send_again(struct range *r)
 {
         if (r->began)
                 request_fail(r->q, status_of(STATE_E_COMPACTED));
         else
-                slow_queue(&r->slow); /* which begins the range again */
+                slow_queue(&r->slow); /* this begins the range again */
 }
 
 static void send_more(struct request *q)
@@ -373,7 +373,7 @@ static void send_first(struct range *r)
         send_more(q);
 }
 
-/* ---- what takes more than a turn ---- */
+/* ---- slices ---- */
 
 static void slow_fini(struct slow *s)
 {

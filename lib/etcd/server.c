@@ -167,8 +167,8 @@ static void stop_call(struct rpc_call *call, void *arg unused_)
         rpc_call_finish(call, status_stopped.code, status_stopped.text);
 }
 
-/* With HTTP/2 the end of the connection says enough. With HTTP/1.1 it would mean no answer, or
- * half of one, and the client could not tell what that means; etcd answers, too. */
+/* With HTTP/2 the end of the connection is clear enough. With HTTP/1.1 it would mean no answer,
+ * or half of one, and the client could not tell why. etcd answers as well. */
 static void say_goodbye(struct server *s)
 {
         struct conn *c, *next;

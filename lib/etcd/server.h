@@ -20,17 +20,17 @@ struct server;
 #define SERVER_PROBES_MAX 256
 
 struct server_config {
-        const char *urls; /* joined by commas */
+        const char *urls; /* separated by commas */
         /* The same for monitoring, and nothing else: metrics and probes, over HTTP/1.1. */
         const char *probe_urls;
         struct tls *tls;   /* for the https:// ones, borrowed */
-        const char *hosts; /* that requests of HTTP/1.1 without TLS may be for, joined by
-                            * commas; "", and "*" among them: any */
+        const char *hosts; /* the hosts that HTTP/1.1 requests without TLS may name, separated
+                            * by commas; "" or "*": any */
         size_t request_max;
-        /* Of all clients, and of those of one address. */
+        /* For all clients, and for the clients of one address. */
         size_t connections_max, connections_of_address;
-        /* Bytes held for all clients, half of that for those of one address; and the same again
-         * for what is kept for them. */
+        /* Bytes held for all clients, half of that for the clients of one address; and the same
+         * again for what is kept for them. */
         size_t memory_max;
         /* The hook that runs the node; started again if requests that waited behind others are
          * taken after it has run. NULL: none. Borrowed. */

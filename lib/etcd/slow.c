@@ -25,7 +25,7 @@ static struct slow *first(const struct api *a)
         return p ? container_of(p, struct slow, place) : NULL;
 }
 
-/* ---- kept data ---- */
+/* ---- charging ---- */
 
 void slow_drop_kept(struct slow *s)
 {

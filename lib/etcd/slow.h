@@ -1,10 +1,10 @@
 /* Calls that read the whole state: one slice at a time, with other work in between. Not for
- * others. */
+ * other folders. */
 #pragma once
 
 #include "etcd/internal.h"
 
-#define SLOW_SLICE ((size_t) 512 << 10) /* bytes, or so */
+#define SLOW_SLICE ((size_t) 512 << 10) /* bytes, roughly */
 
 struct slow;
 
@@ -17,7 +17,7 @@ struct slow_ops {
         void (*fini)(struct slow *s);
 };
 
-/* Embedded in what the call keeps. */
+/* Embedded in the data of the call. */
 struct slow {
         struct line_place place;
         struct request *q;
@@ -28,12 +28,12 @@ struct slow {
         bool unkept; /* there was no room for it */
 };
 
-/* Ties @s to the request from now on. slow_adopt() is the same for a call that has begun: it
- * runs once it is queued, see slow_queue(). */
+/* Attaches @s to the request. slow_adopt() is the same for a call that has begun: it runs once
+ * it is queued, see slow_queue(). */
 void slow_start(struct slow *s, struct request *q, const struct slow_ops *ops);
 void slow_adopt(struct slow *s, struct request *q, const struct slow_ops *ops);
 
-/* Ends @s; the request goes on without it. */
+/* Ends @s; the request continues without it. */
 void slow_end(struct slow *s);
 
 /* slow_queue(): @s takes turns from now on. slow_unqueue(): it gets none until it is queued
@@ -49,5 +49,5 @@ bool slow_keep(struct slow *s, size_t bytes);
  * many. */
 void slow_drop_kept(struct slow *s);
 
-/* Another replica's snapshot has taken the place of the state since `begin`. */
+/* A snapshot of another replica has replaced the state since `begin`. */
 bool slow_is_stale(const struct slow *s);

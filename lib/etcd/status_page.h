@@ -1,10 +1,10 @@
 /*
- * The page for people: what a browser gets at `/` of the client port, with its style, script
- * and icon beside it. The files of conf/page, as they are; they are part of the program.
+ * The page for operators: what a browser gets at `/` of the client port, with its style, script
+ * and icon. The files are those of conf/page, built into the program.
  *
  * The page gets its data from this replica's JSON gateway, like any client, with the
  * permissions of its reader: the files served here are the same for everybody, and contain
- * nothing of the cluster.
+ * nothing about the cluster.
  */
 #pragma once
 
@@ -15,7 +15,7 @@ struct status_page_file {
         const uint8_t *p, *end;
 };
 
-/* The file behind @path; NULL: none. Constant. */
+/* The file at @path; NULL: none. Constant. */
 const struct status_page_file *status_page_find(const char *path);
 
 /* For http_add_header(): what a browser may do with them. Ends with NULL. */

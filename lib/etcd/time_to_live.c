@@ -31,7 +31,7 @@ static struct lease *find(const struct request *q, int64_t id)
         return leases_find(&core_state(q->api->core)->leases, id);
 }
 
-/* The lease that is asked for, by its id or by its name. */
+/* The requested lease, by its id or by its name. */
 static struct lease *find_asked(const struct request *q)
 {
         const Pb__LeaseTimeToLiveRequest *m = q->msg;
@@ -139,7 +139,7 @@ static void send_first(struct keys *w, const struct lease *l)
         send_more(q);
 }
 
-/* ---- its turns ---- */
+/* ---- slices ---- */
 
 static void keys_begin(struct slow *s)
 {

@@ -1,12 +1,12 @@
 /*
- * The token that a client shows instead of its password: its name, its login and an end, signed
- * with the cluster's secret.
+ * The token that a client sends instead of its password: the user's name, the login and an end,
+ * signed with the cluster's secret.
  *
  *     token = NAME-in-hex.LOGIN.END.MAC, numbers in hex
  *
- * Nothing is stored for it: every replica accepts it, also one that has just started. It ends
- * at END, in lease time, or with the password that it was given for (struct auth_user,
- * `login`). MAC is HMAC-SHA-256 (RFC 2104). Pure.
+ * Nothing is stored for it: every replica accepts it, even one that has just started. It
+ * expires at END, in lease time, or when the password for which it was given changes (struct
+ * auth_user, `login`). MAC is HMAC-SHA-256 (RFC 2104). Pure.
  */
 #pragma once
 

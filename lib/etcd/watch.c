@@ -10,8 +10,8 @@
 #define LEADERLESS_MAX ((size_t) 500) /* streams that are ended in one turn: about 2 ms */
 #define TURN_STEPS 40000              /* in one turn of the loop: about 2 ms */
 #define CHECK_STEPS 10                /* to check whether a watch is still permitted */
-#define FREE_AT_ONCE 1000 /* watches, when their stream ends: about 1 ms; the others... */
-#define FREE_IN_TURN 2000 /* ...in the turns that follow */
+#define FREE_AT_ONCE 1000 /* watches of a stream that has ended: about 1 ms; the others ... */
+#define FREE_IN_TURN 2000 /* ... in the following turns */
 
 static int watch_id_cmp(const struct watch *a, const struct watch *b)
 {
@@ -34,7 +34,7 @@ void watch_respond(struct watch_stream *s, Pb__WatchResponse *p)
         api_send(s->hub->api, s->call, &p->base);
 }
 
-/* As if its group had no other watch: any may be the last that is left. */
+/* Counts the whole group for each watch: any of them may be the last that is left. */
 static size_t watch_cost(const struct kv_span *span)
 {
         return sizeof(struct watch) + span->from.len + span->end.len +
@@ -433,7 +433,7 @@ static void replay_held(struct watch_hub *h)
 
 static void now_known(struct core_read *rd, struct status st)
 {
-        (void) st; /* if it failed, it is asked again */
+        (void) st; /* if it failed, it is tried again */
         container_of(rd, struct watch_hub, now)->asking = false;
 }
 

@@ -381,7 +381,7 @@ static bool tell_lost(struct watch_feed *f, struct watch_budget *b)
         return true;
 }
 
-/* No watch follows the feed: the next one sets where it begins. */
+/* No watch follows the feed any more: the next one decides where it begins. */
 static void rest(struct watch_feed *f)
 {
         f->state = FEED_IDLE;
@@ -438,7 +438,7 @@ static void take_in(struct watch_feed *f, struct watch_budget *b)
                         continue;
                 }
                 if (!up && !f->fresh && w->next_revision <= f->upto)
-                        return; /* the next pass */
+                        return; /* left for the next pass */
                 watch_unplace(w);
                 join(up ? now : f, w);
         }

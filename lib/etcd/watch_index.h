@@ -13,9 +13,10 @@
 
 struct watch_range {
         RB_ENTRY(watch_range) by_span;
-        struct watch_range *last; /* of the subtree that begins here, the one that ends last */
+        struct watch_range *last; /* in the subtree that begins here, the range that ends
+                                   * last */
         struct kv_span span; /* borrowed; may be changed to other bytes that are the same */
-        bool leaves;         /* for a moment, while it is taken out */
+        bool leaves;         /* true while it is being removed */
 };
 
 RB_HEAD(watch_index, watch_range);
@@ -29,7 +30,7 @@ struct watch_range *watch_index_find(const struct watch_index *ix, const struct 
 void watch_index_add(struct watch_index *ix, struct watch_range *r);
 void watch_index_remove(struct watch_index *ix, struct watch_range *r);
 
-/* Any of them; NULL when there is none. */
+/* Any range; NULL if there is none. */
 struct watch_range *watch_index_any(const struct watch_index *ix);
 
 /* Calls @fn for each range that holds the key, in the order of their beginnings. @fn must not

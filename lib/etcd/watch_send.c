@@ -76,7 +76,7 @@ static bool wants(const struct watch *w, const struct kv_version *v)
         return !(v->version > 0 ? w->no_put : w->no_delete);
 }
 
-/* Finds the events from @at to @end of @g that @w wants. Returns 0 or -ENOMEM. */
+/* Finds the events from @at to @end of @g that match @w. Returns 0 or -ENOMEM. */
 static int wanted_events(const struct watch *w, const struct watch_group *g, size_t at,
                          size_t end, struct arena *a, Pb__Event ***ret, size_t *ret_n)
 {
@@ -93,7 +93,7 @@ static int wanted_events(const struct watch *w, const struct watch_group *g, siz
         return 0;
 }
 
-/* Packs a piece of the response: pieces of a message one after another are one message. */
+/* Packs a piece of the response: the concatenated pieces of a message are one message. */
 static int pack_more(const struct watch *w, const struct watch_group *g,
                      struct watch_pack *pack, struct watch_budget *b)
 {
