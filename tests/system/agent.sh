@@ -54,7 +54,7 @@ entry() { printf '[Service]\n%b' "$2" >"$DIR/services.d/$1.service-entry"; }
 S() { etcdctl --endpoints "127.0.0.1:$c" get "/tenure/default/services/$1" --print-value-only; }
 key_is() { S "$1" | truly "$2"; }
 until_ok 5 key_is web/web1 '.port == 80 and .tags.proto == "http" and .node == "web1"' && ok "a service of a file is in the core" || not_ok "a service of a file" "$(S web/web1)"
-is "and hangs on the node's lease" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/services/web/web1 -w json | jq .kvs[0].lease)" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w json | jq .kvs[0].lease)"
+is "a service of a file: its key is on the node's lease" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/services/web/web1 -w json | jq .kvs[0].lease)" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w json | jq .kvs[0].lease)"
 until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS services | grep -q '^web '"
 has "tenurectl services" "$(ctl services)" "^web +web1 +- +80 "
 has "busctl ListServices" "$(call call $M ListServices)" 'a\(sssxo\) 1 "web" "web1" "" [0-9]+ "/org/tenure/Membership1/service/web/web1/_"'
@@ -62,8 +62,8 @@ is "busctl GetService" "$(call call $M GetService sss web web1 '')" 'o "/org/ten
 has "busctl GetService of nothing" "$(call call $M GetService sss web nobody '' 2>&1)" "No service 'web' is on a node 'nobody'"
 start registrant ctl_forever register cache/a Port=11211 role=primary; REGISTRANT=$PID
 until_ok 5 key_is cache/web1/a '.port == 11211 and .tags.role == "primary" and .instance == "a"' && ok "a program registers" || not_ok "a program registers" "$(cat "$DIR/registrant.log")"
-has "somebody else cannot have it too" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register cache/a 2>&1)" "The service 'cache' a on this host belongs to somebody else"
-has "nor what a file tells of" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register web 2>&1)" "The service 'web' on this host belongs to somebody else"
+has "a registered name is refused to another program" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register cache/a 2>&1)" "The service 'cache' a on this host belongs to somebody else"
+has "and so is the name of a service of a file" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register web 2>&1)" "The service 'web' on this host belongs to somebody else"
 has "a name that is none" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register a,b 2>&1)" "name are letters, digits"
 has "a port that is none" "$(timeout 5 "$BIN/tenurectl" --bus="$BUS" register x Port=70000 2>&1)" "Port= is a number from 1 to 65535"
 kill -9 $REGISTRANT; wait $REGISTRANT 2>/dev/null; until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/services/cache --prefix)\" ]" && ok "when it dies, the service is gone" || not_ok "when it dies" "$(S cache/web1/a)"
@@ -79,9 +79,9 @@ ctl set-tags zone=; has "NAME= removes it, and the settings' is back" "$(until_o
 has "a tag that is none" "$(ctl set-tags 'a b=1' 2>&1)" "Tags' names are letters, digits"
 R=$(etcdctl --endpoints "127.0.0.1:$c" put /elsewhere x -w json | jq .header.revision)
 is "tenurectl wait-revision, of a change elsewhere" "$([ "$(ctl wait-revision "$R")" -ge "$R" ] && echo yes)" yes
-has "and one that does not come" "$(ctl wait-revision 1000000 0.2 2>&1)" "Revision 1000000 has not been reached"
+has "tenurectl wait-revision, of a revision that is not reached" "$(ctl wait-revision 1000000 0.2 2>&1)" "Revision 1000000 has not been reached"
 is "tenurectl describe" "$(ctl describe | jq -c '[.state, .node, .nodes[0].name, .services[0].service, .services[0].port]')" '["held","web1","web1","www",81]'
-is "and what the kernel reported" "$(ctl describe | jq -c ".netlink.dumps >= 1 and .netlink.overflows == 0")" true
+is "tenurectl describe has counts of the kernel's reports" "$(ctl describe | jq -c ".netlink.dumps >= 1 and .netlink.overflows == 0")" true
 
 # The manual page tells every method, signal and property that is served.
 PAGE=$(cat "$(dirname "$0")/../../agent/tenured/org.tenure.Membership1.5")
@@ -95,24 +95,24 @@ done
 has "ObjectManager has the node" "$(call call org.tenure.Membership1 /org/tenure/Membership1 org.freedesktop.DBus.ObjectManager GetManagedObjects)" "node/web1"
 has "A39: the key is on the agent's lease" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w json | jq .kvs[0].lease)" "^[1-9][0-9]+$"
 is "etcdctl sees the key" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 --print-value-only | jq -r .id)" $ID
-is "what the host's system calls itself" "$(ctl nodes --json=short | jq -r '.[] | select(.Name == "web1") | .OSRelease')" "$(. /etc/os-release; echo "$PRETTY_NAME")"
+is "a node tells the name of its operating system" "$(ctl nodes --json=short | jq -r '.[] | select(.Name == "web1") | .OSRelease')" "$(. /etc/os-release; echo "$PRETTY_NAME")"
 
 LOG="org.tenure.Membership1 /org/freedesktop/LogControl1 org.freedesktop.LogControl1"
 is "LogControl1 tells the level" "$(call get-property $LOG LogLevel SyslogIdentifier | tr '\n' ' ')" 's "info" s "tenured" '
-call set-property $LOG LogLevel s debug; is "and sets it" "$(call get-property $LOG LogLevel)" 's "debug"'
-has "but to no nonsense" "$(call set-property $LOG LogLevel s loud 2>&1)" "LogLevel must be err, warning, notice, info or debug, not 'loud'"
+call set-property $LOG LogLevel s debug; is "LogControl1 sets the level" "$(call get-property $LOG LogLevel)" 's "debug"'
+has "LogControl1 refuses an unknown level" "$(call set-property $LOG LogLevel s loud 2>&1)" "LogLevel must be err, warning, notice, info or debug, not 'loud'"
 
 # Settings, read again.
 printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web9\nNodeId=%s\nTTL=3s\nTags=zone=a\nServicesPath=%s\nLogLevel=notice\n[Fencing]\nFenceLead=2s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"
 kill -HUP $AGENT; until_ok 5 grep -q "LogLevel= has changed" "$DIR/agent.log"
-has "SIGHUP: what takes effect at once, what later" "$(grep "has changed" "$DIR/agent.log" | sed 's/.*notice *//' | tr '\n' ' ')" \
+has "SIGHUP: the log says what takes effect at once, and what later" "$(grep "has changed" "$DIR/agent.log" | sed 's/.*notice *//' | tr '\n' ' ')" \
 	"^NodeName= has changed; not while this place is held: stop the agent, and start it. TTL= has changed; from the next lease on. LogLevel= has changed. FenceLead= has changed. $"
 has "SIGHUP is a reload for systemd" "$(cat "$DIR/notify.log")" "RELOADING=1 MONOTONIC_USEC=[0-9]+"
 sed -i s/TTL=3s/TTL=1s/ "$DIR/agent.conf"; kill -HUP $AGENT; until_ok 5 grep -q WATCHDOG_USEC=250000 "$DIR/notify.log" && ok "a shorter TTL: a shorter watchdog" || not_ok "a shorter TTL: a shorter watchdog"
-is "and took effect" "$(call get-property $LOG LogLevel)" 's "notice"'
+is "the new log level is in effect" "$(call get-property $LOG LogLevel)" 's "notice"'
 echo Nonsense=1 >>"$DIR/agent.conf"; kill -HUP $AGENT
 until_ok 5 grep -q "The settings in force remain unchanged" "$DIR/agent.log" && ok "SIGHUP with an error changes nothing" || not_ok "SIGHUP with an error"
-has "and tells which" "$(cat "$DIR/agent.log")" "$DIR/agent.conf:11: unknown key 'Nonsense' in .Fencing.. The settings in force"
+has "SIGHUP with an error: the log names the line" "$(cat "$DIR/agent.log")" "$DIR/agent.conf:11: unknown key 'Nonsense' in .Fencing.. The settings in force"
 printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\nTags=zone=a\nServicesPath=%s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"; kill -HUP $AGENT
 until_ok 5 sh -c "[ \$(grep -c 'LogLevel= has changed' '$DIR/agent.log') = 2 ]"
 
@@ -133,10 +133,10 @@ until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS services | grep -q rogue" || not_o
 controls() { LC_ALL=C grep -acP '[\x00-\x08\x0b-\x1f\x7f]|\xc2[\x80-\x9f]|\xe2\x80\xae'; }
 for words in nodes services "nodes --json=pretty" "services --json=short" describe "--endpoints=127.0.0.1:$c top --once" "--endpoints=127.0.0.1:$c cache --once --prefix /tenure/default/"; do
 	# shellcheck disable=SC2086
-	out=$(ctl $words); is "of a rogue's record no control character: $words" "$(grep -c rogue <<<"$out" | sed 's/[1-9].*/there/') $(controls <<<"$out")" "there 0"
+	out=$(ctl $words); is "no control character of a hostile record is printed: $words" "$(grep -c rogue <<<"$out" | sed 's/[1-9].*/there/') $(controls <<<"$out")" "there 0"
 done
-has "it is shown by its bytes" "$(ctl nodes rogue)" '^rogue +a\\x1b\[2J\\xc2\\x9b31m\\xe2\\x80\\xae\\x0d\\x7f '
-is "and JSON has the characters" "$(ctl nodes rogue --json=short | jq ".[0].Addresses[0] == $rogue")" true
+has "a hostile record is shown with its bytes escaped" "$(ctl nodes rogue)" '^rogue +a\\x1b\[2J\\xc2\\x9b31m\\xe2\\x80\\xae\\x0d\\x7f '
+is "JSON has the characters of a hostile record" "$(ctl nodes rogue --json=short | jq ".[0].Addresses[0] == $rogue")" true
 E del /tenure/default/nodes/rogue; E del /tenure/default/services/odd/rogue
 
 # A second agent with the name of the first, but another identity, is told so; with the same one it takes the place over.
@@ -167,13 +167,13 @@ ctl set-tags kept=yes; until_ok 5 sh -c "etcdctl --endpoints 127.0.0.1:$c get /t
 mods() { etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/ --prefix -w json | jq -r '.kvs[] | "\(.key | @base64d | ltrimstr("/tenure/default/")):\(.mod_revision)"' | grep -v ^claims/ | tr '\n' ' '; }
 R=$(revision) MODS=$(mods)
 kill -USR1 $AGENT; wait $AGENT; is "SIGUSR1 ends it with 0" $? 0
-is "and leaves the place as it is" "$(printf %016x "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w fields | awk '/"Lease"/ {print $3}')")" "$L"
+is "and keeps its place" "$(printf %016x "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w fields | awk '/"Lease"/ {print $3}')")" "$L"
 agent; until_ok 1 ctl status; is "after a restart it goes on with its lease" "$(lease)" "$L"
-until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS services queue"; is "what a program has registered is there" "$(S queue/web1 | jq .port)" 1
+until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS services queue"; is "after a restart: the service of a program is still registered" "$(S queue/web1 | jq .port)" 1
 is "there was nothing that others could have heard" "$(mods)" "$MODS"
 kill -USR1 $AGENT; wait $AGENT; kill -9 $REGISTRANT; wait $REGISTRANT 2>/dev/null; agent
 until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/services/queue --prefix)\" ]" && ok "a program that went while no agent was there" || not_ok "a program that went" "$(S queue/web1)"
-until_ok 1 ctl status; is "and still its lease" "$(lease)" "$L"
+until_ok 1 ctl status; is "and the lease is the same" "$(lease)" "$L"
 # Another name in the settings, and a restart: it keeps to the one that it holds, until that place is over.
 sed -i s/NodeName=web1/NodeName=web7/ "$DIR/agent.conf"; kill -USR1 $AGENT; wait $AGENT; agent
 until_ok 3 grep -q "NodeName=web7 waits: this place is held as web1" "$DIR/agent.log" && ok "another name waits for the place to be given back" || not_ok "another name waits" "$(tail -n 3 "$DIR/agent.log")"
@@ -187,8 +187,8 @@ kill -9 $AGENT; wait $AGENT 2>/dev/null
 until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/nodes/web1)\" ]"
 agent; until_ok 5 grep -q "lost its place: no renewal was acknowledged" "$DIR/agent.log" && ok "who comes back too late knows that it lost" || not_ok "who comes back too late"
 until_ok 5 ctl status
-is "and that its lease is another one" "$([ "$(lease)" != "$L" ] && echo yes)" yes
-kill $AGENT; wait $AGENT; is "who leaves, leaves nothing to go on with" "$(cat "$DIR/run/place")" ""
+is "an agent that comes back too late gets another lease" "$([ "$(lease)" != "$L" ] && echo yes)" yes
+kill $AGENT; wait $AGENT; is "an agent that leaves leaves no place to resume" "$(cat "$DIR/run/place")" ""
 agent; until_ok 5 ctl status
 
 # A log that nobody reads: everything goes on.
@@ -206,8 +206,8 @@ kill -USR1 $AGENT; wait $AGENT; kill $READER; agent; until_ok 5 ctl status
 
 # Out on request, and in again.
 ctl leave && ok "tenurectl leave" || not_ok "tenurectl leave"
-is "it has left" "$(call get-property $M State)" 's "left"'
-is "and its key is gone when leave returns" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1)" ""
+is "after tenurectl leave the state is left" "$(call get-property $M State)" 's "left"'
+is "and the node's key is deleted when leave returns" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1)" ""
 is "leave, when it has left" "$(ctl leave; echo $?)" 0
 has "and says that it stays out" "$(ctl status)" "Stays out: until the next boot"
 kill -9 $AGENT; wait $AGENT 2>/dev/null; agent
@@ -225,7 +225,7 @@ mv "$DIR/state" "$DIR/state.away"
 has "leave --persistent, and nothing can be written: it says that it will not last" "$(ctl leave --persistent 2>&1; echo " $?")" "will join again at its next boot: .*No such file or directory"
 is "and has left" "$(call get-property $M State)" 's "left"'
 mv "$DIR/state.away" "$DIR/state"; ctl join; until_ok 5 ctl status
-is "what cannot be written was not told" "$(ctl nodes 2>&1 >/dev/full; echo $?)" "$(printf 'tenurectl: cannot write to standard output: No space left on device.\n1')"
+is "tenurectl reports that its output cannot be written" "$(ctl nodes 2>&1 >/dev/full; echo $?)" "$(printf 'tenurectl: cannot write to standard output: No space left on device.\n1')"
 has "a flag that is none" "$(call call $M LeaveWithFlags t 6 2>&1)" "The only flag is 1"
 is "join, when it holds" "$(ctl join; echo $?)" 0
 # Nothing else wakes it up for seconds: not at the next heartbeat, but at once.
@@ -239,11 +239,11 @@ start polkit "$(dirname "$BIN")/tests/system/bus_load" "$BUS" polkit; POLKIT=$PI
 as_nobody() { timeout 10 setpriv --reuid nobody --clear-groups "$BIN/tenurectl" --bus="$BUS" "$@" 2>&1; }
 start permitted setpriv --reuid nobody --clear-groups "$BIN/tenurectl" --bus="$BUS" register allowed; PERMITTED=$PID
 until_ok 5 key_is allowed/web1 '.node == "web1"' && ok "polkit lets a program register" || not_ok "polkit lets a program register" "$(cat "$DIR/permitted.log")"
-has "or not" "$(as_nobody register other)" "polkit asks for authentication"
-has "nor leave" "$(as_nobody leave)" "cannot leave: polkit asks for authentication"
-has "nor join" "$(as_nobody --no-ask-password join)" "cannot join: polkit asks for authentication"
-has "nor set tags" "$(as_nobody set-tags a=b)" "cannot set the tags: polkit asks for authentication"
-is "what polkit is told: the node, the service, and whether a person may be asked" "$(tail -n +2 "$DIR/polkit.log" | sed 's/org.tenure.Membership1.//' | tr '\n' ',')" \
+has "polkit does not let a program register another one" "$(as_nobody register other)" "polkit asks for authentication"
+has "polkit does not let it leave" "$(as_nobody leave)" "cannot leave: polkit asks for authentication"
+has "polkit does not let it join" "$(as_nobody --no-ask-password join)" "cannot join: polkit asks for authentication"
+has "polkit does not let it set tags" "$(as_nobody set-tags a=b)" "cannot set the tags: polkit asks for authentication"
+is "polkit gets the node, the service, and whether to ask the user" "$(tail -n +2 "$DIR/polkit.log" | sed 's/org.tenure.Membership1.//' | tr '\n' ',')" \
 	"register-service node=web1 service=allowed flags=1,register-service node=web1 service=other flags=1,manage node=web1 flags=1,manage node=web1 flags=0,set-tags node=web1 flags=1,"
 kill $POLKIT $PERMITTED
 
@@ -265,23 +265,23 @@ if [ -e "$CLOCK" ]; then
 	later() { [ "$(last)" -gt "$1" ]; }
 	for days in 3 -5 400 0; do echo $((days * 86400)) >"$DIR/clock"; r=$(last); until_ok 5 later "$r"; r=$(last); until_ok 5 later "$r"; done
 	is "the wall clock jumps by days: the lease is kept" "$(lease)" "$L"
-	has "it did jump" "$(etcdctl --endpoints "127.0.0.1:$s" get /tenure/default/nodes/web1 --print-value-only | jq -r .since; echo 31536000 >"$DIR/clock"; ctl set-tags z=1; ctl leave; ctl join; until_ok 5 ctl status; ctl nodes --json=short | jq -r '.[0].Since' | tr '\n' ' ')" "$(date -d '+365 days' +%Y)"
+	has "the clock did jump" "$(etcdctl --endpoints "127.0.0.1:$s" get /tenure/default/nodes/web1 --print-value-only | jq -r .since; echo 31536000 >"$DIR/clock"; ctl set-tags z=1; ctl leave; ctl join; until_ok 5 ctl status; ctl nodes --json=short | jq -r '.[0].Since' | tr '\n' ' ')" "$(date -d '+365 days' +%Y)"
 	kill $AGENT; wait $AGENT; kill $CORE2; unset WRONG_CLOCK
 else skip "the wall clock jumps" "no $CLOCK"; fi
 agent; until_ok 5 ctl status
 
 # A lock on the host's lease, around a command.
 has "tenurectl lock: the command knows its place in the order" "$(ctl lock job -- sh -c 'echo "$TENURE_LOCK_KEY $TENURE_LOCK_REVISION"')" "^job/[0-9a-f]+ [1-9][0-9]*$"
-is "its exit status is the command's" "$(ctl lock job -- sh -c 'exit 7'; echo $?)" 7
-is "and its options" "$(ctl lock job -- echo --json -- x)" "--json -- x"
+is "tenurectl lock exits with the command's status" "$(ctl lock job -- sh -c 'exit 7'; echo $?)" 7
+is "the command of tenurectl lock keeps its options" "$(ctl lock job -- echo --json -- x)" "--json -- x"
 has "a command that is none" "$(ctl lock job -- /nonexistent 2>&1; echo $?)" "cannot run /nonexistent"
 locked() { [ -n "$(etcdctl --endpoints "127.0.0.1:$c" get job/ --prefix --keys-only)" ]; }
 is "the lock is given back" "$(locked; echo $?)" 1
 G=$(etcdctl --endpoints "127.0.0.1:$c" lease grant 60 | awk '{print $2}'); start other-lock timeout 30 etcdctl --endpoints "127.0.0.1:$c" lock job -- sleep 1; until_ok 5 locked
-T=$(date +%s%N); has "who comes second waits" "$(ctl lock job -- echo mine; echo "$((($(date +%s%N) - T) / 100000000))")" "^mine"
-is "for the first to end" "$([ $((($(date +%s%N) - T) / 1000000)) -gt 300 ] && echo yes)" yes
+T=$(date +%s%N); has "a second tenurectl lock waits" "$(ctl lock job -- echo mine; echo "$((($(date +%s%N) - T) / 100000000))")" "^mine"
+is "a second tenurectl lock waits until the first one ends" "$([ $((($(date +%s%N) - T) / 1000000)) -gt 300 ] && echo yes)" yes
 start locker ctl_forever lock job -- sleep 60; LOCKER=$PID; until_ok 5 locked; kill $LOCKER; wait $LOCKER; is "SIGTERM goes to the command" $? 143
-is "and the lock is given back" "$(locked; echo $?)" 1
+is "after SIGTERM the lock is given back" "$(locked; echo $?)" 1
 
 start first ctl_forever lock job -- sleep 60; LOCKER=$PID; until_ok 5 locked
 is "a second one on the same host does not get it" "$(ctl --wait=0 lock job -- echo mine 2>&1; echo $?)" "tenurectl: somebody else has the lock 'job'.
@@ -290,19 +290,19 @@ start second ctl_forever lock job -- echo turn; SECOND=$PID
 is "unlock takes it from nobody" "$(ctl unlock job 2>&1; echo $?)" "tenurectl: a command on this host has the lock 'job'.
 124"
 locked && ! grep -q turn "$DIR/second.log" && ok "nor may it" || not_ok "two have the lock" "$(cat "$DIR/second.log")"
-kill $LOCKER; wait $LOCKER; wait $SECOND; is "its turn comes" "$(cat "$DIR/second.log")" turn
+kill $LOCKER; wait $LOCKER; wait $SECOND; is "the waiting command gets the lock" "$(cat "$DIR/second.log")" turn
 start killed ctl_forever lock job -- sleep 60; LOCKER=$PID; until_ok 5 locked; kill -9 $LOCKER; wait $LOCKER 2>/dev/null
 until_ok 5 sh -c "! pgrep -f '^[^ ]*tenurectl --bus=$BUS lock job -- sleep 60'"
 start heir timeout 30 etcdctl --endpoints "127.0.0.1:$c" lock job -- echo heir; HEIR=$PID
 is "SIGKILL leaves the lock with the place" "$(locked; echo $?)" 0
-ctl unlock job; is "unlock gives it back" $? 0; wait $HEIR; is "for the next one" "$(cat "$DIR/heir.log")" heir
+ctl unlock job; is "unlock gives it back" $? 0; wait $HEIR; is "after unlock the next one gets the lock" "$(cat "$DIR/heir.log")" heir
 G=$(etcdctl --endpoints "127.0.0.1:$c" lease grant 60 | awk '{print $2}'); start other-lock2 timeout 30 etcdctl --endpoints "127.0.0.1:$c" lock job -- sleep 60; OTHER=$PID; until_ok 5 locked
 is "--wait: another host's lock" "$(ctl --wait=100ms lock job -- echo mine 2>/dev/null; echo $?)" 124
 waiters() { [ "$(etcdctl --endpoints "127.0.0.1:$c" get job/ --prefix --keys-only | grep -c job)" = "$1" ]; }
 start waiter ctl_forever lock job -- echo mine; LOCKER=$PID; until_ok 5 waiters 2; kill $LOCKER; wait $LOCKER; is "SIGTERM while it waits" $? 143
 until_ok 5 waiters 1 && ok "leaves nothing behind" || not_ok "leaves nothing behind" "$(etcdctl --endpoints "127.0.0.1:$c" get job/ --prefix --keys-only)"
 kill $OTHER; etcdctl --endpoints "127.0.0.1:$c" del --prefix job/ >/dev/null
-is "it ends by the signal that ended its command" "$(BIN="$BIN" BUS="$BUS" /usr/bin/python3 -c 'import os, subprocess; print(subprocess.run([os.environ["BIN"] + "/tenurectl", "--bus=" + os.environ["BUS"], "lock", "job", "--", "sh", "-c", "kill -TERM $$"]).returncode)')" -15
+is "tenurectl lock ends by the signal that ended its command" "$(BIN="$BIN" BUS="$BUS" /usr/bin/python3 -c 'import os, subprocess; print(subprocess.run([os.environ["BIN"] + "/tenurectl", "--bus=" + os.environ["BUS"], "lock", "job", "--", "sh", "-c", "kill -TERM $$"]).returncode)')" -15
 
 # Memory is locked where the limit allows it.
 L=$(lease); kill -USR1 $AGENT; wait $AGENT
@@ -324,7 +324,7 @@ lose; until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q 'Suppressed
 has "the log says so" "$(cat "$DIR/agent.log")" "2 times by now, so it stays out for 3600 s"
 kill -USR1 $AGENT; wait $AGENT; agent
 until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status | grep -q Suppressed" && ok "after a restart too" || not_ok "after a restart too" "$(ctl status)"
-is "it has not joined" "$(call get-property $M State)" 's "joining"'
+is "the agent has not joined" "$(call get-property $M State)" 's "joining"'
 ctl join; until_ok 5 ctl status && ok "tenurectl join lets it in" || not_ok "tenurectl join lets it in"
 
 # Most of the nodes gone at once: reported as gone, and as a mass failure.
@@ -334,7 +334,7 @@ mass() { [ "$(call get-property $M MassFailure)" = "b $1" ]; }
 until_ok 5 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS nodes --no-legend | grep -c '^[^ ]') = 6 ]"; mass false && ok "many nodes, no failure" || not_ok "many nodes"
 until_ok 5 mass true && ok "most expire: MassFailure" || not_ok "MassFailure" "$(ctl nodes)"
 has "tenurectl status tells" "$(ctl status)" "most nodes have gone at once"
-is "and they are gone all the same" "$(ctl nodes --no-legend | grep -c '^[^ ]')" 1
+is "a mass failure is reported, and the nodes are gone" "$(ctl nodes --no-legend | grep -c '^[^ ]')" 1
 
 # A thousand nodes, and a hundred programs that ask for all of them without end: no heartbeat waits for them.
 LOAD=$(dirname "$BIN")/tests/system/bus_load
@@ -347,7 +347,7 @@ in_time() { local gap; gap=$(gap_of "$1"); [ "${gap:-9999}" -lt 1500 ]; }
 L=$(lease); ONE=$("$LOAD" "$BUS" 1 1)
 for _ in 1 2 3; do MANY=$("$LOAD" "$BUS" 100 5); in_time "$MANY" && break; done
 has "a thousand nodes: ListNodes ($ONE)" "$ONE" "failed 0$"
-has "and a hundred who ask without end ($MANY)" "$MANY" "failed 0$"
+has "a hundred callers ask without a pause ($MANY)" "$MANY" "failed 0$"
 is "the lease is kept" "$(lease)" "$L"
 if in_time "$MANY"; then ok "a renewal each $(gap_of "$MANY") ms"; else not_ok "renewals" "$(gap_of "$MANY") ms between two"; fi
 crowd gone
@@ -356,18 +356,18 @@ crowd gone
 crowd nodes m 10000
 until_ok 20 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS status --json=short | jq .NNodes) = 10001 ]" || not_ok "ten thousand nodes"
 T=$(date +%s%N); is "tenurectl nodes with ten thousand" "$(ctl nodes --json=short | jq 'length, .[77].Name, .[77].TTLUSec' | tr '\n' ' ')" '10001 "m00077" 10000000 '; MS=$((($(date +%s%N) - T) / 1000000))
-is "in few pages ($MS ms in all)" "$(call --json=short call $M GetNodes ou /org/tenure/Membership1/node/m00076 2 | jq -r '.data[0][][1].Name.data' | tr '\n' ' ')" "m00077 m00078 "
+is "all nodes come in few pages ($MS ms in all)" "$(call --json=short call $M GetNodes ou /org/tenure/Membership1/node/m00076 2 | jq -r '.data[0][][1].Name.data' | tr '\n' ' ')" "m00077 m00078 "
 has "a page behind what is no node" "$(call call $M GetNodes ou /nothing 2 2>&1)" "'/nothing' is neither '/' nor the path of a node"
 objects() { timeout 60 busctl --address="$BUS" --timeout=60 --json=short call org.tenure.Membership1 /org/tenure/Membership1 org.freedesktop.DBus.ObjectManager GetManagedObjects; }
-is "all objects, at a time" "$(objects | jq -r '.data[0] | length, (.["/org/tenure/Membership1/node/m00077"]["org.tenure.Membership1.Node"].Name.data)' | tr '\n' ' ')" "$((10001 + $(ctl services --no-legend | wc -l))) m00077 "
+is "GetManagedObjects returns all objects of one moment" "$(objects | jq -r '.data[0] | length, (.["/org/tenure/Membership1/node/m00077"]["org.tenure.Membership1.Node"].Name.data)' | tr '\n' ' ')" "$((10001 + $(ctl services --no-legend | wc -l))) m00077 "
 crowd services 10000; many() { [ "$(call get-property $M NServices | cut -d' ' -f2)" -ge 10000 ]; }; until_ok 20 many || not_ok "ten thousand services"
 while read -r what n; do # one turn of the loop takes 16 messages
 	if [ "$n" -ge 60 ]; then ok "$what of ten thousand leaves others their turns: $n of 120 behind it were answered first"; else not_ok "$what of ten thousand is written in one turn, or few" "$n of 120 behind it were answered first"; fi
 done < <("$LOAD" "$BUS" between all | tee "$DIR/between.log")
-is "of all that are dear" "$(wc -l <"$DIR/between.log")" 8
-has "what is above the nodes tells of them" "$(call call org.tenure.Membership1 /org/tenure/Membership1/node org.freedesktop.DBus.Introspectable Introspect)" '<node name=\\"m00077\\"/>.*</node>'
-has "and of services" "$(call introspect --xml-interface org.tenure.Membership1 /org/tenure/Membership1/service)" '<node name="crowd/m00077/_"/>'
-has "and each is there" "$(call introspect org.tenure.Membership1 /org/tenure/Membership1/node/m00077)" "org.tenure.Membership1.Node"
+is "all expensive calls leave others their turns" "$(wc -l <"$DIR/between.log")" 8
+has "introspection of the nodes' parent lists them" "$(call call org.tenure.Membership1 /org/tenure/Membership1/node org.freedesktop.DBus.Introspectable Introspect)" '<node name=\\"m00077\\"/>.*</node>'
+has "introspection of a service's parent lists its objects" "$(call introspect --xml-interface org.tenure.Membership1 /org/tenure/Membership1/service)" '<node name="crowd/m00077/_"/>'
+has "and each listed node has an object" "$(call introspect org.tenure.Membership1 /org/tenure/Membership1/node/m00077)" "org.tenure.Membership1.Node"
 start listing timeout 60 "$LOAD" "$BUS" listing 1000; LISTING=$PID; crowd one-by-one a 1000; wait $LISTING
 has "a list, and what is announced after it, is whole" "$(cat "$DIR/listing.log")" "^[1-9][0-9]* lists, 0 that lack something$"
 harm() { # a user without rights who means harm, for 6 s, and in $MANY how others fare meanwhile
@@ -380,7 +380,7 @@ harm
 for _ in 1 2; do in_time "$MANY" || { wait $HOSTILE; harm; }; done
 R=$(etcdctl --endpoints "127.0.0.1:$c" put /elsewhere x -w json | jq .header.revision)
 is "root can wait for a revision meanwhile" "$([ "$(ctl wait-revision "$R")" -ge "$R" ] && echo yes)" yes
-wait $HOSTILE; has "of him no more wait than he may" "$(sort "$DIR/hostile.log" | tr '\n' ' ')" "waits: (74[4-9]|7[5-9].|[89]..) refused"
+wait $HOSTILE; has "a user cannot have more waiting calls than the limit" "$(sort "$DIR/hostile.log" | tr '\n' ' ')" "waits: (74[4-9]|7[5-9].|[89]..) refused"
 is "the lease is kept" "$(lease)" "$L"
 TURN=$(ctl describe | jq '.loop.longest_turn_usec / 1000 | floor')
 if in_time "$MANY"; then ok "ten thousand nodes, and one who means harm: a renewal each $(gap_of "$MANY") ms ($MANY; no turn longer than $TURN ms)"; else not_ok "renewals" "$(gap_of "$MANY") ms between two ($MANY; longest turn $TURN ms)"; fi
@@ -391,16 +391,16 @@ until_ok 20 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS status --json=short | jq .NN
 start locker2 ctl_forever lock job -- sh -c 'trap "echo told; exit 5" TERM; while :; do sleep 0.05; done'; LOCKER=$PID; until_ok 5 locked
 kill -STOP $(pgrep -f "$DIR/core ")
 until_ok 5 grep -q told "$DIR/locker2.log" && ok "tenurectl lock: the command is told before the place is lost" || not_ok "tenurectl lock: the command is told" "$(cat "$DIR/locker2.log")"
-is "while the place is still held" "$(call get-property $M State)" 's "jeopardy"'
+is "the command was told while the place was still held" "$(call get-property $M State)" 's "jeopardy"'
 until_ok 5 sh -c "[ \$($BIN/tenurectl --bus=$BUS status --json=short | jq -r .State) = joining ]" && ok "the core is silent: it gives up by itself" || not_ok "it gives up"
 is "A46: status tells with its exit code" "$(ctl status >/dev/null; echo $?)" 2
-has "and with a word in the log" "$(cat "$DIR/agent.log")" "Node web1 lost its place"
+has "the log says that the place is lost" "$(cat "$DIR/agent.log")" "Node web1 lost its place"
 kill -CONT $(pgrep -f "$DIR/core ")
 wait $LOCKER; is "tenurectl lock ends with 123" $? 123
 until_ok 10 ctl status && ok "the core is back: it holds a place again" || not_ok "it comes back"
 
 kill $AGENT; wait $AGENT; is "SIGTERM ends with 0" $? 0
-is "and its key is gone" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1)" ""
+is "after SIGTERM the node's key is deleted" "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1)" ""
 
 # TLS to the core, both ways.
 make_certificates
@@ -420,7 +420,7 @@ pid=$(pgrep -f "$DIR/tls "); kill -9 "$pid"; wait "$pid" 2>/dev/null
 start tls-core "$BIN/tenure-core" --name y --data-dir "$DIR/tls" --listen-client-urls "https://127.0.0.1:$s" --listen-peer-urls "http://127.0.0.1:$sp" \
 	--cert-file "$DIR/cert.pem" --key-file "$DIR/key.pem" --trusted-ca-file "$DIR/ca.pem" --client-cert-auth
 at=$(renewals); until_ok 10 renewed "$at" && ok "and goes on with them once it has to connect again" || not_ok "and goes on with them" "$(tail -n 2 "$DIR/tls-agent.log")"
-is "with its place kept" "$(ctl status --json=short | jq .LeaseId)" "$BEFORE"
+is "the place is kept meanwhile" "$(ctl status --json=short | jq .LeaseId)" "$BEFORE"
 pkill -P $$ -f "endpoints https://127.0.0.1:$s"
 
 # A core that greets late, as one does to which thousands of hosts come back at once.

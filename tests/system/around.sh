@@ -50,7 +50,7 @@ on h4 tenurectl join; back "tenurectl join"
 on h4 tenurectl leave --persistent
 reboot() { rig kill h4; rig start h4 >/dev/null; }
 stays_out "out for good, and the host boots" reboot
-has "and it says so" "$(on h4 tenurectl status)" "Stays out: also after the next boot"
+has "tenurectl status says that it stays out after the boot" "$(on h4 tenurectl status)" "Stays out: also after the next boot"
 on h4 tenurectl join; back "tenurectl join, after a boot"
 
 # ---- another target in the settings: the old one goes first
@@ -58,11 +58,11 @@ on h4 sh -c 'printf "[Unit]\nAssertPathExists=/run/tenure/held\nAfter=tenured.se
 until_ok 5 said "HeldTarget= has changed; not while this place is held" && ok "another target is not for now" || not_ok "another target is not for now"
 l=$(lease h4); on h4 systemctl restart tenured; until_ok 10 held h4
 is "a restart keeps the lease" "$(lease h4)" "$l"
-is "and the target that is up" "$(prop h4 tenure-held.target ActiveState) $(prop h4 other-held.target ActiveState)" "active inactive"
+is "and the old target stays up" "$(prop h4 tenure-held.target ActiveState) $(prop h4 other-held.target ActiveState)" "active inactive"
 until_ok 5 said "HeldTarget=other-held.target waits" && ok "and says why" || not_ok "and says why"
 on h4 sh -c 'systemctl stop tenured; systemctl start tenured'; up() { [ "$(prop h4 "$1" ActiveState)" = active ]; }
 until_ok 10 up other-held.target && ok "a stop and a start: the other one is up" || not_ok "the other one is up"
-is "and the first one is down, with what is bound to it" "$(prop h4 tenure-held.target ActiveState) $(prop h4 only-one ActiveState)" "inactive inactive"
+is "and the old target is down, with its bound units" "$(prop h4 tenure-held.target ActiveState) $(prop h4 only-one ActiveState)" "inactive inactive"
 on h4 sh -c 'sed -i "/Fencing/,\$d" /etc/tenure/tenured.conf; systemctl stop tenured; systemctl start tenured'; back "the first target again"
 
 # ---- asked for on the bus: starts it, but not once it is disabled
@@ -71,12 +71,12 @@ on h4 tenurectl nodes >/dev/null 2>&1; back "somebody asks on the bus for an age
 on h4 systemctl disable --quiet --now tenured; n=$(lines)
 on h4 tenurectl nodes >/dev/null 2>&1
 is "disabled: whoever asks on the bus does not start it" "$(prop h4 tenured ActiveState)" inactive
-is "disabled: and nobody hears of it" "$(tail -n "+$n" "$DIR/watch.h1.log" | grep -c '"NodeJoined","name":"h4"')" 0
+is "disabled: no host reports a new node" "$(tail -n "+$n" "$DIR/watch.h1.log" | grep -c '"NodeJoined","name":"h4"')" 0
 on h4 systemctl enable --quiet --now tenured; back "enabled again"
 
 # ---- the bus is restarted while the host sleeps: its waking up is not heard of
 start suspend env RIG="$NAME" "$RIG" suspend h4 3; SLEEP=$PID
-asleep() { on h4 test -e /run/asleep; }; until_ok 10 asleep; is "it leaves for the sleep" "$(state)" left
+asleep() { on h4 test -e /run/asleep; }; until_ok 10 asleep; is "the agent leaves before the host sleeps" "$(state)" left
 on h4 systemctl restart dbus systemd-logind; wait "$SLEEP"
 back "a bus that is restarted while the host sleeps"
 
@@ -86,7 +86,7 @@ metrics() { on h4 curl -s --max-time 10 http://127.0.0.1:9479/metrics; }
 metric() { metrics | awk -v m="tenure_agent_$1" '$1 == m { print $2 }'; }
 is "metrics: by the socket" "$(metric up) $(metric held)" "1 1"
 n=$(metric fences_total); on h4 tenurectl leave; on h4 tenurectl join; back "metrics: a leave and a join"
-is "metrics: what was bound has been stopped once more, and in time" "$(($(metric fences_total) - n)) $(metric fence_seconds_count) $(metric fences_late_total)" "1 $((n + 1)) 0"
+is "metrics: one more fence is counted, and it was in time" "$(($(metric fences_total) - n)) $(metric fence_seconds_count) $(metric fences_late_total)" "1 $((n + 1)) 0"
 on h4 sh -c 'mkdir -p /var/lib/prometheus/node-exporter; systemctl start tenured-metrics-file.timer'
 until_ok 20 on h4 grep -q '^tenure_agent_up 1$' /var/lib/prometheus/node-exporter/tenured.prom && ok "metrics: by the file" || not_ok "metrics: by the file" "$(on h4 systemctl status tenured-metrics-file.service --no-pager)"
 is "metrics: systemd-analyze security says 1.8 at most" "$(on h4 systemd-analyze security --no-pager --threshold=18 tenured-metrics.service >"$DIR/exposure.metrics" 2>&1; echo $?)" 0
@@ -110,7 +110,7 @@ print("ended", ends)
 END
 is "metrics: a thousand connections of one host" "$(cat "$DIR/flood.log")" "ended 1000"
 is "metrics: are the log's one line" "$(on h4 journalctl -u tenured-metrics -p warning -o cat --no-pager | grep -c "too many requests at a time; closed unanswered: [0-9]*, the last one of 10.77.0.1")" 1
-is "metrics: and the socket still answers" "$(metric up) $(prop h4 tenured-metrics.socket ActiveState)" "1 active"
+is "metrics: the socket still answers" "$(metric up) $(prop h4 tenured-metrics.socket ActiveState)" "1 active"
 on h4 systemctl kill --signal=KILL tenured-metrics.service
 answers() { [ "$(metric up)" = 1 ]; }; until_ok 10 answers && ok "metrics: and when its process was killed" || not_ok "metrics: its process was killed" "$(on h4 systemctl status tenured-metrics.service --no-pager)"
 on h4 systemctl stop tenured-metrics.socket tenured-metrics-file.timer
@@ -119,10 +119,10 @@ is "metrics: the port is closed with the socket" "$(metrics; echo $?) $(prop h4 
 # ---- a boot without a core ends, and what is bound starts once there is a place
 on h4 sh -c 'sed -i "s|^Endpoints=.*|&\nReadyAfter=1s|; s|10.77.0.[123]:|10.77.0.99:|g" /etc/tenure/tenured.conf'; rig kill h4
 rig start h4 >"$DIR/start.log" 2>&1 && ok "a boot without a core ends" || not_ok "a boot without a core ends" "$(tail -n 1 "$DIR/start.log")"
-is "without a place" "$(state) $(prop h4 only-one ActiveState)" "joining inactive"
+is "after a boot without a core, nothing bound runs" "$(state) $(prop h4 only-one ActiveState)" "joining inactive"
 on h4 sh -c 'sed -i "/ReadyAfter/d; s|^Endpoints=.*|Endpoints=http://10.77.0.1:2379,http://10.77.0.2:2379,http://10.77.0.3:2379|" /etc/tenure/tenured.conf; systemctl restart tenured'; back "a core, after a boot without one"
-is "it may do what it needs, and no more: systemd-analyze security says 1.8 at most" "$(on h4 systemd-analyze security --no-pager --threshold=18 tenured >"$DIR/exposure" 2>&1; echo $?)" 0
-is "and runs before others" "$(on h4 ps -o cls= -p "$(prop h4 tenured MainPID)" | tr -d ' ')" RR
+is "the agent has few privileges: systemd-analyze security says at most 1.8" "$(on h4 systemd-analyze security --no-pager --threshold=18 tenured >"$DIR/exposure" 2>&1; echo $?)" 0
+is "the agent has a real-time priority" "$(on h4 ps -o cls= -p "$(prop h4 tenured MainPID)" | tr -d ' ')" RR
 is "memory is taken from others first" "$(prop h4 tenured OOMScoreAdjust) $(prop h4 tenure-core OOMScoreAdjust)" "-900 -500"
 
 for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done

@@ -46,8 +46,8 @@ token() { /usr/bin/python3 "$(dirname "$0")/login.py" "$DIR/pb" "$@"; }
 is "a login at one replica is good at another" "$(token login "$c1" "$c2")" v
 kill -9 "$PC"; wait "$PC" 2>/dev/null; replica c "$c3" "$p3"; PC=$PID
 until_ok 10 at 3 ann:ann get app/1
-is "who may what outlives kill -9" "$(at 3 ann:ann get app/1 --print-value-only)" v
-has "and who may not" "$(at 3 ann:ann get k 2>&1)" "permission denied"
+is "permissions survive kill -9: a granted key" "$(at 3 ann:ann get app/1 --print-value-only)" v
+has "permissions survive kill -9: a denied key" "$(at 3 ann:ann get k 2>&1)" "permission denied"
 is "a fresh login is good at a replica that has just started" "$(token login "$c1" "$c3")" v
 T=$(token login "$c1")
 over() { [ "$(token "$T" "$c3")" = "etcdserver: invalid auth token" ]; }
@@ -65,7 +65,7 @@ for n in 1 2 3; do
 	has "replica $n: not by another agent" "$(at $n other:other lease keep-alive --once "$PLACE" 2>&1)" "permission denied"
 	has "replica $n: who does not revoke it either" "$(at $n other:other lease revoke "$PLACE" 2>&1)" "permission denied"
 done
-has "one who granted it revokes it" "$(at 1 agent:agent lease revoke "$PLACE")" "revoked"
+has "the user that granted a lease may revoke it" "$(at 1 agent:agent lease revoke "$PLACE")" "revoked"
 
 SHORT=$(at 2 ann:ann lease grant 2 | awk '{print $2}')
 at 3 ann:ann put --lease="$SHORT" app/short v >/dev/null
@@ -108,11 +108,11 @@ INITIAL="a=$A:$p1"
 "$BIN/tenure-core" --restore "$DIR/last.db" --name a --data-dir "$DIR/restored" --initial-cluster "$INITIAL" --listen-peer-urls "$A:$p1" >"$DIR/restore.log" 2>&1
 start restored "$BIN/tenure-core" --name a --data-dir "$DIR/restored" --listen-client-urls "$A:$c1" --listen-peer-urls "$A:$p1" --initial-cluster "$INITIAL"
 if until_ok 10 at 1 ann:ann get app/1; then ok "a restored core knows its users"; else not_ok "a restored core knows its users" "$(at 1 ann:ann get app/1 2>&1)"; fi
-has "and asks who it is" "$(at 1 - get app/1 2>&1)" "user name is empty"
+has "a restored core asks for a login" "$(at 1 - get app/1 2>&1)" "user name is empty"
 gone() { [ -z "$(at 1 ann:ann get app/dying)" ] && ! at 1 root:toor lease list | grep -q "$SHORT"; }
 if until_ok 10 gone; then ok "A17: a restored lease expires with auth on"; else not_ok "A17: a restored lease expires with auth on"; fi
 is "a lease with time left keeps its key" "$(at 1 ann:ann get app/leased --print-value-only)" v
-has "off" "$(at 1 root:toor auth disable)" "Authentication Disabled"
+has "auth is switched off" "$(at 1 root:toor auth disable)" "Authentication Disabled"
 is "everybody reads" "$(at 1 - get k --print-value-only)" before
 
 # ---- by certificate ----
@@ -133,8 +133,8 @@ as root auth enable >/dev/null
 is "root by certificate" "$(as root get k --print-value-only)" v
 is "ann by certificate" "$(as ann put app/x v)" OK
 has "ann by certificate, elsewhere" "$(as ann get k 2>&1)" "permission denied"
-has "one by certificate who is no user" "$(as nobody get app/x 2>&1)" "permission denied"
-is "one who logs in as another" "$(as nobody --user ann:ann get app/x --print-value-only)" v
+has "a certificate without a user" "$(as nobody get app/x 2>&1)" "permission denied"
+is "a certificate without a user, and a login as ann" "$(as nobody --user ann:ann get app/x --print-value-only)" v
 cat >"$DIR/with_etcd3.py" <<'PY'
 import sys, etcd3
 d, port = sys.argv[1:]
@@ -157,16 +157,16 @@ json() { # NAME METHOD KEY CURL'S OPTIONS...: the answer's count, or error, and 
 		-d "{\"key\":\"$(base64 <<<"$key" | tr -d '\n')\"}" "https://127.0.0.1:$c1/v3/kv/$method" | sed -E 's/.*"error":"([^"]*)".*/\1/; s/.*"header".*/done/' | tr '\n' ' '
 }
 is "ann by certificate, by JSON" "$(json ann put app/json)" "done 200"
-is "and elsewhere" "$(json ann range k)" "etcdserver: permission denied 403"
-is "one who is no user" "$(json nobody range app/json)" "etcdserver: permission denied 403"
+is "ann by certificate, by JSON, on a key that she may not read" "$(json ann range k)" "etcdserver: permission denied 403"
+is "a certificate without a user, by JSON" "$(json nobody range app/json)" "etcdserver: permission denied 403"
 TOKEN=$(curl -s -m 10 --cacert "$DIR/ca.pem" --cert "$DIR/nobody.pem" --key "$DIR/nobody.key" -d '{"name":"ann","password":"ann"}' "https://127.0.0.1:$c1/v3/auth/authenticate" | jq -r .token)
-is "one who logs in as another, by JSON" "$(json nobody range app/json -H "Authorization: $TOKEN")" "done 200"
-is "in the words of no other" "$(for h in "Bearer $TOKEN" "${TOKEN^^}" x "$(head -c 7000 /dev/zero | tr '\0' x)"; do json nobody range app/json -H "Authorization: $h"; done)" \
+is "a certificate without a user, and a token, by JSON" "$(json nobody range app/json -H "Authorization: $TOKEN")" "done 200"
+is "a malformed token" "$(for h in "Bearer $TOKEN" "${TOKEN^^}" x "$(head -c 7000 /dev/zero | tr '\0' x)"; do json nobody range app/json -H "Authorization: $h"; done)" \
 	"$(for _ in 1 2 3 4; do printf 'etcdserver: invalid auth token 401'; done)"
-is "not with an empty one, as ann either" "$(json ann range app/json -H "Authorization;")" "etcdserver: invalid auth token 401"
-has "nor with two" "$(json nobody range app/json -H "Authorization: $TOKEN" -H "Authorization: x")" "400$"
-has "nor with one that is too long" "$(json nobody range app/json -H "Authorization: $(head -c 60000 /dev/zero | tr '\0' x)")" "431$"
-has "not for a page from elsewhere that ann opens" "$(json ann put app/json -H "Origin: https://example.org")" "403$"
-is "for the page that is ours" "$(json ann put app/json -H "Origin: https://127.0.0.1:$c1")" "done 200"
+is "an empty token, with ann's certificate" "$(json ann range app/json -H "Authorization;")" "etcdserver: invalid auth token 401"
+has "two Authorization headers" "$(json nobody range app/json -H "Authorization: $TOKEN" -H "Authorization: x")" "400$"
+has "an Authorization header that is too long" "$(json nobody range app/json -H "Authorization: $(head -c 60000 /dev/zero | tr '\0' x)")" "431$"
+has "ann's browser is refused for a page of another origin" "$(json ann put app/json -H "Origin: https://example.org")" "403$"
+is "ann's browser is served for our own page" "$(json ann put app/json -H "Origin: https://127.0.0.1:$c1")" "done 200"
 has "root has no password" "$(as nobody --user root:x get k 2>&1)" "invalid user ID or password"
 finish

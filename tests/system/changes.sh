@@ -43,7 +43,7 @@ is "they are listed" "$(urls "$tc1")" "$(urls "$ec1")"
 both "another at one of them" member add y --peer-urls "$A:$x1"
 both "a second learner" member add y --learner --peer-urls "$A:$x3"
 ID=unstarted both "it moves to two others" member update {} --peer-urls "$A:$x4,$A:$x3"
-is "where it is now" "$(urls "$tc1")" "$(urls "$ec1")"
+is "a moved member is listed at its new URL" "$(urls "$tc1")" "$(urls "$ec1")"
 ID=n2 both "a member moves to where another is" member update {} --peer-urls "$A:$x3"
 ID=unstarted both "it is removed" member remove {}
 
@@ -91,8 +91,8 @@ until_ok 10 etc "$g4" put k told-by-4
 lag 3 "$G"
 if until_ok 15 bash -c "[ \"\$(etcdctl --endpoints 127.0.0.1:$g3 get k --consistency=s --print-value-only)\" = told-by-4 ]"; then
 	ok "one that lags hears a leader that it did not know"; else not_ok "one that lags hears a leader that it did not know" "$(tail -n 2 "$DIR/g3.log")"; fi
-has "which it refused first" "$(cat "$DIR/g3.log")" "Refused a link from member 0*$M4"
-has "and which leads still" "$(etc "$g4" endpoint status -w json | jq '.[0].Status | .leader == .header.member_id')" true
+has "it refused that leader first" "$(cat "$DIR/g3.log")" "Refused a link from member 0*$M4"
+has "and that leader still leads" "$(etc "$g4" endpoint status -w json | jq '.[0].Status | .leader == .header.member_id')" true
 
 # One that is alone gets a second one, which counts before it has started: the answer comes at once.
 start lone "$BIN/tenure-core" --name a --data-dir "$DIR/lone" --listen-client-urls "$A:$l1" --listen-peer-urls "$A:$l2"
@@ -101,13 +101,13 @@ BEGAN=$(date +%s%N)
 has "alone: a voter is added" "$(etc "$l1" member add b --peer-urls "$A:1,$A:$x1")" "Member +[0-9a-f]+ added to cluster"
 MS=$((($(date +%s%N) - BEGAN) / 1000000))
 if [ $MS -lt 4000 ]; then ok "and answered at once ($MS ms)"; else not_ok "and answered at once" "after $MS ms"; fi
-is "it is listed" "$(etc "$l1" member list | grep -c unstarted)" 1
+is "the new member is listed" "$(etc "$l1" member list | grep -c unstarted)" 1
 start second "$BIN/tenure-core" --name b --data-dir "$DIR/second" --listen-client-urls "$A:$x2" --listen-peer-urls "$A:$x1" \
 	--initial-cluster "a=$A:$l2,b=$A:$x1,b=$A:1" --initial-cluster-state existing
 if until_ok 20 etc "$x2" put k both; then ok "once it has started, both serve; it is called at the URL that answers"; else not_ok "once it has started, both serve" "$(tail -n 3 "$DIR/second.log")"; fi
-is "and have what was there" "$(etc "$l1" get k --print-value-only)" both
+is "and both have the former keys" "$(etc "$l1" get k --print-value-only)" both
 if until_ok 15 grep -q "No leader for 10 s: of the 3 voters that this replica knows, it can reach 1 .* an election needs 2" "$DIR/nobody.log"; then
 	ok "who finds no leader says so, and what is known of why"
 else not_ok "who finds no leader says so" "$(tail -n 2 "$DIR/nobody.log")"; fi
-is "who has one says nothing" "$(grep -c "No leader for" "$DIR"/t[12].log | grep -vc ':0$')" 0
+is "a replica with a leader logs nothing" "$(grep -c "No leader for" "$DIR"/t[12].log | grep -vc ':0$')" 0
 finish

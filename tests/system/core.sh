@@ -31,7 +31,7 @@ for i in 0 1 2; do # every replica, the leader and the others
 	has "keep-alive --once" "$(at $i lease keep-alive --once "$L")" "keepalived with TTL\(100\)"
 	has "lease list" "$(at $j lease list)" "$L"
 	is "revoke" "$(at $j lease revoke "$L")" "lease $L revoked"
-	is "its key is gone" "$(at $i get leased$i)" ""
+	is "after the revocation the lease's key is gone" "$(at $i get leased$i)" ""
 	has "timetolive of a lease that is gone" "$(at $j lease timetolive "$L")" "already expired"
 	has "revoke of a lease that is gone" "$(at $j lease revoke "$L" 2>&1)" "requested lease not found"
 	is "txn, the compare holds" "$(printf 'value("k%s") = "v%s"\n\nput t%s yes\n\nput t%s no\n\n' $i $i $i $i | at $j txn | head -n1)" SUCCESS
@@ -117,7 +117,7 @@ for n in 1 2 3 4 5 6 7 8 9 10 11 12; do full put big$n <"$DIR/fits" >"$DIR/put$n
 wait "${PUTS[@]}"
 is "as many as fit are taken" "$(grep -lx OK "$DIR"/put{1..12} | wc -l)" 7
 is "the others are refused" "$(grep -l "mvcc: database space exceeded" "$DIR"/put{1..12} | wc -l)" 5
-has "and the alarm is raised" "$(full alarm list)" "alarm:NOSPACE"
+has "the quota's alarm is raised" "$(full alarm list)" "alarm:NOSPACE"
 full del big --prefix >"$DIR/quota-del"; full compact "$(full get x -w json | jq .header.revision)" >>"$DIR/quota-del"; full alarm disarm >>"$DIR/quota-del"
 is "a put, compacted and disarmed" "$(full put big <"$DIR/fits")" OK
 kill "$QUOTA"
@@ -167,9 +167,9 @@ kill -9 "${CORE[2]}"; wait "${CORE[2]}" 2>/dev/null
 mv "$DIR/n3" "$DIR/n3.true"; mv "$DIR/n3.old" "$DIR/n3"
 start_n3
 is "a replica with an older copy of its directory stops" $CODE 1
-has "and says why" "$OUT" "the leader has this member's acknowledgement up to [0-9]+: .* an older copy"
+has "and the log says why it stops" "$OUT" "the leader has this member's acknowledgement up to [0-9]+: .* an older copy"
 start_n3
-has "it is not started again" "$OUT" "it lacks entries that this member had acknowledged, up to [0-9]+"
+has "and the reason is one for which it is not started again" "$OUT" "it lacks entries that this member had acknowledged, up to [0-9]+"
 is "the others go on" "$(at 0 get since --print-value-only)" 3
 rm -rf "$DIR/n3"; mv "$DIR/n3.true" "$DIR/n3"
 
@@ -177,11 +177,11 @@ rm -rf "$DIR/n3"; mv "$DIR/n3.true" "$DIR/n3"
 LOG=$(ls "$DIR"/n3/log-* | tail -n1)
 mv "$LOG" "$DIR/moved"; start_n3
 is "a log without its newest file is refused" $CODE 1
-has "and it is named" "$OUT" "$(basename "$LOG") is damaged .*missing"
+has "the missing file of the log is named" "$OUT" "$(basename "$LOG") is damaged .*missing"
 ln -s "$DIR/moved" "$LOG"; start_n3; rm "$LOG"
-has "so is a link in its place" "$OUT" "$(basename "$LOG") is damaged .*not a regular file"
+has "a link in its place is refused" "$OUT" "$(basename "$LOG") is damaged .*not a regular file"
 : >"$LOG"; start_n3; mv "$DIR/moved" "$LOG"
-has "and an empty one" "$OUT" "$(basename "$LOG") is damaged .*was longer"
+has "an empty file in its place is refused" "$OUT" "$(basename "$LOG") is damaged .*was longer"
 
 # Damage: one byte, well inside of what was synced.
 LOG=$(ls "$DIR"/n3/log-* | head -n1)
@@ -189,7 +189,7 @@ BYTE=$(od -An -tu1 -j300 -N1 "$LOG" | tr -d ' ')
 printf "\\$(printf %o $((BYTE ^ 255)))" | dd of="$LOG" bs=1 seek=300 conv=notrunc 2>/dev/null
 start_n3
 is "a damaged log is refused" $CODE 1
-has "and named" "$OUT" "$(basename "$LOG") is damaged at byte [0-9]+"
+has "the damaged place in the log is named" "$OUT" "$(basename "$LOG") is damaged at byte [0-9]+"
 OUT=$(timeout 10 "$BIN/tenure-core" --name n1 --data-dir "$DIR/n2" --listen-client-urls "http://127.0.0.1:$c3" \
 	--listen-peer-urls "http://127.0.0.1:$p3" --initial-cluster "$CLUSTER" 2>&1)
 has "a data directory in use is refused" "$OUT" "Another process uses the data directory"
@@ -231,14 +231,14 @@ hup() { for n in 1 2 3; do kill -HUP "$(pgrep -f "$DIR/s$n ")"; done; }
 log_has() { for n in 1 2 3; do grep -q "$1" "$DIR/s$n.log" || return 1; done; }
 echo nonsense >"$DIR/key.pem"; hup
 until_ok 5 log_has "The certificates in use remain unchanged" && ok "SIGHUP with a key that is none changes nothing" || not_ok "SIGHUP with a key that is none"
-has "and tells which" "$(cat "$DIR/s1.log")" "cannot use the key '$DIR/key.pem'"
-is "who was trusted still is" "$(tls --cert "$DIR/cert.pem" --key "$DIR/old/key.pem" get secret --print-value-only)" v
+has "SIGHUP with an invalid key: the log names the file" "$(cat "$DIR/s1.log")" "cannot use the key '$DIR/key.pem'"
+is "clients of the old CA are still trusted" "$(tls --cert "$DIR/cert.pem" --key "$DIR/old/key.pem" get secret --print-value-only)" v
 make_certificates ec ec_paramgen_curve:prime256v1; hup
 until_ok 5 log_has "The certificates were reloaded" && ok "SIGHUP: certificates are read again" || not_ok "SIGHUP: certificates are read again" "$(tail -n 2 "$DIR/s1.log")"
 is "a new client gets in" "$(tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" get secret --print-value-only)" v
 if tls --cert "$DIR/old/cert.pem" --key "$DIR/old/key.pem" get secret >/dev/null 2>&1; then not_ok "one of the old CA" "it got in"; else ok "one of the old CA does not"; fi
 touch "$DIR/resume.go"; wait "$RESUME"
-has "nor does a session of one of the old CA" "$(sums resume then)" "then TLS 1.2: refused .*;then TLS 1.3: refused .*;"
+has "a TLS session of a client of the old CA is not resumed" "$(sums resume then)" "then TLS 1.2: refused .*;then TLS 1.3: refused .*;"
 resume same .; until_ok 10 grep -q "TLS 1.3" "$DIR/same.log"
 : >"$DIR/s2.log"; kill -HUP "$(pgrep -f "$DIR/s2 ")"; until_ok 5 grep -q "were reloaded" "$DIR/s2.log"
 touch "$DIR/same.go"; wait "$RESUME"

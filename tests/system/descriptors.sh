@@ -62,10 +62,10 @@ kill -9 "${PID_OF[c]}"
 wait "${PID_OF[c]}" 2>/dev/null
 replica c "$c3" "$p3"
 if until_ok 20 etc "127.0.0.1:$c3" get k; then ok "one that was restarted is linked again"; else not_ok "one that was restarted is linked again" "$(tail -n 2 "$DIR/c.log")"; fi
-is "nobody had to be elected" "$(term)" "$TERM_BEFORE"
+is "there was no election" "$(term)" "$TERM_BEFORE"
 kill -9 "${PID_OF[b]}"
 if until_ok 10 etc "127.0.0.1:$c3" put k of-c; then ok "an honest client of another replica is served"; else not_ok "an honest client of another replica is served"; fi
-is "it reads what it wrote" "$(etc "127.0.0.1:$c3" get k --print-value-only)" of-c
+is "that client reads what it wrote" "$(etc "127.0.0.1:$c3" get k --print-value-only)" of-c
 
 # A circle takes all of a processor, or its share of a busy one; the writes above take 2 to 6 %.
 PERCENT=$((($(ticks) - SPENT) * 1000000000 * 100 / $(getconf CLK_TCK) / ($(date +%s%N) - SINCE)))

@@ -51,7 +51,7 @@ while [ "$taken" -lt 600 ]; do
 	said=$(big "k$taken" 2>&1) || break
 	taken=$((taken + 1))
 done
-has "in the end a put is refused, as etcd does" "$said" "etcdserver: mvcc: database space exceeded"
+has "in the end a put is refused as by etcd" "$said" "etcdserver: mvcc: database space exceeded"
 if [ "$taken" -gt 20 ]; then ok "there was room for $taken more of 100 kB"; else not_ok "there was room for more" "$taken"; fi
 has "a grant is refused" "$(etc lease grant 60 2>&1)" "database space exceeded"
 if until_ok 10 alarms_are 3; then ok "each has raised the alarm"; else not_ok "each has raised the alarm" "$(etc alarm list)"; fi
@@ -67,7 +67,7 @@ kill -9 "${PID_OF[b]}" && wait "${PID_OF[b]}" 2>/dev/null
 replica b "$c2" "$p2"
 if until_ok 15 timeout 5 etcdctl --endpoints "127.0.0.1:$c2" get held; then ok "one starts again on its full disk"; else
 	not_ok "one starts again on its full disk" "$(tail -n 3 "$DIR/b.log")"; fi
-has "and writes are refused still" "$(big more 2>&1)" "database space exceeded"
+has "and writes are still refused" "$(big more 2>&1)" "database space exceeded"
 
 # ---- room again ----
 rm "$DIR"/disk-*/filler
@@ -85,8 +85,8 @@ for _ in $(seq 600); do big again >/dev/null 2>&1 || break; done
 if until_ok 10 alarms_are 1; then ok "one disk is full"; else not_ok "one disk is full" "$(etc alarm list)"; fi
 kill -9 "${PID_OF[c]}"
 EP="127.0.0.1:$c1,127.0.0.1:$c2"
-has "its alarm stays while it is a member" "$(until_ok 5 etc get k0 --keys-only; big again 2>&1)" "database space exceeded"
-has "it is removed" "$("$BIN/tenurectl" --endpoints="$A:$c1,$A:$c2" core remove c 2>&1)" "^Removed"
+has "the alarm of a member with a full disk stays" "$(until_ok 5 etc get k0 --keys-only; big again 2>&1)" "database space exceeded"
+has "that member is removed" "$("$BIN/tenurectl" --endpoints="$A:$c1,$A:$c2" core remove c 2>&1)" "^Removed"
 if until_ok 10 big again >/dev/null 2>&1; then ok "and its alarm with it"; else not_ok "and its alarm with it" "$(etc alarm list; big again 2>&1)"; fi
 is "no alarm is left" "$(alarms)" 0
 finish

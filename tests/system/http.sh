@@ -33,10 +33,10 @@ is "no such check" "$(get /readyz/nothing)" $'404 page not found\n 404'
 is "no such page" "$(get /nothing)" $'404 page not found\n 404'
 is "HEAD has no body" "$(curl -s -m 10 -I "http://127.0.0.1:$c1/health" -o "$DIR/head" -w '%{http_code} %{size_download} '; grep -ci '^content-length: 29' <"$DIR/head")" "200 0 1"
 has "PUT is not allowed" "$(get /health -X PUT)" "405$"
-has "it tells the time" "$(get /health -i)" 'Date: [A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT'
+has "an answer has a Date" "$(get /health -i)" 'Date: [A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT'
 
 etcd alarm list >/dev/null
-is "one connection for many" "$(curl -s -m 10 -o /dev/null -o /dev/null -o /dev/null -w '%{num_connects}' "http://127.0.0.1:$c1/health" "http://127.0.0.1:$c1/version" "http://127.0.0.1:$c1/v3/none")" 100
+is "three requests use one connection" "$(curl -s -m 10 -o /dev/null -o /dev/null -o /dev/null -w '%{num_connects}' "http://127.0.0.1:$c1/health" "http://127.0.0.1:$c1/version" "http://127.0.0.1:$c1/v3/none")" 100
 is "HTTP/1.0" "$(get /livez -0)" $'ok\n 200'
 
 # ---- calls ----
@@ -58,15 +58,15 @@ head -c 1000000 /dev/urandom >"$DIR/large"
 etcd put large <"$DIR/large" >/dev/null
 is "a large value" "$(curl -s -m 10 -d '{"key":"bGFyZ2U="}' "http://127.0.0.1:$c1/v3/kv/range" | jq -r '.kvs[0].value' | base64 -d | sha256sum)" "$(etcd get large --print-value-only | head -c 1000000 | sha256sum)"
 jq -Rsc '{key: "bGFyZ2Uy", value: .}' < <(base64 -w0 "$DIR/large") >"$DIR/body"
-is "one that comes, asked for first (Expect: 100-continue)" "$(curl -s -m 10 -H 'Expect: 100-continue' -d "@$DIR/body" "http://127.0.0.1:$c1/v3/kv/put" -w '%{http_code}' -o /dev/null)" 200
-has "one that is too large" "$(head -c 3000000 /dev/zero | base64 -w0 | sed 's/^/{"key":"YQ==","value":"/;s/$/"}/' | curl -s -m 10 -d @- "http://127.0.0.1:$c1/v3/kv/put" -w ' %{http_code}')" 'request is too large.* 400$'
+is "a large value with Expect: 100-continue" "$(curl -s -m 10 -H 'Expect: 100-continue' -d "@$DIR/body" "http://127.0.0.1:$c1/v3/kv/put" -w '%{http_code}' -o /dev/null)" 200
+has "a value that is too large" "$(head -c 3000000 /dev/zero | base64 -w0 | sed 's/^/{"key":"YQ==","value":"/;s/$/"}/' | curl -s -m 10 -d @- "http://127.0.0.1:$c1/v3/kv/put" -w ' %{http_code}')" 'request is too large.* 400$'
 
 # ---- users ----
 for c in "user add root:r" "user add ann:ann" "role add r" "role grant-permission r readwrite foo" "user grant-role root root" "user grant-role ann r" "auth enable"; do etcd $c >>"$DIR/auth.log" 2>&1; done
 TOKEN=$(curl -s -d '{"name":"ann","password":"ann"}' "http://127.0.0.1:$c1/v3/auth/authenticate" | jq -r .token)
-is "without a login" "$(post /v3/kv/range '{"key":"Zm9v"}')" '{"error":"etcdserver: user name is empty","message":"etcdserver: user name is empty","code":3} 400'
-is "with one" "$(curl -s -m 10 -H "Authorization: $TOKEN" -d '{"key":"Zm9v"}' "http://127.0.0.1:$c1/v3/kv/range" | jq -r .count)" 1
-has "of another's key" "$(post /v3/kv/range '{"key":"YQ=="}' -H "Authorization: $TOKEN")" 'permission denied.* 403$'
+is "a range without a login" "$(post /v3/kv/range '{"key":"Zm9v"}')" '{"error":"etcdserver: user name is empty","message":"etcdserver: user name is empty","code":3} 400'
+is "a range with a login" "$(curl -s -m 10 -H "Authorization: $TOKEN" -d '{"key":"Zm9v"}' "http://127.0.0.1:$c1/v3/kv/range" | jq -r .count)" 1
+has "a range of a key that the user may not read" "$(post /v3/kv/range '{"key":"YQ=="}' -H "Authorization: $TOKEN")" 'permission denied.* 403$'
 has "probes need none" "$(get /readyz)" '200$'
 is "the token of one request is not the next one's" "$(curl -s -m 10 -H "Authorization: $TOKEN" -d '{"key":"Zm9v"}' "http://127.0.0.1:$c1/v3/kv/range" -o /dev/null -w '%{http_code} ' --next -s -d '{"key":"Zm9v"}' "http://127.0.0.1:$c1/v3/kv/range" -o /dev/null -w '%{http_code}')" "200 400"
 etcd --user root:r auth disable >>"$DIR/auth.log" 2>&1
@@ -83,7 +83,7 @@ cases() {
 # ---- slow and greedy clients ----
 messages
 cases "slow and greedy clients" http_clients.py "$c1" "${CORE[0]}"
-is "and gRPC goes on" "$(etcd get foo --print-value-only)" bar
+is "gRPC works on the same port" "$(etcd get foo --print-value-only)" bar
 
 # ---- more connections than there may be ----
 start_replica few "$c5" "$p4" --listen-metrics-urls "http://127.0.0.1:$m5" --max-connections-per-address 20 --max-connections 60

@@ -58,19 +58,19 @@ case_clone() {
 	until_ok 5 grep -q "the place of 'h4' is held by another host with the same node id" "$DIR/h4b.log" && ok "clone: refused, and logged" || not_ok "clone: refused, and logged" "$(tail -n 2 "$DIR/h4b.log")"
 	until_ok 5 grep -q "Another host claims to be node h4" "$DIR/h4.log" && ok "clone: the holder logs it" || not_ok "clone: the holder logs it" "$(tail -n 2 "$DIR/h4.log")"
 	n_renewals h4 4; is "clone: the holder holds on" "$(lease h4)" "$l"
-	is "clone: it does not" "$(state h4b)" joining
-	is "clone: nobody hears of it" "$(heard h1 h4)" "NodeJoined,"
+	is "clone: the clone gets no place" "$(state h4b)" joining
+	is "clone: no host reports a change" "$(heard h1 h4)" "NodeJoined,"
 	is "clone: each is logged once" "$(grep -c "claims to be node h4" "$DIR/h4.log") $(grep -c "warning.*held by another host with the same node id" "$DIR/h4b.log")" "1 1"
 	# In the other order after a restart, with what each has kept: the clone has never been its holder.
 	kill -9 "$second"; wait "$second" 2>/dev/null; n=$(size h4b); twin h4b h4 TTL=4s; second=$PID
 	until_ok 5 sh -c "tail -c +$n '$DIR/h4b.log' | grep -q 'held by another host with the same node id'" && ok "clone: nor after a restart" || not_ok "clone: nor after a restart"
 	kill -9 "$first"; wait "$first" 2>/dev/null
 	until_ok $((10 + LATE)) held h4b && ok "clone: it holds once the holder is gone" || not_ok "clone: it holds once the holder is gone" "$(tail -n 2 "$DIR/h4b.log")"
-	until_ok 5 sh -c "'$BIN/tenurectl' --bus=unix:abstract=tenure-agents-$$-h1 nodes --no-legend | grep -q '^h4 '"; is "clone: which the others heard in between" "$(heard h1 h4)" "NodeJoined,NodeLeft expired,NodeJoined,"
+	until_ok 5 sh -c "'$BIN/tenurectl' --bus=unix:abstract=tenure-agents-$$-h1 nodes --no-legend | grep -q '^h4 '"; is "clone: the others saw the holder expire in between" "$(heard h1 h4)" "NodeJoined,NodeLeft expired,NodeJoined,"
 	# The one that is back was the holder; but its place is held.
 	n=$(size h4); agent h4 TTL=4s; first=$PID; l=$(lease h4b)
 	until_ok 5 sh -c "tail -c +$n '$DIR/h4.log' | grep -q 'held by another host with the same node id'" && ok "clone: the first one is refused now" || not_ok "clone: the first one is refused now" "$(tail -n 2 "$DIR/h4.log")"
-	n_renewals h4b 3; is "clone: and the clone holds on" "$(lease h4b)" "$l"
+	n_renewals h4b 3; is "clone: the clone keeps the place" "$(lease h4b)" "$l"
 	ends "$first" "$second"
 }
 
@@ -101,13 +101,13 @@ case_foreign() {
 	until_ok 6 grep -q "another cluster" "$DIR/h6.log"; kill -CONT "$CORE"
 	n_renewals h6 2
 	is "foreign: its word ends no lease" "$(lease h6)" "$l"
-	is "foreign: nor does the place get lost" "$(since "$n" h6 "lost its place")" 0
-	is "foreign: it is logged, once" "$(grep -c "http://127.0.0.1:$b.* another cluster" "$DIR/h6.log")" 1
+	is "foreign: the place is not lost" "$(since "$n" h6 "lost its place")" 0
+	is "foreign: the other cluster is logged once" "$(grep -c "http://127.0.0.1:$b.* another cluster" "$DIR/h6.log")" 1
 	is "foreign: its nodes are none of ours" "$(sees h6 stranger; echo $?)" 1
 	is "foreign: nothing of ours is there" "$(etcdctl --endpoints "127.0.0.1:$b" get /tenure/default/nodes/h6)" ""
 	# A restart goes on with the same cluster, whoever answers first.
 	kill -9 "$h"; wait "$h" 2>/dev/null; agent h6 "Endpoints=http://127.0.0.1:$b,http://127.0.0.1:$a" TTL=8s; h=$PID
-	n_renewals h6 2; is "foreign: nor after a restart" "$(lease h6)" "$l"
+	n_renewals h6 2; is "foreign: the lease is kept after a restart" "$(lease h6)" "$l"
 	ends "$h"; end "$OTHER"
 	is "foreign: leaving gives the place back where it is" "$(E get /tenure/default/nodes/h6)" ""
 }

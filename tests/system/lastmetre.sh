@@ -107,7 +107,7 @@ case_pid1_goes_on() {
 	ran=$(said_last plain)
 	kill -CONT "$init"
 	until_ok 10 is_inactive tenure-held.target || not_ok "$CASE: the target is down"
-	is_quiet plain && is "$CASE: nothing has been started again" "$(said_last plain)" "$ran"
+	is_quiet plain && is "$CASE: the unit was not started again" "$(said_last plain)" "$ran"
 	rig heal
 	end
 }
@@ -150,7 +150,7 @@ case_guard() {
 	on h4 systemctl restart tenured; until_ok 20 held h4
 	is "$CASE: a restart of the agent is none of its own" "$(guard_pid)" "$pid"
 	on h4 systemctl kill -s KILL tenured; until_ok 20 held h4
-	is "$CASE: nor is its end" "$(guard_pid)" "$pid"
+	is "$CASE: the end of the agent does not end the guard" "$(guard_pid)" "$pid"
 	on h4 systemctl kill -s KILL tenure-guard
 	another() { local p; p=$(guard_pid); [ "$p" != 0 ] && [ "$p" != "$pid" ] && [ "$(prop h4 tenure-guard ActiveState)" = active ]; }
 	until_ok 10 another && ok "$CASE: killed, it is started again" || not_ok "$CASE: killed, it is gone"
@@ -159,7 +159,7 @@ case_guard() {
 	until_ok 10 is_inactive tenure-guard && ok "$CASE: it is gone when the agent is stopped" || not_ok "$CASE: it stays"
 	on h4 systemctl start tenured
 	end
-	is "$CASE: it is back with the agent" "$(prop h4 tenure-guard ActiveState)" active
+	is "$CASE: the guard is back with the agent" "$(prop h4 tenure-guard ActiveState)" active
 }
 is_inactive() { [ "$(prop h4 "$1" ActiveState)" = inactive ]; }
 
@@ -185,13 +185,13 @@ case_guard_and_people() {
 	sleep_until_renewed h4
 	on h4 sh -c 'systemctl kill -s KILL tenured; systemctl restart tenure-guard'
 	until_ok 5 another_guard "$pid" && until_ok 20 held h4 && sleep_until_renewed h4
-	is "$CASE: what is bound runs on" "$(prop h4 only-one MainPID)" "$before"
+	is "$CASE: bound units keep running" "$(prop h4 only-one MainPID)" "$before"
 
 	CASE="the guard hangs"
 	pid=$(prop h4 tenure-guard MainPID) before=$(prop h4 only-one MainPID)
 	on h4 systemctl kill -s STOP tenure-guard
 	until_ok 20 another_guard "$pid" && ok "$CASE: its watchdog ends it, and another one begins" || not_ok "$CASE: it hangs on" "$(prop h4 tenure-guard ActiveState)"
-	is "$CASE: what is bound to the place runs on" "$(prop h4 only-one MainPID)" "$before"
+	is "$CASE: bound units keep running" "$(prop h4 only-one MainPID)" "$before"
 	CASE="the guard is stopped"
 	on h4 systemctl stop tenure-guard
 	unguarded() { on h4 tenurectl check | grep -q "tenure-guard.service is not up"; }
@@ -202,7 +202,7 @@ case_guard_and_people() {
 
 	CASE="a second guard, by hand"
 	on h4 timeout -s KILL 2 /usr/bin/tenured --guard >"$DIR/second.log" 2>&1
-	is "$CASE: it ends at once" $? 1
+	is "$CASE: a second guard ends at once" $? 1
 	has "$CASE: and says why" "$(cat "$DIR/second.log")" "Another guard"
 	on h4 python3 -c 'import socket; socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM).connect("/run/tenure/guard")' && ok "$CASE: the first one is still notified" || not_ok "$CASE: nobody listens any more"
 	end
@@ -214,9 +214,9 @@ case_guard_and_people() {
 		before=$(prop h4 only-one MainPID)
 		on h4 sh -c "$how"; sleep_until_renewed h4
 		on h4 systemctl kill -s KILL tenured; until_ok 20 held h4; sleep_until_renewed h4
-		is "$CASE: what is bound runs on, over a restart of the agent" "$(prop h4 only-one MainPID)" "$before"
+		is "$CASE: bound units keep running over a restart of the agent" "$(prop h4 only-one MainPID)" "$before"
 		on h4 sh -c "$how"; sleep_until_renewed h4
-		is "$CASE: nor does it stop without one" "$(prop h4 only-one MainPID)" "$before"
+		is "$CASE: bound units keep running without a restart" "$(prop h4 only-one MainPID)" "$before"
 		local init; init=$(rig_init h4); FROM=$(lines)
 		kill -STOP "$init"; kill -STOP "$(cat "$CG/h4/payload/system.slice/tenured.service/cgroup.procs")"; rig cut h4
 		reported plain only-one
@@ -250,7 +250,7 @@ case_killed_stop() {
 	unit slow "TimeoutStopSec=500ms"$'\n'"ExecStart="$'\n'"ExecStart=/usr/bin/says slow TERM"; go
 	killed_stop
 	reported slow only-one
-	is "$CASE: nothing is started anew" "$(target_starts)" "$starts"
+	is "$CASE: the target was not started again" "$(target_starts)" "$starts"
 	until_ok 10 is_inactive tenure-guard || not_ok "$CASE: the guard stays"
 	on h4 sh -c 'sed -i "s/^TTL=.*/TTL=2s/" /etc/tenure/tenured.conf; rm -r /run/systemd/system/tenure-guard.service.d; systemctl daemon-reload; systemctl start tenured'
 	end
@@ -412,12 +412,12 @@ case_mount() {
 	# Its stop has failed at least once.
 	until_ok 10 sh -c "env RIG=$NAME '$RIG' exec h4 journalctl -u srv-data.mount -o cat --no-pager | grep -q 'Failed unmounting'"
 	sleep_until_renewed h4
-	is "$CASE: nobody hears that it left" "$(reported_left "$FROM")" ""
+	is "$CASE: no host reports that it left" "$(reported_left "$FROM")" ""
 	# (systemd says active, or deactivating while it tries once more.)
-	is "$CASE: it is mounted" "$(on h4 findmnt -no TARGET /srv/data)" /srv/data
+	is "$CASE: the file system is mounted" "$(on h4 findmnt -no TARGET /srv/data)" /srv/data
 	on h4 systemctl stop busy
 	until_ok 10 has_left "$FROM" && ok "$CASE: it leaves once that is unmounted" || not_ok "$CASE: it leaves once that is unmounted"
-	is "$CASE: it is not mounted" "$(on h4 findmnt -n /srv/data)" ""
+	is "$CASE: the file system is not mounted" "$(on h4 findmnt -n /srv/data)" ""
 	wait "$PID"; on h4 systemctl start tenured
 	end; on h4 rm -f /run/systemd/system/srv-data.mount
 }
@@ -473,7 +473,7 @@ case_slow_stop() {
 	go
 	FROM=$(lines); local t; t=$(now_us); on h4 systemctl stop tenured
 	reported slow only-one
-	has "$CASE: it leaves in order" "$(reported_left "$FROM")" " left$"
+	has "$CASE: the host leaves in order" "$(reported_left "$FROM")" " left$"
 	if [ $(($(said_last slow) - t)) -gt 6000000 ]; then ok "$CASE: it had its $((($(said_last slow) - t) / 1000)) ms"; else not_ok "$CASE: it was ended" "after $((($(said_last slow) - t) / 1000)) ms"; fi
 	on h4 sh -c 'rm -r /run/systemd/system/tenured.service.d; systemctl daemon-reload; systemctl start tenured'
 	end
@@ -487,10 +487,10 @@ case_check() {
 	go
 	checked() { on h4 tenurectl check | grep -q "loose.service is not ordered after tenure-held.target"; }
 	until_ok 5 checked && ok "$CASE: a unit without After=" || not_ok "$CASE: a unit without After=" "$(on h4 tenurectl check)"
-	local said; said=$(on h4 tenurectl check); is "$CASE: it exits with 1" "$(on h4 tenurectl check >/dev/null; echo $?)" 1
-	has "$CASE: one that is not in the slice" "$said" "loose.service is not in tenure-held.slice: .* set Slice=tenure-held.slice"
-	has "$CASE: one that may take too long" "$said" "loose.service may take for ever to stop .*killed after 250 ms"
-	is "$CASE: nothing of one that is as it should be" "$(grep inside.service <<<"$said")" ""
+	local said; said=$(on h4 tenurectl check); is "$CASE: tenurectl check exits with 1" "$(on h4 tenurectl check >/dev/null; echo $?)" 1
+	has "$CASE: a unit outside of the slice is named" "$said" "loose.service is not in tenure-held.slice: .* set Slice=tenure-held.slice"
+	has "$CASE: a unit that may stop too late is named" "$said" "loose.service may take for ever to stop .*killed after 250 ms"
+	is "$CASE: a unit without a problem is not named" "$(grep inside.service <<<"$said")" ""
 	has "$CASE: FenceLead= beside the TTL" "$said" "With a TTL of 2000 ms the stop begins 500 ms before the deadline, .* FenceLead=250ms or less, or TTL=8000ms or more"
 	has "$CASE: the journal says it, too" "$(journal)" "loose.service is not ordered after"
 	is "$CASE: each once" "$(on h4 journalctl -u tenured -o cat --no-pager | grep -c 'loose.service is not ordered')" 1

@@ -29,21 +29,21 @@ is "ttl as JSON" "$(L ttl jobs --keys --json=short | jq -c '[.id, .name, .ttl_ms
 is "keep-alive --once by name, at another replica" "$(at 3 keep-alive jobs --once)" "lease $ID keepalived with TTL(60s), name(jobs)"
 is "keep-alive --once by id" "$(at 3 keepalive "0x$ID" --once)" "lease $ID keepalived with TTL(60s)"
 is "revoke by name" "$(at 2 revoke jobs)" "lease jobs revoked"
-is "and its keys are gone" "$(E get jobs/ --prefix --keys-only | grep -c .)" 0
-is "revoke: nobody has it" "$(L revoke jobs)" "tenurectl: there is no lease with the name 'jobs'."
-is "ttl: nobody has it" "$(L ttl jobs)" "tenurectl: there is no lease with the name 'jobs'."
+is "the keys of the revoked lease are gone" "$(E get jobs/ --prefix --keys-only | grep -c .)" 0
+is "revoke of a name that no lease has" "$(L revoke jobs)" "tenurectl: there is no lease with the name 'jobs'."
+is "ttl of a name that no lease has" "$(L ttl jobs)" "tenurectl: there is no lease with the name 'jobs'."
 is "keep-alive: nobody has it" "$(L keep-alive jobs)" "tenurectl: there is no lease with the name 'jobs'."
 is "revoke: an id that is gone" "$(L revoke "$ID")" "tenurectl: there is no lease $ID: it has ended, or was revoked."
-L revoke jobs >/dev/null; is "and that is an error" $? 1
+L revoke jobs >/dev/null; is "revoke of an unknown id is an error" $? 1
 has "grant without a name" "$(L grant 90)" '^lease [0-9a-f]{16} granted with TTL\(90s\)$'
 has "no time to live" "$(L grant soon)" "a time such as 500ms, 10s or 60, not 'soon'"
 has "too long a name" "$(L grant 5 "$(printf 'x%.0s' {1..1025})")" "a lease's name has 1 to 1024 bytes"
 L grant 60 name=x >/dev/null; has "a name that looks like an id" "$(L ttl name=name=x)" "name\(name=x\)"
 at 1 grant 60 "$(printf 'a\033[2Jb')" >/dev/null
 has "a name says nothing to a terminal" "$(L list)" 'a\\x1b\[2Jb$'
-is "nor when it is revoked" "$(L revoke "$(printf 'a\033[2Jb')")" 'lease a\x1b[2Jb revoked'
+is "control characters of a name are escaped by revoke" "$(L revoke "$(printf 'a\033[2Jb')")" 'lease a\x1b[2Jb revoked'
 at 1 grant 60 "$(printf 's\355\240\200u\364\220\200\200o\340\200\257')" >/dev/null # half a pair; beyond Unicode; in too many bytes
-is "and JSON is UTF-8 whatever a name is" "$(L list --json=short | /usr/bin/python3 -c 'import json, sys; print([l["name"] for l in json.loads(sys.stdin.buffer.read().decode()) if l["name"][:1] == "s"][0])')" 's\xed\xa0\x80u\xf4\x90\x80\x80o\xe0\x80\xaf'
+is "JSON of names is valid UTF-8" "$(L list --json=short | /usr/bin/python3 -c 'import json, sys; print([l["name"] for l in json.loads(sys.stdin.buffer.read().decode()) if l["name"][:1] == "s"][0])')" 's\xed\xa0\x80u\xf4\x90\x80\x80o\xe0\x80\xaf'
 has "usage" "$(L grant)" "^usage: tenurectl .*lease COMMAND"
 
 # ---- keep-alive until it is interrupted, whichever replica answers; and after it ----
@@ -55,7 +55,7 @@ N=$(grep -c keepalived "$DIR/kept.log")
 more() { [ "$(grep -c keepalived "$DIR/kept.log")" -ge $((N + 4)) ]; }
 until_ok 20 more && ok "keep-alive goes on elsewhere when a replica is frozen" || not_ok "keep-alive goes on elsewhere" "$(tail -n 3 "$DIR/kept.log")"
 kill -CONT "${CORE[1]}"
-is "and the lease lives" "$(at 2 ttl kept --json=short | jq -r .name)" kept
+is "the lease still lives" "$(at 2 ttl kept --json=short | jq -r .name)" kept
 kill -INT "$KEPT"; wait "$KEPT" 2>/dev/null; is "an interrupt ends it" $? 130
 until_ok 10 sh -c "'$BIN/tenurectl' lease ttl kept 2>&1 | grep -q 'there is no lease with the name'" && ok "and then the lease" || not_ok "and then the lease" "$(L ttl kept)"
 start gone "$BIN/tenurectl" lease keep-alive short; wait "$PID"; is "keep-alive of nobody's name fails" $? 1
@@ -85,7 +85,7 @@ named() { [ "$(L list --json=short | jq -r '.[] | select(.name == "web1") | .id'
 until_ok 15 named && ok "a host's lease has the name of its node" || not_ok "a host's lease has the name of its node" "$(L list)"
 FIRST=$(lease_of)
 has "ttl NODE" "$(at 3 ttl web1 --keys)" "^lease $FIRST granted with TTL\(2s\), .*name\(web1\), attached keys\(\[/tenure/default/nodes/web1"
-has "and it is used" "$(L grant 60 web1)" "lease already exists with that name"
+has "a node's name cannot be granted to another lease" "$(L grant 60 web1)" "lease already exists with that name"
 kill -9 "$AGENT"; wait "$AGENT" 2>/dev/null; agent agent2 "$DIR/run2" # another life, which takes the place over
 again() { named && [ "$(lease_of)" != "$FIRST" ]; }
 until_ok 20 again && ok "and the next life's lease has it with the place" || not_ok "and the next life's lease has it with the place" "$FIRST, $(lease_of): $(L list)"
@@ -105,13 +105,13 @@ for what in "ttl secret" "ttl secret --keys" "ttl $S --keys" "keep-alive secret 
 	# shellcheck disable=SC2086
 	has "eve: lease ${what/$S/ID}: denied" "$(R eve:eve $what)" "^tenurectl: etcdserver: permission denied\.$"
 done
-is "eve: it is in no list of hers" "$(R eve:eve list --json=short | jq -r '.[] | select(.name == "secret") | .name')" ""
+is "eve: the lease's name is not in her list" "$(R eve:eve list --json=short | jq -r '.[] | select(.name == "secret") | .name')" ""
 is "eve: its id tells no name" "$(R eve:eve ttl "$S" --json=short | jq -r .name)" ""
 is "ann: ttl" "$(R ann:ann ttl secret --json=short | jq -r .id)" "$S"
 has "ann: keep-alive" "$(R ann:ann keep-alive secret --once)" "^lease $S keepalived"
 has "ann: revoke" "$(R ann:ann revoke secret)" "^lease secret revoked$"
 is "a password is asked for once, by a command of several calls, too" "$(timeout 20 "$BIN/tenurectl" --user=root --password-file=<(echo toor) core members --no-legend 2>&1 | grep -c "$A")" 3
-has "nobody" "$(L ttl secret)" "user name is empty"
+has "ttl without a login" "$(L ttl secret)" "user name is empty"
 
 # ---- a real etcd has no names ----
 if command -v etcd >/dev/null; then
@@ -123,14 +123,14 @@ if command -v etcd >/dev/null; then
 		# shellcheck disable=SC2086
 		has "etcd: lease $what" "$(L $what)" "$no"
 	done
-	has "etcd: and none was granted" "$(L list)" "^0 leases"
+	has "etcd: no lease was granted" "$(L list)" "^0 leases"
 	has "etcd: grant" "$(L grant 60)" '^lease [0-9a-f]{16} granted with TTL\(60s\)$'
 	ID=$(L list --json=short | jq -r '.[0].id')
 	has "etcd: list" "$(L list)" "^$ID +- +- +-"
 	has "etcd: ttl" "$(L ttl "$ID" --keys)" "^lease $ID granted with TTL\(60s\), remaining\((5[0-9]|60)s\), attached keys\(\[\]\)$"
 	is "etcd: keep-alive" "$(L keep-alive "$ID" --once)" "lease $ID keepalived with TTL(60s)"
 	is "etcd: revoke" "$(L revoke "$ID")" "lease $ID revoked"
-	has "etcd: and it is gone" "$(L ttl "$ID")" "there is no lease $ID"
+	has "etcd: the revoked lease is gone" "$(L ttl "$ID")" "there is no lease $ID"
 else
 	skip "leases on a real etcd" "no etcd here"
 fi

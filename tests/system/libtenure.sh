@@ -22,7 +22,7 @@ done
 g++ -x c++ -std=c++11 -pedantic -Wall -Wextra -Werror -o "$DIR/h" "$DIR/h.c" -x none "${FLAGS[@]}" >"$DIR/h.log" 2>&1 && "$DIR/h" && ok "its header in C++" || not_ok "its header in C++" "$(head -n 2 "$DIR/h.log")"
 
 exported() { nm -D --defined-only "$DIR/root/usr/lib/libtenure.so.0" | awk '$2 != "A" {sub(/@.*/, "", $3); print $3}' | sort; }
-is "it exports what its list of symbols has, and nothing else" "$(exported)" "$(sed -n 's/^\t\(tenure_[a-z_]*\);$/\1/p' "$TOP/lib/tenure/libtenure.sym" | sort)"
+is "the library exports exactly the symbols of its list" "$(exported)" "$(sed -n 's/^\t\(tenure_[a-z_]*\);$/\1/p' "$TOP/lib/tenure/libtenure.sym" | sort)"
 is "each function that it exports is declared" "$(for f in $(exported); do grep -qE "\b$f\(" "$TOP/lib/tenure/tenure.h" || echo "$f"; done)" ""
 is "each function that it declares is exported" "$(grep -oE '\btenure_[a-z_]+\(' "$TOP/lib/tenure/tenure.h" | tr -d '(' | sort -u | comm -23 - <(exported))" ""
 is "each is in a manual page" "$(for f in $(exported); do grep -qE "\b$f\b" "$TOP"/lib/tenure/*.3 || echo "$f"; done)" ""
@@ -47,9 +47,9 @@ has_said() { [ "$(says "$1")" -ge "$2" ]; }
 page_has_said() { grep -q "^$2" "$DIR/$1.log"; }
 LOG() { sed 's/ 127[^ ]*$//; s/ 192[^ ]*$//; s/revision .*/revision/' "$DIR/members.log" | awk '{print $1, $2, $3, $4, $5}' | sed 's/ *$//' | tr '\n' ','; }
 
-DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent timeout 1 "$DIR/members" >"$DIR/none.log" 2>&1; is "without an endpoint it waits for the agent" "$? $(cat "$DIR/none.log")" "124 "
+DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent timeout 1 "$DIR/members" >"$DIR/none.log" 2>&1; is "without an endpoint a tie waits for the agent" "$? $(cat "$DIR/none.log")" "124 "
 TENURE_ENDPOINTS=nowhere "$DIR/members" >"$DIR/bad.log" 2>&1; has "an endpoint that is no URL is named" "$(cat "$DIR/bad.log")" "'nowhere' is not a URL"
-TENURE_ENDPOINTS=http://127.0.0.1:$ap:$a "$DIR/members" >"$DIR/bad.log" 2>&1; has "and one with two ports" "$(cat "$DIR/bad.log")" "is not a URL"
+TENURE_ENDPOINTS=http://127.0.0.1:$ap:$a "$DIR/members" >"$DIR/bad.log" 2>&1; has "an endpoint with two ports is refused" "$(cat "$DIR/bad.log")" "is not a URL"
 
 
 # The second example of the page: two of them see each other, act, and one hears of the other's death.
@@ -82,6 +82,6 @@ is "each once, and in order" "$(LOG | sed 's/synced at revision,//g')" "joined h
 cpu() { awk '{print $14 + $15}' "/proc/$1/stat"; }
 before=$(cpu $M); until_ok 3 false; spent=$(($(cpu $M) - before))
 [ "$spent" -le 3 ] && ok "with nothing to report it does next to nothing ($spent ticks in 3 s)" || not_ok "with nothing to report it does next to nothing" "$spent ticks in 3 s"
-is "it has one thread" "$(ls "/proc/$M/task" | wc -l)" 1
+is "the library starts no thread" "$(ls "/proc/$M/task" | wc -l)" 1
 kill "$H1" "$H4" "$M" "$CORE"
 finish

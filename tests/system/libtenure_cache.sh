@@ -84,7 +84,7 @@ shows() { grep -q "\"event\":\"Cached\".*\"value\":\"$1\"" "$DIR/ctl.log"; }
 until_ok 20 shows 112 && ok "tenurectl cache shows what there is" || not_ok "tenurectl cache" "$(cat "$DIR/ctl.log")"
 writes shown 113 113
 until_ok 10 shows 113 && ok "and what it has become" || not_ok "tenurectl cache: what it has become" "$(cat "$DIR/ctl.log")"
-is "in between it says why it may not be read" "$(grep '^{' "$DIR/ctl.log" | jq -r 'select(.event == "Uncached").reason' | tail -n 1)" "a write waits"
+is "in between the program is told why the cache cannot be read" "$(grep '^{' "$DIR/ctl.log" | jq -r 'select(.event == "Uncached").reason' | tail -n 1)" "a write waits"
 kill $CPID; wait $CPID; is "interrupted: exit status" $? 0
 writes ctl-ended 114 114; read -r m x < <(took ctl-ended)
 if [ "${m%.*}" -lt 1000 ]; then ok "and no write waits for it: $m ms"; else not_ok "a write waits for what was interrupted" "$m ms"; fi
@@ -98,7 +98,7 @@ wait "$CPID" 2>/dev/null; exec 6<&-
 (exec "$BIN/tenurectl" --endpoints="$A:$c1" cache k 2>"$DIR/gone.err"; ) | head -n 1 >"$DIR/gone.out" & GONE=$!; PIDS+=("$GONE")
 until_ok 10 test -s "$DIR/gone.out"; E put k 114 >/dev/null; wait "$GONE"
 until_ok 5 grep -q "cannot write to standard output: Broken pipe" "$DIR/gone.err" && ok "whose reader has gone says so" || not_ok "whose reader has gone says so" "$(cat "$DIR/gone.err")"
-has "once" "$(timeout 10 "$BIN/tenurectl" --endpoints="$A:$c1" cache --prefix k --once)" "cached, as of revision [0-9]+: 1 key\(s\)"
+has "tenurectl cache --once" "$(timeout 10 "$BIN/tenurectl" --endpoints="$A:$c1" cache --prefix k --once)" "cached, as of revision [0-9]+: 1 key\(s\)"
 for n in 1 2 3; do holder $n; done; until_ok 20 all_good
 
 # All at once: the replicas that gave the terms are killed and frozen, the holders stopped, while one writes.

@@ -77,7 +77,7 @@ part_named() {
 	local said; said=$(grep -v '^ ' "$DIR/named.log" | tr '\n' ',')
 	if [ "$ENGINE" = etcd ]; then
 		is "names: an etcd is asked nothing by a name" "$said" "granted -95,again -95,put -95,txn -95,renewed -95 1,keys -95,revoked -95,late -95,left 0,"
-		is "names: and it is said why, each time" "$(grep -c 'Leases have no names in the core at .*, which is an etcd' "$DIR/named.log")" 8
+		is "names: each error says why" "$(grep -c 'Leases have no names in the core at .*, which is an etcd' "$DIR/named.log")" 8
 	else
 		is "names: grant, attach, renew, look up, revoke" "$said" "granted 0,again -17,put 0,txn 0,renewed 0 1,keys 0 n/a n/b,name 0 jobs,revoked 0,late -2,left 0,"
 		has "names: one that is used is refused" "$(cat "$DIR/named.log")" "lease already exists with that name"
@@ -95,7 +95,7 @@ part_slow() {
 	# An etcd that is busy may end a connection, and with it what was on its way.
 	for _ in 1 2 3; do run slow 10000; grep -q "It may have happened" "$DIR/slow.log" || break; done
 	is "a watcher that takes nothing, and then all" "$(tail_of slow)" "took 10000"
-	has "what its library held meanwhile" "$(grep holds "$DIR/slow.log")" "^holds"
+	has "the program tells how much the library held meanwhile" "$(grep holds "$DIR/slow.log")" "^holds"
 }
 
 # ---- replicas that are killed under puts, the leader first: one of them has the connection ----
@@ -132,7 +132,7 @@ part_watch() {
 	ends watch "$pid" 40
 	is "watch: each change once, in order, none missing" "$(tail_of watch)" "failed 0 missing 0 twice 0 others 0"
 	echo "# $(tail_of watch 2 | head -n 1)"
-	run old; is "watch: what is compacted is said" "$(tail_of old)" "ended -61 compacted"
+	run old; is "watch: a compacted revision is reported" "$(tail_of old)" "ended -61 compacted"
 }
 
 # ---- frozen replicas: their connections stay ----
@@ -156,11 +156,11 @@ part_login() {
 	E user add root:toor >/dev/null; E user grant-role root root >/dev/null; E role add app >/dev/null
 	E role grant-permission app readwrite app/ --prefix >/dev/null; E user add ann:ann >/dev/null; E user grant-role ann app >/dev/null
 	E auth enable >/dev/null || not_ok "login: auth is on"
-	USER_IS=ann PASSWORD=ann run login; is "login: who may" "$(tail_of login)" "put 0 after a moment: "
+	USER_IS=ann PASSWORD=ann run login; is "login: a user with the permission" "$(tail_of login)" "put 0 after a moment: "
 	USER_IS=ann PASSWORD=wrong run login; has "login: a wrong password" "$(head -n 1 "$DIR/login.log")" "^put -13 after a moment: .*ann.*(invalid user ID or password|authentication failed)"
 	is "login: a wrong password ends watches" "$(tail_of login)" "watch -13"
-	run login; has "login: nobody" "$(head -n 1 "$DIR/login.log")" "^put -13 after a moment: .*user name is empty"
-	is "login: nobody's watch" "$(tail_of login)" "watch -13"
+	run login; has "login: a put without a user" "$(head -n 1 "$DIR/login.log")" "^put -13 after a moment: .*user name is empty"
+	is "login: a watch without a user" "$(tail_of login)" "watch -13"
 	USER_IS=root PASSWORD=toor run leases; is "login: root" "$(head -n 1 "$DIR/leases.log")" "granted 60000"
 	E --user root:toor auth disable >/dev/null
 }

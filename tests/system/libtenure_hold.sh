@@ -206,19 +206,19 @@ case_own() {
 	MARK=()
 	tie a own:2000:alpha -- TENURE_ENDPOINTS="$URLS"; local A=$PID
 	hears a 10 '^held' "own: held"
-	is "own: it may act" "$(asks a act)" yes
+	is "own: the holder may act" "$(asks a act)" yes
 	asks a 'lock forks mine' >/dev/null; hears a 5 '^locked' "own: with a lock"
 	is "own: a child of the program may not" "$(asks a child)" "no no"
-	is "own: which costs the program nothing" "$(asks a act) $(asks a has | cut -d' ' -f1)" "yes yes"
+	is "own: the fork does not affect the program" "$(asks a act) $(asks a has | cut -d' ' -f1)" "yes yes"
 	has "own: its key says who it is" "$(E get /tenure/default/sessions/alpha --print-value-only)" '"name":"alpha".*"tags":\{"host":"[^"]+","pid":"[0-9]+","program":"tie"\}'
-	is "own: and hangs on its lease" "$(lease_of /tenure/default/sessions/alpha)" "$(asks a lease)"
+	is "own: the key is on the tie's lease" "$(lease_of /tenure/default/sessions/alpha)" "$(asks a lease)"
 	asks a 'register cache 11211 role=primary' >/dev/null
 	until_ok 5 sh -c "ETCDCTL_API=3 etcdctl --endpoints $URLS get /tenure/default/services/cache/alpha --print-value-only | jq -e '.port == 11211'" && ok "own: it registers" || not_ok "own: it registers"
 	tie b own:2000:alpha -- TENURE_ENDPOINTS="$URLS"; local B=$PID
 	hears b 5 "^lost 0 the session 'alpha' is held by another program .*pid=$A" "own: a name that is taken"
 	is "own: no" "$(asks b act)" no
-	is "own: it leaves" "$(asks a leave)" ok
-	is "own: and may not act from then on" "$(asks a act)" no
+	is "own: the program leaves" "$(asks a leave)" ok
+	is "own: after leaving it may not act" "$(asks a act)" no
 	hears a 3 '^lost .*given back' "own: which is told"
 	hears b 6 '^held' "own: the next one has the name"
 	tie d own:30000:beta -- TENURE_ENDPOINTS="$URLS"; local D=$PID; hears d 5 '^held' "own: a long TTL"
@@ -359,7 +359,7 @@ case_stale() {
 	done
 	is "stale: $rounds times stopped beyond the TTL: none may act" "$bad" 0
 	# On a busy machine some have a new lease before they read what they are to write: by that they may.
-	is "stale: and none of what they write by that lease is taken" "$late" 0
+	is "stale: no write by the ended lease was accepted" "$late" 0
 	[ $refused -ge $((rounds * 3 / 4)) ] && ok "stale: most write too late" || not_ok "stale: most write too late" "$refused of $rounds"
 	for ((i = 0; i < n; i++)); do end "${pids[i]}"; done
 }
@@ -431,7 +431,7 @@ case_examples() {
 	kill -CONT "$W1"
 	until_ok 5 grep -q "^not my turn" "$DIR/w1.log" && ok "examples: which knows when it goes on" || not_ok "examples: which knows" "$(tail -n 3 "$DIR/w1.log")"
 	# What it was writing when it was stopped may have been written by then: it hears of that first.
-	is "examples: and does nothing more" "$(sed '1,/^not my turn/d' "$DIR/w1.log" | grep -c '^did') $(($(grep -c '^did' "$DIR/w1.log") <= did + 1))" "0 1"
+	is "examples: the worker that was stopped does nothing more" "$(sed '1,/^not my turn/d' "$DIR/w1.log" | grep -c '^did') $(($(grep -c '^did' "$DIR/w1.log") <= did + 1))" "0 1"
 	until_ok 2 sh -c "ETCDCTL_API=3 etcdctl --endpoints $URLS get /jobs/done --print-value-only | grep -q 'by $(awk '/^my turn/ {print $NF}' "$DIR/w2.log")\$'" && ok "examples: what is written is the new one's" || not_ok "examples: what is written" "$(E get /jobs/done)"
 	end "$W1"; end "$W2"
 	E put /tenure/default/nodes/r1 '{"name":"r1"}' >/dev/null; E put /tenure/default/nodes/r2 '{"name":"r2"}' >/dev/null
@@ -447,7 +447,7 @@ case_examples() {
 	is "examples: a third one takes some, and no other key moves" "$((moved > 0)) $wrong" "1 0"
 	E del /tenure/default/nodes/r3 >/dev/null
 	until_ok 5 sh -c "! for k in a b c d e f g h i j k l m n o p; do awk -v k=\$k '\$1 == k {o = \$2} END {print o}' $DIR/ring.log; done | grep -q r3"
-	is "examples: and gives them back when it goes" "$(for k in {a..p}; do echo "$k $(owner $k)"; done)" "$before"
+	is "examples: a third one gives its keys back when it leaves" "$(for k in {a..p}; do echo "$k $(owner $k)"; done)" "$before"
 	E del /tenure/default/nodes/ --prefix >/dev/null
 	end "$R"
 }

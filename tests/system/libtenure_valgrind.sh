@@ -38,7 +38,7 @@ whole puts "$DIR/libtenure_calls" puts 500
 # Everything in any order: what is begun is freed at once, or in the middle, or never; forks, and no descriptors.
 SEED=${SEED:-$RANDOM}
 whole "random $SEED" "$DIR/libtenure_random" "$SEED" 10
-has "it has had locks and tasks" "$(tail -n 1 "$DIR/random $SEED.log")" "refused [0-9]+, locks and tasks [1-9]"
+has "the random program had locks and tasks" "$(tail -n 1 "$DIR/random $SEED.log")" "refused [0-9]+, locks and tasks [1-9]"
 
 # A session with a service, a lock that is handed over, guarded writes.
 for t in a b; do

@@ -85,7 +85,7 @@ at silent ignore; next silent; kill -STOP $CORE; until_ok 10 gone; kill -CONT $C
 status "the core is silent: lost"; is "the core is silent: lost" $? 123
 before silent "the core is silent"; back
 at told; kill -STOP $CORE; until_ok 10 grep -q told "$DIR/told.log" && ok "it is told first, by SIGTERM" || not_ok "it is told first" "$(cat "$DIR/told.log")"; kill -CONT $CORE
-status "and may end as it likes: lost"; is "and may end as it likes: lost" $? 123; all_ended told "nothing of it is left"; back
+status "a command that ends after SIGTERM: the exit status says lost"; is "and may end as it likes: lost" $? 123; all_ended told "nothing of it is left"; back
 at revoked ignore; next revoked; etcd lease revoke "$(lease)" >/dev/null; t=$(now_us)
 status "the lease is revoked: lost"; is "the lease is revoked: lost" $? 123
 all_ended revoked "and ended at once"; ms=$((($(last_ran "$DIR/revoked") - t) / 1000)); [ $ms -lt $((TTL_MS * 3 / 4)) ] && ok "with the next renewal: $ms ms after" || not_ok "ended $ms ms after"
@@ -100,12 +100,12 @@ kept() { # WHAT COMMAND...: it runs on, for longer than what was known then last
 }
 at kept
 kept "the bus is restarted" eval 'kill -9 $BUSPID; wait $BUSPID 2>/dev/null; bus'
-until_ok 10 ctl status; is "and its place is the same" "$(lease)" "$KEPT"
+until_ok 10 ctl status; is "and the place is the same" "$(lease)" "$KEPT"
 kept "the bus hangs" kill -STOP $BUSPID; kill -CONT $BUSPID
 kept "the bus is gone" eval 'kill -9 $BUSPID; wait $BUSPID 2>/dev/null'; bus; until_ok 10 ctl status
 kept "the agent is restarted" eval 'kill -USR1 $AGENT; wait $AGENT; agent; until_ok 10 ctl status'
 kept "the agent is killed, and comes back" eval 'kill -9 $AGENT; wait $AGENT 2>/dev/null; agent; until_ok 10 ctl status'
-kill $LOCKER; status "and it is ended as it was before: its own exit status"; is "and it is ended as it was before: its own exit status" $? 5
+kill $LOCKER; status "and the command ends with its own exit status"; is "and it is ended as it was before: its own exit status" $? 5
 all_ended kept "with its child in another session"
 
 # ---- the place is given back ----
@@ -119,9 +119,9 @@ ctl join; until_ok 10 ctl status; back
 # ---- tenurectl and its keeper ----
 keeper() { pgrep -P $LOCKER | head -n 1; }
 at orphan; kill -9 $LOCKER; wait $LOCKER 2>/dev/null; all_ended orphan "tenurectl is killed: nothing of the command is left"; ctl unlock job
-at kept2; kill -9 "$(keeper)"; status "its keeper is killed: an error of ours"; is "its keeper is killed: an error of ours" $? 125; all_ended kept2 "and nothing of the command is left"; ctl unlock job
+at kept2; kill -9 "$(keeper)"; status "the keeper is killed: exit status of an internal error"; is "its keeper is killed: an error of ours" $? 125; all_ended kept2 "and nothing of the command is left"; ctl unlock job
 at stopped ignore; next stopped; kill -STOP "$(keeper)" $LOCKER; kill -9 $AGENT; wait $AGENT 2>/dev/null; kill -CONT $LOCKER
-status "somebody stops the keeper, and the agent dies: lost"; is "somebody stops the keeper, and the agent dies: lost" $? 123; before stopped "somebody stops the keeper, and the agent dies"; back
+status "the keeper is stopped and the agent dies: the exit status says lost"; is "somebody stops the keeper, and the agent dies: lost" $? 123; before stopped "somebody stops the keeper, and the agent dies"; back
 at asleep ignore; next asleep; kill -STOP $LOCKER; kill -9 $AGENT; wait $AGENT 2>/dev/null
 before asleep "tenurectl is stopped, and the agent dies"; kill -CONT $LOCKER; status "continued"; back
 # Its messages go where nobody reads.
@@ -131,20 +131,20 @@ start mute mute; LOCKER=$PID; until_ok 10 still "$DIR/mute"; next mute; kill -9 
 status "it"; back
 # One that forks as fast as it can.
 forks() { exec "$BIN/tenurectl" --bus="$BUS" lock job -- bash -c 'f() { date +%s%6N >'"'$DIR/forks.a'"'; setsid bash -c "$(declare -f f); f" </dev/null >/dev/null 2>&1 & exit; }; f'; }
-start forks forks; wait $PID; is "what forks without end has an end, with the command's status" $? 0
+start forks forks; wait $PID; is "a command that leaves a fork bomb behind: all of it is ended, and the status is the command's" $? 0
 t=$(now_us); until_ok 2 test -s "$DIR/forks.a"; [ "$(cat "$DIR/forks.a")" -lt "$t" ] && ok "and is gone" || not_ok "it still forks"
 
 # ---- exit statuses ----
 is "the command's own" "$(ctl lock job -- sh -c 'exit 7'; echo $?)" 7
 is "a command that is not there" "$(ctl lock job -- /nonexistent 2>/dev/null; echo $?)" 127
-is "one that cannot be run" "$(ctl lock job -- / 2>/dev/null; echo $?)" 126
-is "somebody else has the lock" "$(start held etcdctl --endpoints "127.0.0.1:$c" lock job -- sleep 2; until_ok 5 waiters 1; ctl --wait=0 lock job -- true 2>/dev/null; echo $?)" 124
+is "a command that cannot be run" "$(ctl lock job -- / 2>/dev/null; echo $?)" 126
+is "etcdctl has the lock" "$(start held etcdctl --endpoints "127.0.0.1:$c" lock job -- sleep 2; until_ok 5 waiters 1; ctl --wait=0 lock job -- true 2>/dev/null; echo $?)" 124
 until_ok 10 waiters 0
 is "no bus" "$("$BIN/tenurectl" --bus=unix:abstract=nobody-$$ lock job -- true 2>/dev/null; echo $?)" 125
 is "an option that is none" "$(ctl lock --bogus job -- true 2>/dev/null; echo $?)" 125
 is "the signal that ended it" "$(BIN="$BIN" BUS="$BUS" /usr/bin/python3 -c 'import os, subprocess; print(subprocess.run([os.environ["BIN"] + "/tenurectl", "--bus=" + os.environ["BUS"], "lock", "job", "--", "sh", "-c", "kill -TERM $$"]).returncode)')" -15
-is "all of it is told to end at once, as systemd does" "$(/usr/bin/python3 "$HERE/end_all.py" 60 "$BIN/tenurectl" --bus="$BUS")" -15
-is "its signals are the ones that tenurectl began with" "$(ctl lock job -- grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '\n')" "$(timeout 20 grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '\n')"
+is "all processes get SIGTERM at once, as from systemd" "$(/usr/bin/python3 "$HERE/end_all.py" 60 "$BIN/tenurectl" --bus="$BUS")" -15
+is "the command has the signal mask that tenurectl started with" "$(ctl lock job -- grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '\n')" "$(timeout 20 grep -E 'Sig(Blk|Ign)' /proc/self/status | tr -d '\n')"
 
 # ---- while it waits ----
 at waits; start before bash -c "sleep 0.3 & exec '$BIN/tenurectl' --bus='$BUS' lock job -- true"; W=$PID; sleep 0.6
@@ -172,8 +172,8 @@ start tls-core "$BIN/tenure-core" --name y --data-dir "$DIR/tls" --listen-client
 rm -rf "$DIR/run"; mkdir "$DIR/run"
 start tls-agent env RUNTIME_DIRECTORY="$DIR/run" DBUS_SYSTEM_BUS_ADDRESS="$BUS" "$BIN/tenured" -c "$DIR/agent.conf" --endpoints "https://127.0.0.1:$s" --trusted-ca-file "$DIR/ca.pem"; AGENT=$PID
 until_ok 10 ctl status || not_ok "an agent over TLS" "$(tail -n 2 "$DIR/tls-agent.log")"
-is "with the core's CA" "$(ctl lock job --cacert="$DIR/ca.pem" -- true; echo $?)" 0
-out=$(ctl lock job -- true 2>&1); is "without it: an error, before long" $? 125
-has "without it: and why" "$out" "no lease core answers at https://.*: .*(certificate|verif|trust|CA)"
+is "a lock on https:// with the core's CA" "$(ctl lock job --cacert="$DIR/ca.pem" -- true; echo $?)" 0
+out=$(ctl lock job -- true 2>&1); is "a lock on https:// without the CA: an error soon" $? 125
+has "a lock on https:// without the CA: the error says why" "$out" "no lease core answers at https://.*: .*(certificate|verif|trust|CA)"
 kill $AGENT; wait $AGENT
 finish

@@ -55,16 +55,16 @@ real_learner() { # a real etcd with a learner, which serves on the port in $RL
 real_learner
 answers() { timeout 60 /usr/bin/python3 "$ROOT/tests/system/learner.py" "$DIR/pb" "127.0.0.1:$1"; }
 is "a learner answers what a real etcd's answers" "$(answers "$c4")" "$(answers "$RL")"
-has "which is not much" "$(answers "$c4" | grep -c "UNAVAILABLE: etcdserver: rpc not supported for learner")" "^15$"
+has "a learner refuses most calls" "$(answers "$c4" | grep -c "UNAVAILABLE: etcdserver: rpc not supported for learner")" "^15$"
 health() { curl -s -m 20 -w ' %{http_code}' "$A:$1/health$2" | jq -r 'if type == "object" then .health else . end'; } # PORT QUERY
-for q in "" "?exclude=NOSPACE" "?serializable=true"; do is "so does its /health$q" "$(health "$c4" "$q")" "$(health "$RL" "$q")"; done
-is "it is not ready" "$(curl -s -m 20 "$A:$c4/readyz" -w '%{http_code}')" $'[+]data_corruption ok\n[+]serializable_read ok\n[+]linearizable_read ok\n[-]non_learner failed: not supported for learner\n\n503'
-is "and live" "$(curl -s -m 20 "$A:$c4/livez" -w '%{http_code}')" $'ok\n200'
+for q in "" "?exclude=NOSPACE" "?serializable=true"; do is "a learner's /health$q is a real etcd's" "$(health "$c4" "$q")" "$(health "$RL" "$q")"; done
+is "a learner is not ready" "$(curl -s -m 20 "$A:$c4/readyz" -w '%{http_code}')" $'[+]data_corruption ok\n[+]serializable_read ok\n[+]linearizable_read ok\n[-]non_learner failed: not supported for learner\n\n503'
+is "a learner is live" "$(curl -s -m 20 "$A:$c4/livez" -w '%{http_code}')" $'ok\n200'
 EP="$A:$c4,$EP"
 has "tenurectl goes on to a replica that answers" "$(ctl core members 2>&1)" "learner"
 if until_ok 10 ctl core promote d; then ok "promoted"; else not_ok "promoted" "$(ctl core promote d 2>&1)"; fi
-has "who votes is no learner" "$(ctl core promote d 2>&1)" "can only promote a learner"
-is "it serves linearizable reads" "$(etc "127.0.0.1:$c4" get k --print-value-only)" before
+has "a voter cannot be promoted" "$(ctl core promote d 2>&1)" "can only promote a learner"
+is "a promoted learner serves linearizable reads" "$(etc "127.0.0.1:$c4" get k --print-value-only)" before
 
 # ---- one that goes, the leader at that ----
 declare -A PORT=([a]=$c1 [b]=$c2 [c]=$c3 [d]=$c4)
@@ -126,15 +126,15 @@ little() { grep -q __asan_init "$BIN/tenure-core" || ulimit -v 4000000; timeout 
 truncate -s 8G "$DIR/huge"
 has "a file that is none, and huge" "$(little "$BIN/tenure-core" --restore "$DIR/huge" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "huge is not a snapshot of a lease core"
 cp "$DIR/snap" "$DIR/longer"; truncate -s 8G "$DIR/longer"
-has "one with something huge behind it" "$(little "$BIN/tenure-core" --restore "$DIR/longer" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "longer is not a snapshot of a lease core"
+has "a snapshot file with data after its end is refused" "$(little "$BIN/tenure-core" --restore "$DIR/longer" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "longer is not a snapshot of a lease core"
 rm "$DIR/huge" "$DIR/longer"
 has "a directory is none" "$("$BIN/tenure-core" --restore "$DIR" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "Cannot read .*: Is a directory"
 start_etcd etcd-s "$n1" "$q1"
 until_ok 20 etc "127.0.0.1:$n1" snapshot save "$DIR/etcd.snap"
 kill -9 "$PID"; wait "$PID" 2>/dev/null
-has "one of a real etcd is" "$("$BIN/tenure-core" --restore "$DIR/etcd.snap" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "it is an etcd snapshot; restore it with etcd"
+has "a snapshot of a real etcd is refused" "$("$BIN/tenure-core" --restore "$DIR/etcd.snap" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "it is an etcd snapshot; restore it with etcd"
 mkfifo "$DIR/fifo"
-has "nor is a FIFO, which nobody fills" "$(timeout -s KILL 20 "$BIN/tenure-core" --restore "$DIR/fifo" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "it is not a regular file"
+has "a FIFO without a writer is refused" "$(timeout -s KILL 20 "$BIN/tenure-core" --restore "$DIR/fifo" --name x --data-dir "$DIR/x" --initial-cluster "$NEW" 2>&1)" "it is not a regular file"
 for r in "x $n1 $q1" "y $n2 $q2" "z $n3 $q3"; do
 	read -r name c p <<<"$r"
 	out=$(env PATH="$BIN:$PATH" "$BIN/tenurectl" core snapshot restore "$DIR/snap" --name "$name" --data-dir "$DIR/$name" --listen-peer-urls "$A:$p" --initial-cluster "$NEW" --initial-cluster-token two 2>&1)
@@ -142,8 +142,8 @@ for r in "x $n1 $q1" "y $n2 $q2" "z $n3 $q3"; do
 	start_replica "$name" "$c" "$p" --initial-cluster "$NEW" --initial-cluster-token two
 done
 if until_ok 15 etc "127.0.0.1:$n1,127.0.0.1:$n2" put k again; then ok "the new cluster serves"; else not_ok "the new cluster serves" "$(tail -n 2 "$DIR/x.log")"; fi
-is "with its keys" "$(etc "127.0.0.1:$n2" get n40 --print-value-only)" v
-is "and its leases" "$(etc "127.0.0.1:$n3" lease timetolive "$LEASE" | grep -c granted)" 1
+is "the new cluster has the keys" "$(etc "127.0.0.1:$n2" get n40 --print-value-only)" v
+is "the new cluster has the leases" "$(etc "127.0.0.1:$n3" lease timetolive "$LEASE" | grep -c granted)" 1
 has "a directory that holds a replica" "$("$BIN/tenure-core" --restore "$DIR/snap2" --name x --data-dir "$DIR/d" --initial-cluster "$NEW" 2>&1)" "already holds a replica|another|belongs"
 
 # ---- two of three are lost, and the one that is left was restarted: it goes on alone, then others join ----
@@ -159,18 +159,18 @@ rm -rf "$DIR/f2" "$DIR/f3"
 EP="$A:$f1"
 start_replica f1 "$f1" "$g1" --initial-cluster "$INITIAL"; ALONE=$PID
 until_ok 10 ctl core members
-has "one that was restarted alone gives no old snapshot" "$(ctl core snapshot save "$DIR/none" 2>&1)" "no leader|timed out|no answer in time"
-has "nor an old value" "$(etc "127.0.0.1:$f1" get k5 --consistency=s 2>&1)" "no leader|timed out|deadline"
+has "a replica that was restarted alone gives no old snapshot" "$(ctl core snapshot save "$DIR/none" 2>&1)" "no leader|timed out|no answer in time"
+has "a replica that was restarted alone gives no old value" "$(etc "127.0.0.1:$f1" get k5 --consistency=s 2>&1)" "no leader|timed out|deadline"
 kill "$ALONE"; wait "$ALONE" 2>/dev/null
 has "an empty directory has nobody to go on" "$("$BIN/tenure-core" --force-new-cluster --name f1 --data-dir "$DIR/nothing" --initial-cluster "$INITIAL" 2>&1)" "holds no replica"
-has "it goes on alone" "$("$BIN/tenure-core" --force-new-cluster --name f1 --data-dir "$DIR/f1" --initial-cluster "$INITIAL" --listen-peer-urls "$A:$g1" 2>&1)" "is its only member now"
+has "--force-new-cluster: the replica continues alone" "$("$BIN/tenure-core" --force-new-cluster --name f1 --data-dir "$DIR/f1" --initial-cluster "$INITIAL" --listen-peer-urls "$A:$g1" 2>&1)" "is its only member now"
 start_replica f1 "$f1" "$g1" --initial-cluster "$INITIAL"
 if until_ok 10 etc "127.0.0.1:$f1" put after v; then ok "alone, it takes writes"; else not_ok "alone, it takes writes" "$(tail -n 2 "$DIR/f1.log")"; fi
-is "with all that it had acknowledged" "$(etc "127.0.0.1:$f1" get k20 --print-value-only)" v20
-is "and its lease" "$(etc "127.0.0.1:$f1" lease timetolive "$LEASE" | grep -c granted)" 1
-is "and no other member" "$(ctl --json=short core members | jq length)" 1
+is "alone, it has everything that it had acknowledged" "$(etc "127.0.0.1:$f1" get k20 --print-value-only)" v20
+is "alone, it has the lease" "$(etc "127.0.0.1:$f1" lease timetolive "$LEASE" | grep -c granted)" 1
+is "alone, it is the only member" "$(ctl --json=short core members | jq length)" 1
 changes "another one is added" "It is a learner" ctl core add "$A:$g2"
 start_replica f2 "$f2" "$g2" --initial-cluster "f1=$A:$g1,f2=$A:$g2" --initial-cluster-state existing
 if until_ok 15 ctl core promote f2; then ok "and votes"; else not_ok "and votes" "$(ctl core promote f2 2>&1)"; fi
-is "and has what was there" "$(etc "127.0.0.1:$f2" get k20 --print-value-only)" v20
+is "a new member gets the former keys" "$(etc "127.0.0.1:$f2" get k20 --print-value-only)" v20
 finish

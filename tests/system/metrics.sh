@@ -49,9 +49,9 @@ open_metrics() { scrape "$1" -H 'Accept: application/openmetrics-text;version=1.
 is "a strict reader takes it" "$(open_metrics "$L" | /usr/bin/python3 -c 'import sys
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as read
 print(len(list(read(sys.stdin.read()))) > 90)' 2>&1)" True
-is "and it has the same names" "$(diff <(open_metrics "$L" | names) <(scrape "$L" | names))" ""
+is "OpenMetrics has the same names" "$(diff <(open_metrics "$L" | names) <(scrape "$L" | names))" ""
 is "promtool takes the rules" "$(promtool check rules "$CONF/prometheus/tenure.rules.yml" >"$DIR/rules" 2>&1; echo $?)" 0
-is "and each does what it should" "$(promtool test rules "$SYSTEM/metrics_rules.yml" >"$DIR/rules.test" 2>&1; echo $?)" 0
+is "each rule passes its test" "$(promtool test rules "$SYSTEM/metrics_rules.yml" >"$DIR/rules.test" 2>&1; echo $?)" 0
 alerts() { sed -n 's/^ *- alert: //p' "$CONF/prometheus/tenure.rules.yml" | sort; }
 is "each alert has a test in which it calls" "$(awk '/alertname:/ {a = $2} /exp_labels/ {print a}' "$SYSTEM/metrics_rules.yml" | sort -u)" "$(alerts)"
 
@@ -62,7 +62,7 @@ wanted() {
 		grep -oE '\b(etcd|grpc|process|tenure)_[a-z_]+' | grep -vE '^(grpc_(code|method|service|type))$' | sed -E 's/_(bucket|sum|count)$//' | sort -u
 }
 is "the rules and the dashboard name what there is" "$(comm -23 <(wanted) <(scrape "$L" | sed -n 's/^# HELP \([^ ]*\).*/\1/p' | sort -u))" ""
-is "and that is a lot" "$([ "$(wanted | wc -l)" -ge 40 ]; echo $?)" 0
+is "rules and dashboard name at least 40 metrics" "$([ "$(wanted | wc -l)" -ge 40 ]; echo $?)" 0
 # etcd's own alerts and dashboard (contrib/mixin), and what operators' lists name besides.
 for name in etcd_server_has_leader etcd_server_is_leader etcd_server_leader_changes_seen_total etcd_server_heartbeat_send_failures_total etcd_server_proposals_committed_total \
 	etcd_server_proposals_applied_total etcd_server_proposals_pending etcd_server_proposals_failed_total etcd_server_slow_apply_total etcd_server_slow_read_indexes_total \
@@ -85,7 +85,7 @@ if command -v etcd >/dev/null; then
 	curl -s "$A:$e/metrics" >"$DIR/etcd.page"
 	scrape "$L" >"$DIR/page"
 	# What is of Go's runtime, of bbolt, of its snapshots by HTTP or of API v2, and has nothing here that it could mean.
-	is "what etcd has and we have not is of its making" "$(comm -23 <(names <"$DIR/etcd.page") <(names <"$DIR/page") | grep -vE \
+	is "only metrics of etcd's own implementation are missing" "$(comm -23 <(names <"$DIR/etcd.page") <(names <"$DIR/page") | grep -vE \
 		'^(go_|promhttp_|etcd_server_go_version$|etcd_debugging_(store|disk_backend|mvcc_(db|index)_compaction|mvcc_pending_events|snap_save_marshalling)|etcd_disk_backend_(defrag|snapshot)|etcd_disk_defrag|etcd_mvcc_(db_open_read|hash)|etcd_snap_(db_)?fsync|etcd_server_(client_requests|learner_promote)|etcd_grpc_proxy|etcd_network_(snapshot|server_stream))')" ""
 	bounds() { sed -nE "s/^$2_bucket\{(.*,)?le=\"([^\"]*)\"\}.*/\2/p" "$1" | sort -u; }
 	for name in etcd_disk_wal_fsync_duration_seconds etcd_disk_backend_commit_duration_seconds etcd_debugging_lease_ttl_total grpc_server_handling_seconds; do
@@ -103,36 +103,36 @@ fi
 puts=$(value "$L" etcd_mvcc_put_total) syncs=$(value "$L" etcd_disk_wal_fsync_duration_seconds_count)
 for i in 1 2 3; do E put "k$i" v >/dev/null; done
 is "a put counts, at each replica" "$(until_ok 10 each_at_least etcd_mvcc_put_total $((puts + 3)); echo $?)" 0
-is "and with it syncs of the log" "$(at_least "$L" etcd_disk_wal_fsync_duration_seconds_count $((syncs + 1)); echo $?)" 0
-is "and calls, by their method" "$(until_ok 5 at_least 1 'grpc_server_handled_total' 4; value 1 'grpc_server_handled_total{grpc_code="OK",grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary"}')" 4
+is "a put counts syncs of the log" "$(at_least "$L" etcd_disk_wal_fsync_duration_seconds_count $((syncs + 1)); echo $?)" 0
+is "calls are counted by method" "$(until_ok 5 at_least 1 'grpc_server_handled_total' 4; value 1 'grpc_server_handled_total{grpc_code="OK",grpc_method="Put",grpc_service="etcdserverpb.KV",grpc_type="unary"}')" 4
 E put "" v >/dev/null 2>&1; E lease revoke 77 >/dev/null 2>&1
-is "what fails counts by its status" "$(value 1 'grpc_server_handled_total{grpc_code="NotFound",grpc_method="LeaseRevoke",grpc_service="etcdserverpb.Lease",grpc_type="unary"}')" 1
+is "failed calls are counted by status" "$(value 1 'grpc_server_handled_total{grpc_code="NotFound",grpc_method="LeaseRevoke",grpc_service="etcdserverpb.Lease",grpc_type="unary"}')" 1
 
 granted=$(value "$L" etcd_debugging_lease_granted_total)
 ID=$(E lease grant 1 | awk '{print $2}'); E put --lease="$ID" leased v >/dev/null
 is "a grant counts, at each replica" "$(until_ok 10 each_at_least etcd_debugging_lease_granted_total $((granted + 1)); echo $?)" 0
-is "and its TTL" "$(value "$L" 'etcd_debugging_lease_ttl_total_bucket{le="1"}')" 1
-is "its expiry counts, at each replica" "$(until_ok 10 each_at_least etcd_debugging_server_lease_expired_total 1; echo $?)" 0
-is "with how late it was" "$(value "$L" tenure_lease_expiry_lateness_seconds_count)" 1
+is "a grant's TTL is counted" "$(value "$L" 'etcd_debugging_lease_ttl_total_bucket{le="1"}')" 1
+is "an expiry counts, at each replica" "$(until_ok 10 each_at_least etcd_debugging_server_lease_expired_total 1; echo $?)" 0
+is "an expiry's lateness is counted" "$(value "$L" tenure_lease_expiry_lateness_seconds_count)" 1
 start kept timeout 60 etcdctl --endpoints "127.0.0.1:$c2" lease keep-alive "$(E lease grant 2 | awk '{print $2}')"
 is "renewals count, at each replica" "$(until_ok 10 each_at_least etcd_debugging_lease_renewed_total 2; echo $?)" 0
-is "where they came: in how many entries, and with how much of the TTL left" "$(until_ok 5 at_least 2 tenure_lease_renewal_batch_size_count 2 && at_least 2 tenure_lease_renewal_left_ratio_count 2; echo $?)" 0
+is "renewals: their batches, and the TTL that was left, are counted where they came" "$(until_ok 5 at_least 2 tenure_lease_renewal_batch_size_count 2 && at_least 2 tenure_lease_renewal_left_ratio_count 2; echo $?)" 0
 is "the nearest deadline is within that TTL" "$(value "$L" tenure_lease_next_deadline_seconds | awk '{print ($1 > 0 && $1 <= 2)}')" 1
 
 watches=$(value 3 etcd_debugging_mvcc_watcher_total)
 start watch timeout 60 etcdctl --endpoints "127.0.0.1:$c3" watch w; W=$PID
 is "a watch counts where it is" "$(until_ok 10 shows 3 etcd_debugging_mvcc_watcher_total $((watches + 1)); echo $?)" 0
 E put w 1 >/dev/null
-is "and the event that it is sent" "$(until_ok 10 at_least 3 etcd_debugging_mvcc_events_total 1; echo $?)" 0
+is "an event of a watch is counted" "$(until_ok 10 at_least 3 etcd_debugging_mvcc_events_total 1; echo $?)" 0
 kill "$W"; wait "$W" 2>/dev/null
-is "until it is gone" "$(until_ok 10 shows 3 etcd_debugging_mvcc_watcher_total "$watches"; echo $?)" 0
+is "a watch counts until it is gone" "$(until_ok 10 shows 3 etcd_debugging_mvcc_watcher_total "$watches"; echo $?)" 0
 
 # Of the process, as etcdctl check datascale and everybody reads it.
 rss=$(awk '/VmRSS/ {print $2 * 1024}' "/proc/${CORE[L]}/status")
-is "its memory is what /proc says" "$(value "$L" process_resident_memory_bytes | awk -v rss="$rss" '{print ($1 > rss / 2 && $1 < rss * 2)}')" 1
+is "the resident memory agrees with /proc" "$(value "$L" process_resident_memory_bytes | awk -v rss="$rss" '{print ($1 > rss / 2 && $1 < rss * 2)}')" 1
 fds=$(find "/proc/${CORE[L]}/fd" -mindepth 1 | wc -l)
-is "and so are its descriptors" "$(value "$L" process_open_fds | awk -v n="$fds" '{print ($1 >= n - 4 && $1 <= n + 4)}')" 1
-is "it has started a moment ago" "$(value "$L" process_start_time_seconds | awk -v now="$(date +%s)" '{print (now - $1 > -2 && now - $1 < 600)}')" 1
+is "the number of descriptors agrees with /proc" "$(value "$L" process_open_fds | awk -v n="$fds" '{print ($1 >= n - 4 && $1 <= n + 4)}')" 1
+is "the start time is a moment ago" "$(value "$L" process_start_time_seconds | awk -v now="$(date +%s)" '{print (now - $1 > -2 && now - $1 < 600)}')" 1
 
 # ---- a Prometheus ----
 cat >"$DIR/prometheus.yml" <<END
@@ -144,9 +144,9 @@ start prometheus prometheus --config.file="$DIR/prometheus.yml" --storage.tsdb.p
 ask() { curl -s -m 5 "$A:$w/api/v1/query" --data-urlencode "query=$1" | jq -r '.data.result[]?.value[1]' | sort | tr '\n' ' '; }
 says() { [ "$(ask "$1")" = "$2" ]; }
 is "a Prometheus reads all three" "$(until_ok 20 says 'up{job="core"}' '1 1 1 '; ask 'up{job="core"}')" "1 1 1 "
-is "and knows who leads" "$(until_ok 10 says 'sum(etcd_server_is_leader)' '1 '; ask 'sum(etcd_server_is_leader)')" "1 "
-is "its rules have figures" "$(until_ok 20 says 'count(tenure:log_sync_seconds:p99)' '3 '; ask 'count(tenure:log_sync_seconds:p99)')" "3 "
-is "and nothing is wrong" "$(ask 'count(ALERTS{alertstate="firing"})')" ""
+is "Prometheus sees one leader" "$(until_ok 10 says 'sum(etcd_server_is_leader)' '1 '; ask 'sum(etcd_server_is_leader)')" "1 "
+is "the recording rules have values" "$(until_ok 20 says 'count(tenure:log_sync_seconds:p99)' '3 '; ask 'count(tenure:log_sync_seconds:p99)')" "3 "
+is "no alert fires" "$(ask 'count(ALERTS{alertstate="firing"})')" ""
 
 # ---- a leader that is gone ----
 changes=$(value "$L" etcd_server_leader_changes_seen_total)
@@ -154,8 +154,8 @@ kill -9 "${CORE[L]}"; wait "${CORE[L]}" 2>/dev/null; CORE[L]=
 OTHER=$((L % 3 + 1))
 until_ok 20 leader || not_ok "another one leads"
 is "a change of the leader counts" "$(until_ok 10 at_least "$OTHER" etcd_server_leader_changes_seen_total $((changes + 1)); echo $?)" 0
-is "who is gone has no link" "$(until_ok 10 sh -c "curl -s '$A:$(port "$OTHER")/metrics' | grep '^etcd_network_active_peers' | grep -c ' 0$' | grep -qx 1"; scrape "$OTHER" | grep '^etcd_network_active_peers' | grep -c ' 0$')" 1
-is "what was for it is dropped" "$(until_ok 10 at_least "$(leader)" etcd_network_peer_sent_failures_total 1; echo $?)" 0
+is "a replica that is gone counts as not linked" "$(until_ok 10 sh -c "curl -s '$A:$(port "$OTHER")/metrics' | grep '^etcd_network_active_peers' | grep -c ' 0$' | grep -qx 1"; scrape "$OTHER" | grep '^etcd_network_active_peers' | grep -c ' 0$')" 1
+is "frames for a replica that is gone count as failed" "$(until_ok 10 at_least "$(leader)" etcd_network_peer_sent_failures_total 1; echo $?)" 0
 is "the others are measured" "$(until_ok 10 at_least "$(leader)" etcd_network_peer_round_trip_time_seconds_count 1; echo $?)" 0
 is "the time in which nobody led is not counted against leases" "$(at_least "$(leader)" tenure_lease_outage_seconds_total 0.001; echo $?)" 0
 finish

@@ -35,7 +35,7 @@ within "${AS[@]}" test -w "$B" || { AS=(); skip "built by who is not root" "nobo
 built "$B" "and elsewhere" 077 TZ=Asia/Kathmandu LC_ALL=C HOME=/nonexistent USER=nobody DEB_BUILD_OPTIONS=nocheck
 packages() { (cd "$1/build/deb" && ls -- *.deb); }
 is "make deb builds all packages" "$(packages "$A" | grep -v -e -dbgsym_ | sed 's/_.*//' | tr '\n' ' ')" "libtenure-dev libtenure0 python3-tenure tenure-core tenurectl tenured "
-is "by two users, in two directories, time zones, languages, umasks: the same ones" "$(packages "$B")" "$(packages "$A")"
+is "packages built by two users, in two directories, time zones, languages and umasks are identical" "$(packages "$B")" "$(packages "$A")"
 for p in $(packages "$A"); do
 	cmp "$A/build/deb/$p" "$B/build/deb/$p" >"$DIR/cmp.log" 2>&1 && ok "$p: equal to the byte" || not_ok "$p: equal to the byte" "$(cat "$DIR/cmp.log")"
 done
@@ -105,7 +105,7 @@ for h in h1 h2; do
 	left_behind $h >"$DIR/before.$h"
 done
 # All files of packages have the name in their path, or this does not look where they are.
-is "what is looked for is all that there may be" "$(for p in "$DIR"/debs/1/*.deb; do dpkg-deb --fsys-tarfile "$p" | tar -t; done | grep -v '/$' | grep -v tenure)" ""
+is "every file of the packages has the name in its path" "$(for p in "$DIR"/debs/1/*.deb; do dpkg-deb --fsys-tarfile "$p" | tar -t; done | grep -v '/$' | grep -v tenure)" ""
 is "before: no trace" "$(grep -cE 'tenured|tenure-core|tenurectl|run/tenure' "$DIR/before.h1" "$DIR/before.h2" | tr '\n' ' ')" "$DIR/before.h1:0 $DIR/before.h2:0 "
 
 # Some fail in a container anyhow.
@@ -115,11 +115,11 @@ failed() { on "$1" systemctl --failed --no-legend --plain | grep -vE '^systemd-(
 states() { for u in "${@:2}"; do on "$1" systemctl is-enabled $u; on "$1" systemctl is-active $u; done 2>/dev/null | tr '\n' ' '; }
 for h in h1 h2; do install_first $h || { finish; exit 1; }; done
 is "installed: nothing is enabled, nothing runs" "$(states h2 tenured tenure-core)" "disabled inactive disabled inactive "
-is "nothing that belongs to them runs either" "$(on h2 ps -eo args | grep -c '/tenure')" 0
-is "and nothing has failed" "$(failed h2)" ""
-is "who asks on the bus is told so" "$(on h2 tenurectl nodes >/dev/null 2>"$DIR/asked.log"; echo $?)" 1
-is "and starts nothing by that" "$(states h2 tenured)" "disabled inactive "
-is "what is installed is what was said: no file of a package has changed" "$(on h2 dpkg -V $OURS)" ""
+is "no process of the packages runs" "$(on h2 ps -eo args | grep -c '/tenure')" 0
+is "no unit has failed after the installation" "$(failed h2)" ""
+is "tenurectl without a running agent exits with 1" "$(on h2 tenurectl nodes >/dev/null 2>"$DIR/asked.log"; echo $?)" 1
+is "a call on the bus does not start the agent" "$(states h2 tenured)" "disabled inactive "
+is "no installed file differs from its package" "$(on h2 dpkg -V $OURS)" ""
 
 # ---- told, enabled, joined
 ETCD=http://10.77.0.1:2379
@@ -132,7 +132,7 @@ until_ok 20 both h1 && until_ok 20 both h2 && ok "enabled: both know each other"
 bound() { on h2 systemctl is-active -q bound; }
 until_ok 10 bound && ok "what is bound to the place runs" || not_ok "what is bound to the place runs"
 is "the core that came with no settings serves this host alone" "$(on h2 etcdctl --endpoints http://127.0.0.1:2379 endpoint health 2>&1 | grep -c 'is healthy')" 1
-is "it runs as its user" "$(on h2 stat -c %U /var/lib/tenure-core)" tenure-core
+is "tenure-core runs as its own user" "$(on h2 stat -c %U /var/lib/tenure-core)" tenure-core
 
 # ---- what others hear
 # In the background within a host, until it is ended.
@@ -178,16 +178,16 @@ word() { echo "$(heard h2 h1) $(heard h2 h2) $(grep -c NodeLeft "$DIR"/watch.h1.
 told_all h2; w=$(word)
 install h1 2; until_ok 20 held h1; told_all h1; told_all h2
 is "an upgrade of the core, its only replica, and of the agent beside it: nobody hears of anything" "$(word)" "$w"
-is "and it is the new program" "$(program h1 tenure-core)" /usr/bin/tenure-core
+is "the upgraded program runs" "$(program h1 tenure-core)" /usr/bin/tenure-core
 quietly "back to the version before" install h2 1
 
 # ---- settings that the new version refuses: the old one goes on, and the installation ends well
 on h2 sh -c 'printf "Nonsense=1\n" >>/etc/tenure/tenured.conf'
 p=$(prop h2 tenured MainPID)
 quietly "an upgrade that refuses the settings" install h2 2
-is "it is the agent of before that holds the place" "$(prop h2 tenured MainPID)" "$p"
-has "and the installation says what to do" "$(cat "$DIR/said.log")" "tenured.conf.*Nonsense"
-has "with the command" "$(cat "$DIR/said.log")" "then: systemctl restart tenure-guard tenure-reboot tenured"
+is "the former agent still holds the place" "$(prop h2 tenured MainPID)" "$p"
+has "the installation says what is wrong" "$(cat "$DIR/said.log")" "tenured.conf.*Nonsense"
+has "the installation names the command that restarts the agent" "$(cat "$DIR/said.log")" "then: systemctl restart tenure-guard tenure-reboot tenured"
 on h2 sed -i '/Nonsense/d' /etc/tenure/tenured.conf
 quietly "mended, and restarted as it said" on h2 systemctl restart tenure-guard tenure-reboot tenured
 is "all are the new programs" "$(running)" "$ALL"
@@ -198,7 +198,7 @@ is "stopped, then another version: it is not started" "$(states h2 tenured)" "en
 on h2 systemctl start tenured; until_ok 20 held h2
 on h2 systemctl disable -q --now tenured tenure-core; install h2 2
 is "disabled stays disabled over an upgrade" "$(states h2 tenured tenure-core)" "disabled inactive disabled inactive "
-is "and so does what the bus would start" "$(on h2 ls /etc/systemd/system | grep -c dbus-org.tenure)" 0
+is "the D-Bus alias stays disabled" "$(on h2 ls /etc/systemd/system | grep -c dbus-org.tenure)" 0
 on h2 systemctl mask -q tenured; install h2 1
 is "masked stays masked" "$(states h2 tenured)" "masked inactive "
 on h2 systemctl unmask -q tenured; on h2 systemctl enable -q --now tenured tenure-core
@@ -212,10 +212,10 @@ packs h2 dpkg --remove $OURS
 last_word() { tail -n "+$((n + 1))" "$DIR/watch.h1.log" | grep '"name":"h2"' | jq -rs 'map("\(.event) \(.reason // "")") | .[-1]'; }
 left() { [ "$(last_word)" = "NodeLeft left" ]; }
 until_ok 10 left && ok "removed: it gives its place back" || not_ok "removed: it gives its place back" "$(last_word)"
-is "nothing of it runs, though somebody asks on the bus" "$(on h2 ps -eo args | grep '[/]usr/bin/tenure')" ""
-is "what was bound has stopped" "$(on h2 systemctl is-active bound)" inactive
+is "after the removal nothing runs, even after a call on the bus" "$(on h2 ps -eo args | grep '[/]usr/bin/tenure')" ""
+is "after the removal bound units have stopped" "$(on h2 systemctl is-active bound)" inactive
 is "the settings stay" "$(on h2 cat /etc/tenure/tenured.conf | tr '\n' ' ')" "[Agent] Endpoints=$ETCD "
-is "and what lasts" "$(on h2 ls -d /var/lib/tenured/boots /var/lib/tenure-core 2>&1 | tr '\n' ' ')" "/var/lib/tenure-core /var/lib/tenured/boots "
+is "the removal keeps the state directories" "$(on h2 ls -d /var/lib/tenured/boots /var/lib/tenure-core 2>&1 | tr '\n' ' ')" "/var/lib/tenure-core /var/lib/tenured/boots "
 is "nothing has failed" "$(failed h2)" ""
 end h2 ask
 

@@ -108,5 +108,5 @@ gone() { ! on h1 pgrep -f writer.sh; }
 until_ok 20 gone
 until_ok 60 settled || not_ok "settled in the end" "$(why)"
 db 'SELECT n FROM t ORDER BY n' >"$DIR/there"
-is "nothing of $(acked) acknowledged writes is lost" "$(cut -d' ' -f1 "$DIR/acked.log" | sort | comm -23 - <(sort "$DIR/there") | wc -l)" 0
+is "none of $(acked) acknowledged writes is lost" "$(cut -d' ' -f1 "$DIR/acked.log" | sort | comm -23 - <(sort "$DIR/there") | wc -l)" 0
 finish

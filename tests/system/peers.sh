@@ -52,13 +52,13 @@ refused "a certificate of the same authority for another host" "$M3" other 'CN=e
 refused "another member's certificate" "$M2" m3 "claims to be member 0*$M2 .*CN=core3"
 refused "a stranger with a member's certificate" 123456 m2 "member 0000000000123456 .*not a member of the cluster"
 has "a server's certificate does not call" "$(forge "$M2" server)" "closed"
-has "nor one without a certificate" "$(python3 "$FORGE" 127.77.0.1 "$p1" "$CID" "$M2" ca.pem)" "closed"
+has "a peer without a certificate is refused" "$(python3 "$FORGE" 127.77.0.1 "$p1" "$CID" "$M2" ca.pem)" "closed"
 for why in "unsuitable certificate purpose" "peer did not return a certificate"; do
 	until_ok 5 grep -q "Refused a link from 127[0-9.]*:[0-9]*: $why" n1.log && ok "as is said: $why" || not_ok "as is said: $why" "$(grep Refused n1.log | tail -n 3)"
 done
-is "nothing of all that was heard" "$(grep -c "$HEARD" n1.log)" 0
-is "one that would join, with another's certificate" "$(python3 "$FORGE" 127.77.0.1 "$p1" --join "$URL3" ca.pem m2.pem m2.key)" "no answer"
-is "and with its own" "$(python3 "$FORGE" 127.77.0.1 "$p1" --join "$URL3" ca.pem m3.pem m3.key)" "it is $(printf %016x $((16#$M3)))"
+is "no frame of a refused peer was handled" "$(grep -c "$HEARD" n1.log)" 0
+is "a joining replica with another member's certificate is refused" "$(python3 "$FORGE" 127.77.0.1 "$p1" --join "$URL3" ca.pem m2.pem m2.key)" "no answer"
+is "a joining replica with its own certificate gets its id" "$(python3 "$FORGE" 127.77.0.1 "$p1" --join "$URL3" ca.pem m3.pem m3.key)" "it is $(printf %016x $((16#$M3)))"
 forge "$M2" m2 >/dev/null
 if until_ok 5 grep -q "Ended the link from member 0*$M2 .*$HEARD" n1.log; then ok "a member with its own certificate is heard"; else not_ok "a member with its own certificate is heard" "$(tail -n 2 n1.log)"; fi
 for _ in $(seq 30); do forge "$M3" other >/dev/null; done
@@ -92,12 +92,12 @@ revoke ca2 crl2.pem
 for n in 1 2; do replica $n m$n --peer-crl-file crl2.pem; done
 until_ok 10 grep -q "Refused the answer of member .*: there is no revocation list of the CA that signed its certificate" n1.log && ok "a list of another CA is named" || not_ok "a list of another CA is named" "$(tail -n 2 n1.log)"
 over
-has "both at once" "$("$BIN/tenure-core" -t --peer-cert-allowed-cn a --peer-cert-allowed-hostname b 2>&1)" "choose one"
+has "PeerCertAllowedCN and PeerCertAllowedHostname at once" "$("$BIN/tenure-core" -t --peer-cert-allowed-cn a --peer-cert-allowed-hostname b 2>&1)" "choose one"
 
 # ---- plaintext ----
 has "plaintext beyond this machine" "$("$BIN/tenure-core" -t --listen-peer-urls http://10.0.0.1:2380 2>&1)" "AllowPlaintextPeers=yes"
-has "in the cluster too" "$("$BIN/tenure-core" -t --name a --initial-cluster a=http://10.0.0.1:2380,b=http://10.0.0.2:2380,c=http://10.0.0.3:2380 2>&1)" "initial-cluster: http://10.0.0.1:2380 .*AllowPlaintextPeers=yes"
-has "when it is said" "$("$BIN/tenure-core" -t --listen-peer-urls http://10.0.0.1:2380 --allow-plaintext-peers 2>&1)" "AllowPlaintextPeers=yes"
+has "plaintext beyond this machine, in --initial-cluster" "$("$BIN/tenure-core" -t --name a --initial-cluster a=http://10.0.0.1:2380,b=http://10.0.0.2:2380,c=http://10.0.0.3:2380 2>&1)" "initial-cluster: http://10.0.0.1:2380 .*AllowPlaintextPeers=yes"
+has "plaintext beyond this machine, when allowed" "$("$BIN/tenure-core" -t --listen-peer-urls http://10.0.0.1:2380 --allow-plaintext-peers 2>&1)" "AllowPlaintextPeers=yes"
 has "https:// without a certificate" "$("$BIN/tenure-core" -t --name a --initial-cluster a=https://10.0.0.1:2380 2>&1)" "needs --peer-cert-file"
 
 # ---- alone: no port, until somebody is to join ----
@@ -109,7 +109,7 @@ is "alone it has no peer port" "$(python3 "$FORGE" 127.0.0.1 "$l2" "$CID" "$ID")
 has "a member on another machine, in plaintext" "$(alone member add x --peer-urls http://10.0.0.9:2380 2>&1)" "AllowPlaintextPeers=yes"
 has "a learner is added" "$(alone member add x --learner --peer-urls "http://127.0.0.1:$p1" 2>&1)" "added to cluster"
 X=$(alone member list | grep unstarted | grep -oE '^[0-9a-f]+')
-has "it has one now, for members" "$(until_ok 5 bash -c "! python3 '$FORGE' 127.0.0.1 $l2 $CID 1 | grep 'no port'"; python3 "$FORGE" 127.0.0.1 "$l2" "$CID" 12345)" "removed [0-9]+"
+has "with a second member there is a peer port, for members only" "$(until_ok 5 bash -c "! python3 '$FORGE' 127.0.0.1 $l2 $CID 1 | grep 'no port'"; python3 "$FORGE" 127.0.0.1 "$l2" "$CID" 12345)" "removed [0-9]+"
 if grep -q "$HEARD" lone.log; then not_ok "a stranger is not heard"; else ok "a stranger is not heard"; fi
 has "a member's removal closes it" "$(alone member remove "$X"; until_ok 5 bash -c "python3 '$FORGE' 127.0.0.1 $l2 $CID 1 | grep 'no port'" && echo closed)" "closed"
 finish

@@ -175,7 +175,7 @@ planned() {
 until_ok 60 all_ask
 MEND=true fail "it is switched over" planned
 is "the one that was named leads" "$(primary)" "$to"
-is "and nothing was wound back: it had sent all it had" "$(rewound)" "$wound"
+is "no replica had to be rewound, because the primary had sent everything" "$(rewound)" "$wound"
 until_ok 60 all_ask || not_ok "the former primary waits again" "$(etcd get --prefix postgresql- --keys-only)"
 MEND=heal fail "its host is cut off" cut_off
 MEND=boot fail "its host loses power" power
@@ -184,12 +184,12 @@ MEND=boot_after_it fail "it loses power, and a standby is ahead" outrun
 is "the standby that was ahead was wound back, or leads" "$(settled; echo $?)" 0
 if [ "${1:-}" = all ]; then
 	MEND=boot_both fail "it loses power, and the standby that is ahead too" outrun_and_down
-	is "that one was wound back, or leads" "$(settled; echo $?)" 0
+	is "the standby that was ahead was rewound, or leads" "$(settled; echo $?)" 0
 	MEND=boot_alone fail "it comes back while nobody is primary" power
 fi
 touch "$(root_of h1)/run/stop"
 lost=$(comm -23 <(cut -d' ' -f1 "$DIR/acked.log" | sort) <(db 'SELECT n FROM t' | sort) | wc -l)
-is "of $(acked) writes that were acknowledged none is lost" "$lost" 0
+is "none of $(acked) acknowledged writes is lost" "$lost" 0
 has "the timeline is in the core" "$(etcd get /postgresql/tenure/timeline --print-value-only)" '^[4-9]|[1-9][0-9]$'
 for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
 finish

@@ -54,12 +54,12 @@ values() {
 	is "options go before it" "$(got 'Name|HeartbeatInterval' --name o)" "Name=o HeartbeatInterval=70ms"
 	printf '[Core]\nName=f\n' >ours.conf
 	has "a file of ours, without it" "$(got 'Name|HeartbeatInterval' --config-file ours.conf)" "^Name=f HeartbeatInterval=50ms"
-	has "which is said" "$(got Name --config-file ours.conf)" "ETCD_NAME is ignored, since --config-file is given"
+	has "the ignored environment is logged" "$(got Name --config-file ours.conf)" "ETCD_NAME is ignored, since --config-file is given"
 	is "options go before that" "$(got Name --config-file ours.conf --name o | head -n 1)" "Name=o"
 	ENV=(ETCD_MAX_WALS=3 ETCD_TYPO=1 ETCD_PRE_VOTE=false)
-	has "what has no effect says why" "$(got Name --wal-dir /w)" "^tenure-core: --wal-dir has no effect: the log is in --data-dir"
-	has "in the environment, too" "$(got Name)" "ETCD_MAX_WALS has no effect: "
-	has "what is no setting" "$(got Name)" "ETCD_TYPO in the environment is not a setting of etcd"
+	has "an option without effect says why" "$(got Name --wal-dir /w)" "^tenure-core: --wal-dir has no effect: the log is in --data-dir"
+	has "a variable without effect says why" "$(got Name)" "ETCD_MAX_WALS has no effect: "
+	has "an unknown variable of etcd's" "$(got Name)" "ETCD_TYPO in the environment is not a setting of etcd"
 	ENV=(ETCD_HEARTBEAT_INTERVAL=fast) && refuses "ETCD_HEARTBEAT_INTERVAL must be a time from 10ms to 5s such as 500ms or 10s, not 'fast'"
 	ENV=(ETCD_FORCE_NEW_CLUSTER=true) && refuses "run tenure-core --force-new-cluster once"
 	ENV=(ETCD_EXPERIMENTAL_ENABLE_V2V3=/x) && refuses "ETCD_EXPERIMENTAL_ENABLE_V2V3 is not supported: the v2 API is gone"
@@ -95,16 +95,16 @@ values() {
 	is "every setting of etcd is known" "$missing" ""
 	page=$(tr -d '\\' <"$SYSTEM/../../agent/tenure-core/tenure-core.8")
 	missing=$(for k in $(sort -u <<<"$all" | grep -v experimental); do grep -qF -- "${k#--}" <<<"$page" || echo "$k"; done)
-	is "and has its place in the manual page" "$missing" ""
+	is "every setting of etcd is in the manual page" "$missing" ""
 
 	# Its file: keys at the top and in sections, lists, null, nanoseconds.
 	sample
 	is "a file of etcd's" "$(got 'Name|HeartbeatInterval|ElectionTimeout|AutoCompactionRetention|WatchProgressNotifyInterval|ClientCertAuth|PeerCertAllowedCN|TLSMinVersion|CipherSuites' --config-file etcd.conf.yml | head -n 1)" \
 		"Name=n1 HeartbeatInterval=100ms ElectionTimeout=1s AutoCompactionRetention=1 WatchProgressNotifyInterval=5min ClientCertAuth=yes PeerCertAllowedCN=a,b CipherSuites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 TLSMinVersion=TLS1.2"
 	has "stands alone" "$(ENV=(ETCD_NAME=e); got Name --config-file etcd.conf.yml --name o)" "Name=n1"
-	has "and says so" "$(got Name --config-file etcd.conf.yml --name o)" "The options of the command line are ignored, as by etcd, because there is a file of settings"
-	is "by the environment" "$(ENV=(ETCD_CONFIG_FILE=etcd.conf.yml); got Name | head -n 1)" "Name=n1"
-	cp etcd.conf.yml unnamed && is "it is known by what it says" "$(got Name --config-file unnamed | head -n 1)" "Name=n1"
+	has "ignored options are logged" "$(got Name --config-file etcd.conf.yml --name o)" "The options of the command line are ignored, as by etcd, because there is a file of settings"
+	is "a file of etcd's, named by the environment" "$(ENV=(ETCD_CONFIG_FILE=etcd.conf.yml); got Name | head -n 1)" "Name=n1"
+	cp etcd.conf.yml unnamed && is "a file of etcd's, recognized by its content" "$(got Name --config-file unnamed | head -n 1)" "Name=n1"
 	printf 'name: x\nheartbeat-intervall: 3\n' >typo.yml && refuses "typo.yml:2: unknown setting 'heartbeat-intervall'" --config-file typo.yml
 	printf 'name: x\n\nelection-timeout: soon\n' >bad.yml && refuses "bad.yml:3: election-timeout must be a time .*, not 'soon'" --config-file bad.yml
 	printf 'peer-transport-security:\n  client-cert-file: x\n' >peer.yml && refuses "peer.yml:2: peer-transport-security.client-cert-file=x is not supported" --config-file peer.yml
@@ -189,8 +189,8 @@ unit() {
 	is "Debian's unit is the one that this test knows" "$line ${#ENV[@]}" '/usr/bin/etcd $DAEMON_ARGS 2'
 	start unit env -i "${ENV[@]}" ETCD_LISTEN_CLIENT_URLS="$A:$c" ETCD_ADVERTISE_CLIENT_URLS="$A:$c" ETCD_LISTEN_PEER_URLS="http://localhost:$p" NOTIFY_SOCKET="$DIR/notify" "$CORE"
 	if until_ok 10 ctl --endpoints "127.0.0.1:$c" put k v; then ok "Debian's unit, with the program's name changed"; else not_ok "Debian's unit" "$(said unit)"; fi
-	is "has the name of the host" "$(ctl --endpoints "127.0.0.1:$c" member list -w json | jq -r '.members[0].name')" "$(hostname)"
-	is "has its data where the unit says" "$(compgen -G "$DIR/var/etcd/default/log-*" >/dev/null && echo yes)" yes
+	is "Debian's unit: the member has the host's name" "$(ctl --endpoints "127.0.0.1:$c" member list -w json | jq -r '.members[0].name')" "$(hostname)"
+	is "Debian's unit: the data is in the unit's directory" "$(compgen -G "$DIR/var/etcd/default/log-*" >/dev/null && echo yes)" yes
 	kill "$PID" && wait "$PID"
 
 	# A port for probes alone, as kubeadm has it.
@@ -198,12 +198,12 @@ unit() {
 	start probes "$CORE" --data-dir probes --listen-client-urls "$A:$c" --listen-peer-urls "$A:$p" --listen-metrics-urls "$A:$m,unix://$DIR/m.sock" --listen-client-http-urls "unix://$DIR/h.sock" --max-connections 100
 	if until_ok 10 curl -sf "$A:$m/health"; then ok "--listen-metrics-urls"; else not_ok "--listen-metrics-urls" "$(said probes)"; fi
 	is "how it is" "$(curl -s "$A:$m/readyz")" ok
-	has "what it counts" "$(curl -s "$A:$m/metrics")" "^etcd_server_has_leader 1"
-	is "by a socket, too" "$(curl -s --unix-socket "$DIR/m.sock" http://x/livez)" ok
-	is "and nothing else" "$(curl -s -o /dev/null -w '%{http_code}' "$A:$m/version") $(curl -s -o /dev/null -w '%{http_code}' -d '{"key":"aw=="}' "$A:$m/v3/kv/range")" "404 404"
-	has "nor gRPC" "$(timeout 10 etcdctl --dial-timeout 1s --command-timeout 1s --endpoints "127.0.0.1:$m" get k 2>&1)" "deadline|Error"
+	has "--listen-metrics-urls: /metrics" "$(curl -s "$A:$m/metrics")" "^etcd_server_has_leader 1"
+	is "--listen-metrics-urls: a socket" "$(curl -s --unix-socket "$DIR/m.sock" http://x/livez)" ok
+	is "--listen-metrics-urls: other paths are not served" "$(curl -s -o /dev/null -w '%{http_code}' "$A:$m/version") $(curl -s -o /dev/null -w '%{http_code}' -d '{"key":"aw=="}' "$A:$m/v3/kv/range")" "404 404"
+	has "--listen-metrics-urls: gRPC is not served" "$(timeout 10 etcdctl --dial-timeout 1s --command-timeout 1s --endpoints "127.0.0.1:$m" get k 2>&1)" "deadline|Error"
 	# Who takes all of its places leaves those of clients.
-	is "it has places of its own" "$(/usr/bin/python3 -c '
+	is "--listen-metrics-urls: it has connection slots of its own" "$(/usr/bin/python3 -c '
 import http.client, socket, sys
 probes, client = (int(p) for p in sys.argv[1:])
 asked, n = [socket.create_connection(("127.0.0.1", probes), 10) for _ in range(300)], 0
@@ -227,7 +227,7 @@ print(240 <= n <= 256, c.getresponse().status)' "$m" "$c" 2>&1)" "True 200"
 	by_name() { curl -s -o "$1.said" -w '%{http_code}' -m 5 -H "Host: $2" "${@:3}"; }
 	is "a page that gave its name our address is refused" "$(by_name 421 evil.example:2379 -H 'Origin: http://evil.example:2379' -d '{"key":"aw=="}' "$A:$c/v3/kv/range")$(cat 421.said)" \
 		"421Misdirected Request: this name is not in --host-whitelist"
-	is "by TLS, by gRPC and at a port for probes any name is good" "$(by_name tls evil.example -k "https://127.0.0.1:$m/health") $(by_name probe evil.example --unix-socket "$DIR/m.sock" http://x/livez) $(ctl --endpoints "127.0.0.1:$c" put k v)" "200 200 OK"
+	is "with TLS, with gRPC and on a port for probes any host name is accepted" "$(by_name tls evil.example -k "https://127.0.0.1:$m/health") $(by_name probe evil.example --unix-socket "$DIR/m.sock" http://x/livez) $(ctl --endpoints "127.0.0.1:$c" put k v)" "200 200 OK"
 	if command -v etcd >/dev/null; then
 		start_etcd rebound "$e" "$ep" --host-whitelist core.example,::1
 		until_ok 20 curl -sf -o here "$A:$e/health" -H 'Host: core.example' || not_ok "an etcd with --host-whitelist" "$(said rebound)"
@@ -243,14 +243,14 @@ print(240 <= n <= 256, c.getresponse().status)' "$m" "$c" 2>&1)" "True 200"
 	# A directory in which an etcd was is not begun anew in.
 	mkdir -p old/member/wal
 	has "etcd's own data is left alone" "$(timeout 5 "$CORE" --data-dir "$DIR/old" --listen-client-urls "$A:$c" 2>&1; echo "rc $?")" "contains data of etcd .*give another --data-dir, and copy the keys"
-	is "and nothing is put beside it" "$(find old -type f)" ""
+	is "no file is created beside etcd's data" "$(find old -type f)" ""
 
 	# Its file, for a process that stays.
 	sample "$p" "$c"
 	sed -i '/client-transport-security/,/auto-tls/d' etcd.conf.yml
 	start yml env -i ETCD_NAME=ignored "$CORE" --config-file etcd.conf.yml
 	if until_ok 10 ctl --endpoints "127.0.0.1:$c" put k v; then ok "a file of etcd's starts a replica"; else not_ok "a file of etcd's starts a replica" "$(said yml)"; fi
-	has "and what has no effect is in the log" "$(cat yml.log)" "max-wals has no effect"
+	has "settings without effect are logged" "$(cat yml.log)" "max-wals has no effect"
 	kill "$PID" && wait "$PID"
 
 	# Requests may be small.
@@ -334,9 +334,9 @@ tls() {
 	# Which TLS.
 	secure --cipher-suites TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305
 	takes "a cipher suite by Go's name" good
-	is "is the one of TLS 1.2" "$(shakes -tls1_2)" "New,TLSv1.2,CipherisECDHE-ECDSA-CHACHA20-POLY1305"
+	is "the given cipher suite is used with TLS 1.2" "$(shakes -tls1_2)" "New,TLSv1.2,CipherisECDHE-ECDSA-CHACHA20-POLY1305"
 	has "there is no other" "$(shakes -tls1_2 -cipher ECDHE-ECDSA-AES128-GCM-SHA256)" "NONE"
-	has "those of TLS 1.3 are as ever" "$(shakes -tls1_3)" "TLSv1.3"
+	has "the cipher suites of TLS 1.3 are the default ones" "$(shakes -tls1_3)" "TLSv1.3"
 	over
 	secure --tls-min-version TLS1.3
 	takes "TLS 1.3 and nothing older" good
@@ -350,8 +350,8 @@ tls() {
 	# Certificates that nobody signed.
 	start auto "$CORE" --data-dir auto --listen-client-urls "https://127.0.0.1:$c" --listen-peer-urls "$A:$p" --auto-tls
 	if until_ok 10 ctl --endpoints "https://127.0.0.1:$c" --insecure-transport=false --insecure-skip-tls-verify put k v; then ok "--auto-tls"; else not_ok "--auto-tls" "$(said auto)"; fi
-	has "is for the host that is advertised" "$(openssl s_client -connect "127.0.0.1:$c" </dev/null 2>/dev/null | openssl x509 -noout -ext subjectAltName)" "IP Address:127.0.0.1"
-	has "and is not trusted by who asks for more" "$(ctl --dial-timeout 1s --command-timeout 1s --endpoints "https://127.0.0.1:$c" --cacert ca.pem get k)" "authority|deadline"
+	has "--auto-tls: the certificate is for the advertised host" "$(openssl s_client -connect "127.0.0.1:$c" </dev/null 2>/dev/null | openssl x509 -noout -ext subjectAltName)" "IP Address:127.0.0.1"
+	has "--auto-tls: a client with a CA does not trust it" "$(ctl --dial-timeout 1s --command-timeout 1s --endpoints "https://127.0.0.1:$c" --cacert ca.pem get k)" "authority|deadline"
 	over
 	peers_auto
 }
@@ -381,23 +381,23 @@ sockets() {
 		--log-level debug
 	CORE_PID=$PID
 	if until_ok 10 ctl --endpoints "unix://$s" put k v; then ok "etcdctl by a socket"; else not_ok "etcdctl by a socket" "$(said unix)"; fi
-	is "and by TCP, beside it" "$(ctl --endpoints "127.0.0.1:$c" get k --print-value-only)" v
+	is "etcdctl by TCP at the same time" "$(ctl --endpoints "127.0.0.1:$c" get k --print-value-only)" v
 	has "tenurectl" "$("$CTL" --endpoints "unix://$s" core members --no-legend 2>&1)" "default +leader"
 	has "as gRPC writes it" "$("$CTL" --endpoints "unix:$s" core members --no-legend 2>&1)" "default +leader"
-	has "with TLS" "$("$CTL" --endpoints "unixs://$DIR/tls.sock" --cacert ca.pem core members --no-legend 2>&1)" "default +leader"
-	has "where the certificate is for localhost" "$(openssl s_client -unix "$DIR/tls.sock" -CAfile ca.pem -verify_hostname localhost -verify_return_error </dev/null 2>&1)" "Verify return code: 0"
+	has "tenurectl by a socket with TLS" "$("$CTL" --endpoints "unixs://$DIR/tls.sock" --cacert ca.pem core members --no-legend 2>&1)" "default +leader"
+	has "the certificate of a socket is checked for localhost" "$(openssl s_client -unix "$DIR/tls.sock" -CAfile ca.pem -verify_hostname localhost -verify_return_error </dev/null 2>&1)" "Verify return code: 0"
 	has "libtenure" "$(timeout 10 "$CTL" --endpoints "unix://$s" cache --once k 2>&1)" "k.*v"
 	has "the clients there are processes" "$(cat unix.log)" "Client unix:[0-9]+ is gone"
 	kill -9 "$CORE_PID"; wait "$CORE_PID" 2>/dev/null
-	is "one that is killed leaves its socket" "$([ -S "$s" ] && echo there)" there
+	is "a killed replica leaves its socket behind" "$([ -S "$s" ] && echo there)" there
 	start unix "$CORE" --data-dir unix --listen-client-urls "unix://$s" --listen-peer-urls "$A:$p"; CORE_PID=$PID
 	if until_ok 10 ctl --endpoints "unix://$s" get k; then ok "the next one takes its place"; else not_ok "the next one takes its place" "$(said unix)"; fi
-	has "but not while it lives" "$(timeout 5 "$CORE" --data-dir unix2 --listen-client-urls "unix://$s" 2>&1)" "cannot listen for clients on unix://.*: Address already in use"
-	has "and not in place of something else" "$(echo kept >file; timeout 5 "$CORE" --data-dir unix2 --listen-client-urls "unix://$DIR/file" 2>&1)" "/file: File exists\.$"
-	is "which stays as it was" "$(cat file)" kept
-	is "who still answers there" "$(ctl --endpoints "unix://$s" get k --print-value-only)" v
+	has "a socket that is in use is not replaced" "$(timeout 5 "$CORE" --data-dir unix2 --listen-client-urls "unix://$s" 2>&1)" "cannot listen for clients on unix://.*: Address already in use"
+	has "another file is not replaced by a socket" "$(echo kept >file; timeout 5 "$CORE" --data-dir unix2 --listen-client-urls "unix://$DIR/file" 2>&1)" "/file: File exists\.$"
+	is "that file stays as it was" "$(cat file)" kept
+	is "the replica still answers on its socket" "$(ctl --endpoints "unix://$s" get k --print-value-only)" v
 	kill "$CORE_PID"; wait "$CORE_PID"
-	is "one that ends takes it along" "$([ -e "$s" ] && echo there)" ""
+	is "a replica that stops removes its socket" "$([ -e "$s" ] && echo there)" ""
 }
 # ---- clusters of 2, 4 and 7 ----
 # form N: replicas 1 to N, in CLIENTS and PIDS_OF.
@@ -418,12 +418,12 @@ survive() { # N TOLERATED
 	local n=$1 may=$2 i last=$(($1 - 1))
 	form "$n"
 	if until_ok 20 ctl --endpoints "${CLIENTS[last]}" put k "$n"; then ok "$n replicas form a cluster"; else not_ok "$n replicas form a cluster" "$(said "of$n.0")"; fi
-	is "of $n voters" "$(ctl --endpoints "${CLIENTS[0]}" member list -w json | jq '.members | length')" "$n"
+	is "the cluster has $n members" "$(ctl --endpoints "${CLIENTS[0]}" member list -w json | jq '.members | length')" "$n"
 	[ $((n % 2)) = 1 ] || has "an even number is remarked on" "$(cat "of$n.0.log")" "$n replicas tolerate no more failures than $((n - 1)): run an odd number"
 	for ((i = 0; i < may; i++)); do kill -9 "${PIDS_OF[i]}"; wait "${PIDS_OF[i]}" 2>/dev/null; done
 	if until_ok 20 ctl --endpoints "${CLIENTS[last]}" put k "after $may"; then ok "$n survive $may"; else not_ok "$n survive $may" "$(said "of$n.$last")"; fi
 	kill -9 "${PIDS_OF[may]}"; wait "${PIDS_OF[may]}" 2>/dev/null
-	has "and not $((may + 1))" "$(timeout 10 etcdctl --command-timeout 1500ms --endpoints "${CLIENTS[last]}" put k never 2>&1)" "Error|timed out|no leader|deadline"
+	has "$n do not survive $((may + 1))" "$(timeout 10 etcdctl --command-timeout 1500ms --endpoints "${CLIENTS[last]}" put k never 2>&1)" "Error|timed out|no leader|deadline"
 	for ((i = may + 1; i < n; i++)); do kill "${PIDS_OF[i]}"; wait "${PIDS_OF[i]}"; done
 }
 sizes() {
@@ -470,7 +470,7 @@ moving() {
 	lease=$(ctl --endpoints "$C" lease grant 600 | grep -oE '[0-9a-f]{16}')
 	ctl --endpoints "$C" put --lease="$lease" locks/held x >/dev/null
 	if same "$E" "$C"; then ok "whose holders put them again, at the core"; else not_ok "whose holders put them again, at the core"; fi
-	has "with their leases" "$(ctl --endpoints "$C" lease timetolive "$lease" --keys)" "locks/held"
+	has "the keys are on their leases" "$(ctl --endpoints "$C" lease timetolive "$lease" --keys)" "locks/held"
 
 	mirror again "$C" "$B"
 	if until_ok 20 same "$C" "$B"; then ok "and back to an etcd"; else not_ok "and back to an etcd" "$(said again)"; fi
@@ -483,7 +483,7 @@ moving() {
 	is "etcdctl snapshot status of ours ends with a sentence" "$(ctl snapshot status snap.db)" "Error: invalid database"
 	for ((i = 0; i < 4; i++)); do head -c 1000000 /dev/urandom | base64 -w 0 | timeout 10 etcdctl --endpoints "$C" put "large$i" >/dev/null; done
 	ctl --endpoints "$C" snapshot save large.db >/dev/null
-	is "of a large one, too" "$(ctl snapshot status large.db)" "Error: invalid database"
+	is "etcdctl snapshot status of a large one" "$(ctl snapshot status large.db)" "Error: invalid database"
 }
 
 # Settings that Debian's etcd does not have yet: of 3.5, 3.6 and 3.7.

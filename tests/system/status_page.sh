@@ -31,7 +31,7 @@ SIZE=$(cat "$SOURCE"/{index.html,page.css,page.js,icon.svg} | wc -c)
 is "no address of elsewhere in it" "$(cat "$SOURCE"/{index.html,page.css,page.js} | grep -oE 'https?://[a-z0-9]|@import|url\(' | head -n 1)" ""
 is "HEAD" "$(curl -s -m 10 -I -o /dev/null -w '%{http_code} %{size_download}' "$U/")" "200 0"
 is "no other method" "$(for m in PUT DELETE PATCH OPTIONS POST; do curl -s -m 10 -X $m -o /dev/null -w '%{http_code} ' "$U/"; done)" "405 405 405 405 405 "
-is "nothing behind it" "$(curl -s -m 10 -o /dev/null -w '%{http_code}' "$U/page")" 404
+is "a path below the page's is not found" "$(curl -s -m 10 -o /dev/null -w '%{http_code}' "$U/page")" 404
 # TLS as browsers speak it: they offer HTTP/2 as well, which is gRPC alone here. And without the page.
 make_certificates
 start tls "$BIN/tenure-core" --name t --data-dir "$DIR/t" --listen-client-urls "https://127.0.0.1:$c4" --listen-peer-urls "http://127.0.0.1:$p4" --initial-cluster "t=http://127.0.0.1:$p4" \

@@ -91,14 +91,14 @@ case_named() {
 	line db1 db2 db3
 	out=$(switchover job db3); r=$?
 	is "named: exit status" $r 0
-	has "named: says who had it, who has it, and how long that took" "$out" "^db1 held 'job' and stopped within [0-9.]+ ms; db3 has it [0-9.]+ ms later \(token [0-9]+\)\.$"
+	has "named: prints who had the lock, who has it, and how long it took" "$out" "^db1 held 'job' and stopped within [0-9.]+ ms; db3 has it [0-9.]+ ms later \(token [0-9]+\)\.$"
 	until_ok 20 acts db3 && ok "named: the one that was named acts" || not_ok "named: the one that was named acts" "$(cat "$DIR/lock.db3.log")"
-	until_ok 20 test -s "$DIR/db1.status"; is "named: the one that held it has ended" "$(cat "$DIR/db1.status")" 123
-	has "named: and says why" "$(cat "$DIR/lock.db1.log")" "to be handed over to db3; ending the command"
-	has "named: and who has it" "$(cat "$DIR/lock.db1.log")" "was handed over to db3"
-	is "named: who waited in between has not acted" "$(test -e "$DIR/log.db2" && echo acted)" ""
+	until_ok 20 test -s "$DIR/db1.status"; is "named: the former holder has ended" "$(cat "$DIR/db1.status")" 123
+	has "named: the former holder's log says why" "$(cat "$DIR/lock.db1.log")" "to be handed over to db3; ending the command"
+	has "named: the former holder's log says who has the lock" "$(cat "$DIR/lock.db1.log")" "was handed over to db3"
+	is "named: the waiter in between has not acted" "$(test -e "$DIR/log.db2" && echo acted)" ""
 	until_ok 20 waiters 2 && ok "named: and waits again, behind it" || not_ok "named: it waits again" "$(cat "$DIR/lock.db2.log")"
-	is "named: no request is left" "$(E get job.switchover --keys-only)" ""
+	is "named: the request is deleted" "$(E get job.switchover --keys-only)" ""
 	# Without a name: whoever is next.
 	contend db1; until_ok 20 waiters 3
 	out=$(switchover job --json=short); is "next: exit status" $? 0
@@ -106,7 +106,7 @@ case_named() {
 	until_ok 20 acts db2 && ok "next: it acts" || not_ok "next: it acts"
 	# Who has it already.
 	out=$(switchover job db2); is "already: exit status" $? 0
-	has "already: and says so" "$out" "^db2 holds the lock 'job' already\.$"
+	has "already: the error says so" "$out" "^db2 holds the lock 'job' already\.$"
 	clear_line
 	is "named: no two acted at once, and tokens grow" "$(no_overlap "$DIR/log" | head -n 1)" "0 0"
 }
@@ -163,7 +163,7 @@ case_goes() {
 	has "goes: why" "$(cat "$DIR/goes.log")" "db3 no longer waits; the lock 'job' stays with db1"
 	until_ok 20 grep -q 'it stays here' "$DIR/lock.db1.log" && ok "goes: the holder keeps the lock" || not_ok "goes: the holder keeps the lock" "$(cat "$DIR/lock.db1.log")"
 	until_ok 20 acts db1 && ok "goes: and its command runs again" || not_ok "goes: and its command runs again" "$(cat "$DIR/lock.db1.log")"
-	is "goes: nobody else has had it" "$(cut -d' ' -f1 "$DIR/log" | sort -u | tr '\n' ' ')" "db1 "
+	is "goes: no other waiter had the lock" "$(cut -d' ' -f1 "$DIR/log" | sort -u | tr '\n' ' ')" "db1 "
 	# In the middle of another one the leader goes.
 	if [ "$ENGINE" = core ]; then
 		until_ok 20 waiters 2
@@ -239,7 +239,7 @@ case_frozen() {
 	out=$(switchover job db3 --json=short); is "frozen: exit status" $? 0
 	is "frozen: the one that was named has it" "$(jq -r .to <<<"$out")" db3
 	until_ok 20 acts db3 && ok "frozen: it acts" || not_ok "frozen: it acts" "$(cat "$DIR/lock.db3.log")"
-	is "frozen: who waited longer has not acted" "$(test -e "$DIR/log.db2" && echo acted)" ""
+	is "frozen: the waiter in between has not acted" "$(test -e "$DIR/log.db2" && echo acted)" ""
 	until_ok 20 waiters 2 && ok "frozen: and waits again" || not_ok "frozen: it waits again" "$(cat "$DIR/lock.db2.log")"
 	[ $(($(date +%s%3N) - began)) -gt 1000 ] && ok "frozen: not before the place's end" || not_ok "frozen: before the place's end"
 	last=$(<"$DIR/log.db1")
@@ -266,10 +266,10 @@ case_ties() {
 	for name in a b d; do tie $name; to $name lock roles $name; n=$((n + 1)); until_ok 20 eval "[ \$(keys roles) = $n ]" || not_ok "ties: $name waits" "$(cat "$DIR/$name.out")"; done
 	hears a 20 '^locked' "ties: the first has it"
 	t1=$(says a has)
-	is "ties: nobody has asked yet" "$(says a hand | grep -c 'nobody has asked')" 1
+	is "ties: tenure_hand_over() without a request is refused" "$(says a hand | grep -c 'nobody has asked')" 1
 	: >"$DIR/a.out"; to d switch roles d 5000
 	hears a 20 '^asked [0-9a-f]+ d ' "ties: it hears that it is asked, and by whom it is followed"
-	has "ties: it holds the lock still" "$(says a has)" "yes"
+	has "ties: the holder still has the lock" "$(says a has)" "yes"
 	left=$(says a left); left=${left#* }
 	[ "$left" -gt 0 ] && [ "$left" -le 5000 ] && ok "ties: for as long as it has ($left ms)" || not_ok "ties: for as long as it has" "$left"
 	first_of() { E get roles/ --prefix --sort-by=CREATE --print-value-only | tr '\n' ' '; }
@@ -285,7 +285,7 @@ case_ties() {
 	: >"$DIR/d.out"; out=$(switchover roles a --wait=1s --json=short); is "ties: one that does not answer: exit status" $? 0
 	ms=$(($(jq .stop_usec <<<"$out") / 1000)); [ $ms -ge 1000 ] && ok "ties: it had its second ($ms ms)" || not_ok "ties: it lost the lock after $ms ms"
 	hears d 20 '^unlocked [0-9a-f]+ the time to hand it over to a has passed' "ties: and then it hears that it has it no more"
-	has "ties: nor does it" "$(says d has)" "no 0"
+	has "ties: the holder no longer has the lock" "$(says d has)" "no 0"
 	hears a 20 '^locked' "ties: the one that was named has it"
 	# The target goes while the holder stops: TENURE_LOCKED, the same token.
 	t1=$(says a has); : >"$DIR/a.out"; start gone switchover roles d --wait=20s; GONE=$PID
@@ -293,7 +293,7 @@ case_ties() {
 	kill -9 $TIE; until_ok 20 eval '[ "$(keys roles)" = 2 ]'
 	wait $GONE; is "ties: the one that was named has died: exit status" $? 2
 	to a hand; hears a 20 '^locked' "ties: it keeps the lock"
-	is "ties: with the same token" "$(says a has)" "$t1"
+	is "ties: the holder keeps the lock with the same token" "$(says a has)" "$t1"
 	# A program in a container, say, is as good as another: by a tie's call, to one who does not wait.
 	: >"$DIR/b.out"; to b switch roles nobody 1000; hears b 20 "^put: No such file or directory No node and no session is named 'nobody'" "ties: an error says why"
 	for n in a b; do to $n quit; done

@@ -88,7 +88,7 @@ export PGOPTIONS=
 session old; session new
 
 does old "SELECT tenure.check_token('r', 5);"; is "a first token is remembered" "$(seen r)" 5
-does new "SELECT tenure.check_token('r', 7);"; is "so is a larger one" "$(seen r)" 7
+does new "SELECT tenure.check_token('r', 7);"; is "a larger token is remembered" "$(seen r)" 7
 at=$(lines old); does old "SELECT tenure.check_token('r', 5);"; has "the old holder, late, is refused" "$(last old "$at")" "ERROR: +TN001: the token 5 for the resource \"r\" is refused: 7 has been seen"
 is "another resource is another one" "$(sql "SELECT 'fine' FROM tenure.check_token('s', 5)")" fine
 has "no token is refused" "$(sql "SELECT tenure.check_token('r', NULL)")" "there is no token for the resource"
@@ -98,12 +98,12 @@ asked old "BEGIN; SELECT tenure.check_token('r', 8); INSERT INTO ledger (token) 
 asked new "BEGIN; SELECT tenure.check_token('r', 9); INSERT INTO ledger (token) SELECT 1000 * count(*) FROM ledger; COMMIT;"
 until_ok 5 waits 1 && ok "the next holder waits until the old one's transaction has ended" || not_ok "the next holder waits" "$(tail -n 2 "$DIR/new.log")"
 say old "COMMIT;"; did new
-is "and then sees what it has left" "$(sql 'SELECT max(token) FROM ledger')" 1000
+is "the next holder sees the old one's writes" "$(sql 'SELECT max(token) FROM ledger')" 1000
 asked new "BEGIN; SELECT tenure.check_token('r', 11);"; did new
 at=$(lines old); asked old "BEGIN; SELECT tenure.check_token('r', 10); INSERT INTO ledger (token) VALUES (10); COMMIT;"
 until_ok 5 waits 1; say new "COMMIT;"; did old
 has "an old one that has waited for a larger one is refused" "$(last old "$at")" "TN001: the token 10 .* refused: 11 has been seen"
-is "and has written nothing" "$(sql 'SELECT count(*) FROM ledger WHERE token = 10')" 0
+is "the refused holder has written nothing" "$(sql 'SELECT count(*) FROM ledger WHERE token = 10')" 0
 asked new "BEGIN; SELECT tenure.check_token('r', 20); INSERT INTO ledger (token) VALUES (20);"; did new
 at=$(lines old); asked old "BEGIN; SELECT tenure.check_token('r', 12); COMMIT;"; until_ok 5 waits 1; say new "ROLLBACK;"; did old
 is "a larger token that was rolled back leaves no trace" "$(seen r) $(last old "$at" | grep -c TN001)" "12 0"
@@ -130,14 +130,14 @@ sql "TRUNCATE ledger" >/dev/null
 # The trigger.
 sql "CREATE TABLE guarded (n int); CREATE TRIGGER token BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON guarded FOR EACH STATEMENT EXECUTE FUNCTION tenure.require_token('g')"
 has "a table with the trigger: nothing without a token" "$(sql 'INSERT INTO guarded VALUES (1)')" "there is no token for the resource \"g\""
-is "with one" "$(PGOPTIONS='-c tenure.token=5' sql 'INSERT INTO guarded VALUES (1)'; PGOPTIONS='-c tenure.token=6' sql 'UPDATE guarded SET n = 2')" ""
+is "a table with the trigger: a write with a token" "$(PGOPTIONS='-c tenure.token=5' sql 'INSERT INTO guarded VALUES (1)'; PGOPTIONS='-c tenure.token=6' sql 'UPDATE guarded SET n = 2')" ""
 for s in 'INSERT INTO guarded VALUES (3)' 'UPDATE guarded SET n = 3' 'DELETE FROM guarded' 'TRUNCATE guarded' "COPY guarded FROM PROGRAM 'echo 3'"; do
-	has "with an older one: no ${s%% *}" "$(PGOPTIONS='-c tenure.token=5' sql "$s")" "the token 5 for the resource \"g\" is refused"
+	has "a table with the trigger: no ${s%% *} with an older token" "$(PGOPTIONS='-c tenure.token=5' sql "$s")" "the token 5 for the resource \"g\" is refused"
 done
-is "it is as it was" "$(sql 'SELECT n FROM guarded')" 2
+is "a table with the trigger: refused writes changed nothing" "$(sql 'SELECT n FROM guarded')" 2
 sql "CREATE ROLE teller LOGIN; GRANT ALL ON guarded TO teller"
 has "a role that was not let in cannot lock others out" "$(PGUSER=teller sql "SELECT tenure.check_token('g', 99)")" "permission denied for schema tenure"
-is "and can write what it may, with a token" "$(PGUSER=teller PGOPTIONS='-c tenure.token=6' sql 'UPDATE guarded SET n = 4')" ""
+is "that role can write what it may, with a token" "$(PGUSER=teller PGOPTIONS='-c tenure.token=6' sql 'UPDATE guarded SET n = 4')" ""
 
 # Statement triggers are of the table that a statement names; row triggers come to the partitions, those to come as well.
 sql "CREATE TABLE parted (n int, part int) PARTITION BY LIST (part); CREATE TABLE parted1 PARTITION OF parted FOR VALUES IN (1);
@@ -167,10 +167,10 @@ MANY=()
 for w in 1 2 3 4; do start "many$w" psql -Xq -f "$DIR/many.sql"; MANY+=("$PID"); done
 for p in "${MANY[@]}"; do wait "$p"; done
 is "600 transactions of 4 sessions: none after a larger token" "$(sql 'SELECT count(*) FROM (SELECT token, lag(token) OVER (ORDER BY id) AS before FROM ledger) AS l WHERE token < before')" 0
-is "what is remembered is the largest that was committed" "$(seen many)" "$(sql 'SELECT max(token) FROM ledger')"
+is "the remembered token is the largest committed one" "$(seen many)" "$(sql 'SELECT max(token) FROM ledger')"
 refused=$(cat "$DIR"/many?.log | grep -c 'is refused'); wrote=$(sql 'SELECT count(*) FROM ledger')
 [ "$refused" -gt 5 ] && [ "$wrote" -gt 50 ] && ok "$wrote were written, $refused refused" || not_ok "some are written and some refused" "$wrote, $refused"
-is "nobody waits for each other in a circle" "$(cat "$DIR"/many?.log | grep -c deadlock)" 0
+is "there was no deadlock" "$(cat "$DIR"/many?.log | grep -c deadlock)" 0
 
 # ---- real holders ----
 sql 'TRUNCATE ledger'
@@ -188,7 +188,7 @@ kill "$FIRST"; wait "$SECOND"; is "a job under tenurectl lock writes with its to
 n_lines() { grep -c "$2" "$DIR/ledger.$1.log"; }
 more() { [ "$(n_lines "$1" "$2")" -gt "$3" ]; }
 until_ok 10 more a wrote 0 && ok "and after it the program with its own" || not_ok "and after it the program with its own" "$(tail -n 3 "$DIR/ledger.a.log")"
-has "which is larger" "$(awk -v t="$(cat "$DIR/second.token")" '/^my turn/ {print ($4 > t)}' "$DIR/ledger.a.log" | head -n 1)" 1
+has "the second holder's token is larger" "$(awk -v t="$(cat "$DIR/second.token")" '/^my turn/ {print ($4 > t)}' "$DIR/ledger.a.log" | head -n 1)" 1
 # Each in its turn is stopped beyond its lease's time, while it is about to write, most of the time.
 writer b; B=$PID; until_ok 5 waiters 2
 here=a late=0

@@ -56,16 +56,16 @@ nobody --endpoints=http://127.0.0.1:1 top >"$DIR/none.out" 2>&1 &
 NONE=$!
 out=$(top)
 is "to a pipe: one table" "$(grep -c '^NODE ' <<<"$out") $(grep -cE '^db[123] +held ' <<<"$out")" "1 3"
-is "and nothing but text" "$(grep -c $'\x1b' <<<"$out")" 0
-is "its columns" "$(grep '^NODE ' <<<"$out" | xargs)" "NODE STATE LEFT TTL AGE ADDRESS ZONE SERVICES NOTES"
+is "output to a pipe has no escape sequences" "$(grep -c $'\x1b' <<<"$out")" 0
+is "the columns of tenurectl top" "$(grep '^NODE ' <<<"$out" | xargs)" "NODE STATE LEFT TTL AGE ADDRESS ZONE SERVICES NOTES"
 has "a member's row" "$(grep '^db2 ' <<<"$out")" '^db2 +held +[0-9.]+s +3s +[0-9]+s +[^ ]+ +z-db2 +- +zone=z-db2$'
 is "sorted and filtered, for a script" "$(top --once --no-legend --sort=-node --filter='db !db2' | awk '{ print $1, NF }' | xargs)" "db3 9 db1 9"
 is "as often as it is asked for" "$(top --iterations=3 --interval=100ms | grep -c '^NODE ')" 3
-is "without an agent" "$(nobody --endpoints="$URLS" top | grep -cE '^db[123] +held|^No agent on this host$')" 4
+is "tenurectl top without an agent" "$(nobody --endpoints="$URLS" top | grep -cE '^db[123] +held|^No agent on this host$')" 4
 out=$(timeout 60 valgrind -q --leak-check=full --error-exitcode=9 "$BIN/tenurectl" --bus="$(bus_of db1)" top --iterations=2 2>&1 >"$DIR/valgrind.out")
 is "valgrind has nothing to say" "$? $out $(grep -c '^NODE ' "$DIR/valgrind.out")" "0  2"
 has "a column that there is not" "$(top --sort=color 2>&1)" '^tenurectl: --sort wants node, state, '
-is "is an error" "$(top --sort=color >/dev/null 2>&1; echo $?)" 1
+is "an unknown column is an error" "$(top --sort=color >/dev/null 2>&1; echo $?)" 1
 has "a time that is none" "$(top --interval=1ms 2>&1)" '^tenurectl: --interval wants a time from 100ms to 1h'
 
 # ---- on a terminal ----
@@ -107,12 +107,12 @@ done <"$DIR/top.out"
 # ---- who may see it ----
 if [ "$ENGINE" = core ]; then
 	{ E user add root:secret && E user grant-role root root && E auth enable; } >/dev/null 2>&1
-	is "with users: whoever may read sees it all" "$(nobody --endpoints="$URLS" --user=root:secret top --once | grep -cE '^db[123] +held +[0-9.]+s')" 3
+	is "with users: a user who may read sees all nodes" "$(nobody --endpoints="$URLS" --user=root:secret top --once | grep -cE '^db[123] +held +[0-9.]+s')" 3
 	out=$(nobody --endpoints="$URLS" top --once 2>&1)
 	is "others do not" "$? $(grep -c 'held' <<<"$out")" "1 0"
-	has "and are told why" "$out" '^tenurectl: no lease core answers: .*(user|permission|denied|authentic|log)'
+	has "with users: others get the reason" "$out" '^tenurectl: no lease core answers: .*(user|permission|denied|authentic|log)'
 fi
 wait $NONE
 is "no core: an error" $? 1
-has "that says so" "$(cat "$DIR/none.out")" '^tenurectl: no lease core answers'
+has "no core: the error says so" "$(cat "$DIR/none.out")" '^tenurectl: no lease core answers'
 finish

@@ -18,7 +18,7 @@ until_ok 10 held h1 || not_ok "h1 holds its place"
 has "before the first renewal there is nothing to go by" "$(ctl h1 ttl advise)" "^No renewal was acknowledged yet, so nothing can be recommended\.$"
 n_renewals h1 1 || not_ok "h1 renews"
 has "after one there is too little" "$(ctl h1 ttl advise)" "^That is too little to recommend a TTL; it takes an hour and 100 renewals at least\.$"
-is "and nothing is recommended" "$(figure h1 RecommendedUSec)" 0
+is "too little evidence: no TTL is recommended" "$(figure h1 RecommendedUSec)" 0
 is "what is in use" "$(figure h1 TTLUSec)" 10000000
 is "it is in the table" "$(ctl h1 ttl advise --no-legend | grep -c '^ *10 s .*  in use$')" 1
 between "a renewal takes what a renewal takes" "$(figure h1 StallMaxUSec)" 1 5000000
