@@ -37,7 +37,7 @@ static enum state_outcome put(struct state *s)
         return apply(s, CMD_PUT, (struct view){b.data, buf_len(&b)});
 }
 
-/* What member 7 says of its disk, applied; returns whether it said anything. */
+/* Applies member 7's report about its disk; returns whether there was one to make. */
 static bool says(struct state *s, struct upkeep *u, bool full, int64_t at_s)
 {
         static const struct core_config cfg = {.member_id = 7};
@@ -58,7 +58,8 @@ static void save_and_load(struct state *s)
         CHECK_EQ(state_load(s, (struct view){buf_head(&b), buf_len(&b)}), 0);
 }
 
-/* A full disk stops what grows, in the whole cluster, and nobody has to disarm it. */
+/* A full disk stops everything that grows, in the whole cluster; no operator has to disarm the
+ * alarm. */
 TEST(the_alarm_of_a_full_disk_goes_with_it)
 {
         struct upkeep u = {0};
@@ -78,8 +79,8 @@ TEST(the_alarm_of_a_full_disk_goes_with_it)
         state_fini(&s);
 }
 
-/* One that the quota, or a person, has raised stays, whatever the disk says; and who disarms
- * one while the disk is full hears of it again. */
+/* An alarm that the quota or an operator has raised stays, whatever the disk reports; and if it
+ * is disarmed while the disk is full, it is raised again. */
 TEST(the_alarm_of_the_quota_stays_until_it_is_disarmed)
 {
         struct upkeep u = {0};

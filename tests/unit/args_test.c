@@ -57,8 +57,8 @@ static void no_help(const struct args_program *p, FILE *f)
         (void) f;
 }
 
-/* A daemon, which takes no operands; or a tool, which does; or what stands for another daemon.
- */
+/* A daemon, which takes no operands; a tool, which does; or a daemon that stands in for another
+ * one. */
 static bool other;
 
 static int parse(bool tool, const char *const argv[])
@@ -115,7 +115,7 @@ TEST(arguments_are_options_and_settings_in_any_order)
         CHECK_EQ(DAEMON("--n", "7", "-t", "--on", "-c", "f", "--name=y"), 0);
         CHECK(strcmp(applied(), "y a,b on 7") == 0);
         CHECK(s.test && strcmp(s.file, "f") == 0);
-        /* Once more, over what a file says now. */
+        /* Once more, over the values of a file. */
         CHECK(strcmp(applied(), "y a,b on 7") == 0);
 
         CHECK_EQ(DAEMON("--name=", "--file=a=b", "--on=no"), 0);
@@ -196,7 +196,7 @@ TEST(arguments_that_cannot_be_are_named)
         args_fini(&s.args);
 }
 
-/* Of a tool: words anywhere, all that follows `--`, and all that follows some word. */
+/* A tool: options anywhere before `--`, or before some word. */
 TEST(operands_may_stand_anywhere)
 {
         CHECK_EQ(TOOL("lock", "--mode", "l", "-t", "--", "cmd", "--mode=x", "--help", "--"), 0);
@@ -214,7 +214,7 @@ TEST(operands_may_stand_anywhere)
         CHECK_EQ(TOOL("put", "-", "-t"), 0);
         CHECK(s.test && s.args.n_operands == 2 && strcmp(s.args.operands[1], "-") == 0);
 
-        /* What it was to do is known, however wrong the rest is. */
+        /* The command is known, however wrong the rest is. */
         CHECK_EQ(TOOL("-x", "lock", "--y", "z"), -EINVAL);
         CHECK(strcmp(s.err.text, "unknown option '-x'; see prog --help") == 0);
         CHECK_EQ(s.args.n_operands, 2);
@@ -234,8 +234,8 @@ TEST(arguments_without_memory)
         args_fini(&s.args);
 }
 
-/* Settings of the program that ours stands for: without effect, refused, and fine as long as
- * they say nothing. */
+/* Options of the program that ours replaces: without effect, refused, or fine with their
+ * default values. */
 TEST(settings_of_another_program_are_known)
 {
         static const struct {
@@ -274,7 +274,7 @@ TEST(settings_of_another_program_are_known)
         args_fini(&s.args);
 }
 
-/* A bare number counts milliseconds, and anything else says what. */
+/* A bare number counts milliseconds; a unit may be given. */
 TEST(times_in_milliseconds)
 {
         static const struct {

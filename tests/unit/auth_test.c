@@ -167,8 +167,8 @@ static void grant(struct state *s, const char *user, int64_t id)
         CHECK_EQ(apply(s, user, CMD_GRANT, &q.base), STATE_OK);
 }
 
-/* lessons.md A17, A19: with auth on, and after a snapshot, the core's own commands ask nobody.
- */
+/* lessons.md A17, A19: with auth on, and after a snapshot, the core's own commands need no
+ * permission. */
 TEST(a17_a19_leases_are_renewed_and_expire_with_auth_on)
 {
         cleanup_(buf_fini) struct buf snapshot = {0}, body = {0};
@@ -254,8 +254,8 @@ TEST(a_snapshot_keeps_who_may_what)
         state_fini(&s);
 }
 
-/* All keys of up to three letters out of three, the smallest of which is the zero byte: where
- * permissions of keys of up to two letters leave a gap, one of these is in it. */
+/* All keys of up to three letters out of three, the smallest of which is the zero byte: if
+ * permissions of keys of up to two letters leave a gap, one of these keys is in it. */
 #define LETTERS 3
 #define N_KEYS (1 + 3 + 9 + 27)
 
@@ -325,7 +325,7 @@ TEST(several_permissions_together_cover_a_range)
                 c.change_case = PB__AUTH_CHANGE__CHANGE_USER_GRANT_ROLE;
                 c.user_grant_role = &g;
                 change(&s, &c);
-                for (size_t i = 0; i <= n; i++) { /* the last is what is asked for */
+                for (size_t i = 0; i <= n; i++) { /* the last range is the requested one */
                         keys[i] =
                                 pb_bytes(from[i], nth_key((unsigned) rnd(i == n, 12), from[i]));
                         ends[i] = rnd(0, 2) == 0
@@ -414,7 +414,7 @@ TEST(many_permissions_are_not_looked_at_each)
         end = pb_bytes("", 0);
         CHECK_EQ(permit_range(&s, &who, &key, &end, PERMIT_READ), STATE_OK);
         CHECK(compares() - was < 200);
-        /* What is changed is looked at again. */
+        /* After a change of the permissions, the check uses the new ones. */
         permit(&s, role, PB__PERMISSION__TYPE__READ, pb_bytes("k0900", 5),
                pb_bytes("k0901", 5));
         end = pb_bytes("k0901", 5);
@@ -522,7 +522,7 @@ TEST(a_place_is_renewed_and_revoked_by_who_granted_it)
         state_fini(&s);
 }
 
-/* By its name a lease is attached to, and ended, by who may do that by its id. */
+/* A user who may attach to a lease, or end it, by its id may do the same by its name. */
 TEST(a_name_permits_what_the_id_does)
 {
         Pb__LeaseRevokeRequest end = PB__LEASE_REVOKE_REQUEST__INIT;
@@ -556,7 +556,7 @@ TEST(a_name_permits_what_the_id_does)
         state_fini(&s);
 }
 
-/* And what was written before leases knew who granted them is read as ever. */
+/* A snapshot from before leases had owners is still accepted. */
 TEST(a_snapshot_knows_who_granted_a_lease)
 {
         cleanup_(buf_fini) struct buf b = {0};

@@ -47,7 +47,7 @@ TEST(numbers_and_texts_are_appended_as_printf_has_them)
                 snprintf(want, sizeof(want), "%" PRIu64 " %" PRIx64, numbers[i], numbers[i]);
                 CHECK_STR((char *) buf_head(&b), want);
         }
-        /* What fits into the room that is there at first, just not, and not at all. */
+        /* Texts that fit into the initial room, just do not fit, and are far too long. */
         for (int n = 0; n < 200; n++) {
                 cleanup_(buf_fini) struct buf one = {0};
 
@@ -344,8 +344,8 @@ TEST(a_wrong_line_is_named)
         }
 }
 
-/* inih takes some of them for blanks, wherever a piece of a long list happens to begin, and
- * what is behind a zero or a carriage return was not seen at all. */
+/* inih takes some of these for blanks, depending on where a piece of a long list begins, and
+ * everything after a zero or a carriage return was not seen at all. */
 TEST(a_control_character_is_refused_by_name)
 {
         static const struct {
@@ -565,9 +565,8 @@ static size_t lines_of(char *text, const char *what)
         return n;
 }
 
-/* A reader that has stopped reading stops nobody: what it does not take is dropped, and it is
- * counted. Through a pipe, a stream and datagrams: a shell's, systemd's, the journal's.
- */
+/* A reader that has stopped reading stops nobody: what it does not take is dropped and counted.
+ * Tested with a pipe, a stream and datagrams: like a shell's, systemd's and the journal's. */
 TEST(a_log_that_nobody_reads_is_dropped_and_counted)
 {
         static char text[4 << 20];
@@ -591,7 +590,7 @@ TEST(a_log_that_nobody_reads_is_dropped_and_counted)
                 dup2(was, STDERR_FILENO);
                 missing = log_dropped();
                 CHECK_EQ(missing, 100);
-                /* It reads again, and the next line comes after one that tells of the gap. */
+                /* It reads again, and the next line comes after one that reports the gap. */
                 dup2(fds[kind == 0 ? 1 : 0], STDERR_FILENO);
                 fcntl(fds[kind == 0 ? 0 : 1], F_SETFL, O_NONBLOCK);
                 while ((n = read(fds[kind == 0 ? 0 : 1], text + len,

@@ -4,7 +4,7 @@
 #include "bus/bound_set.h"
 #include "test.h"
 
-/* A bus that nobody is on the other side of: messages need one. */
+/* A bus without another side: messages need one. */
 static sd_bus *nobodys_bus(int *ret_other)
 {
         sd_bus *bus = NULL;
@@ -96,7 +96,8 @@ TEST(what_goes_down_with_a_unit)
         CHECK_EQ(bound_set_sight(&s), BOUND_UNKNOWN);
         bound_set_add(&s, "root.target");
         CHECK_EQ(read_one(bus, &s, 0, root), 0);
-        /* Each once, in the order in which it is found; who wants it does not count. */
+        /* Each unit once, in the order in which it is found, whatever the kind of
+         * dependency. */
         CHECK_EQ(s.n, 4);
         CHECK_STR(s.units[1].name, "a.service");
         CHECK_STR(s.units[2].name, "own.service");

@@ -93,7 +93,7 @@ TEST(a_write_waits_until_all_terms_have_ended)
         CHECK_EQ(r.wait.until.ns, at(1400).ns);
         CHECK_EQ(put("k", 0, 1399).outcome, STATE_E_CACHED);
         CHECK_EQ(put("k", 0, 1400).outcome, STATE_OK);
-        /* Who made it wait so long does not do so again at once. */
+        /* A holder that made the write wait so long gets no term at once. */
         CHECK_EQ(put("k", 0, 1401).outcome, STATE_OK);
         CHECK_EQ(cache("k", "", 3, 1000, 11399), 0);
         CHECK_EQ(cache("j", "l", 3, 1000, 11399), 0);
@@ -111,8 +111,8 @@ TEST(no_term_is_given_while_a_write_waits)
         CHECK_EQ(cache("k", "l", 1, 1000, 200), 0);
         CHECK_EQ(cache("k5", "", 2, 1000, 200), 0);
         CHECK_EQ(cache("l", "", 2, 1000, 200), 1000);
-        /* Nor between the end of the last one and the write; nor where that does not come: the
-         * next one would have no more time than this. */
+        /* Nor between the end of the last term and the write; nor if the write does not come:
+         * the next one would not have more time. */
         CHECK_EQ(cache("k", "l", 1, 1000, 1050), 0);
         CHECK_EQ(cache("k", "l", 1, 1000, 1100), 0);
         CHECK_EQ(cache("k5", "", 2, 1000, 10999), 0);
@@ -140,7 +140,7 @@ TEST(what_is_given_back_is_waited_for_no_more)
         give_back(r.wait.serial, 2, at(1010), 70);
         CHECK_EQ(put("k", 0, 80).outcome, STATE_OK);
         CHECK_EQ(cache("k", "", 1, 1000, 90), 1000);
-        /* Then a write that is given up stands in nobody's way for long. */
+        /* A write that is given up does not block terms for long. */
         r = put("k", 0, 100);
         CHECK_EQ(r.outcome, STATE_E_CACHED);
         give_back(r.wait.serial, 1, at(1090), 110);
@@ -177,7 +177,8 @@ TEST(all_that_changes_keys_waits)
         CHECK_EQ(apply_pb(CMD_REVOKE, &revoke.base, 100, NULL).outcome, STATE_E_CACHED);
         CHECK_EQ(s.kv.n_keys, 2);
 
-        /* All that it touches is awaited at once; and what it does not do is nothing. */
+        /* All ranges that it touches are awaited at once; operations that will not run do not
+         * count. */
         a.key = pb_bytes("k", 1);
         b.key = pb_bytes("n", 1);
         op[0].request_case = op[1].request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
@@ -197,7 +198,7 @@ TEST(all_that_changes_keys_waits)
         state_fini(&s);
 }
 
-/* An end by itself waits for nobody: so nothing is promised beyond it. */
+/* A lease's expiry waits for nobody, so no term is promised beyond it. */
 TEST(a_term_ends_with_the_leases_in_its_range)
 {
         Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
@@ -319,7 +320,7 @@ static void turns(unsigned n)
                 rig_turn();
 }
 
-/* Asks for it again, as one who has it, or says so. */
+/* Requests the term again, as a client that has the keys or claims to. */
 static void ask_having(void)
 {
         Pb__CacheRequest q = request();
@@ -391,7 +392,7 @@ TEST(a_write_recalls_terms_and_happens_when_they_are_given_back)
         turns(20);
         CHECK(write_call.over);
         CHECK_EQ(write_call.code, RPC_OK);
-        ask_having(); /* it has not, but who believes it? */
+        ask_having(); /* it does not have them, and the core does not believe it */
         CHECK_EQ(term_ms, 1000);
         CHECK(!unchanged);
         CHECK_EQ(n_kvs, 2);

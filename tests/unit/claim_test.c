@@ -1,4 +1,4 @@
-/* Which core is ours, and who owns the key of this node. */
+/* Identifying our core, and the owner of this node's key. */
 #include "member/claim.h"
 #include "member/world.h"
 #include "test.h"
@@ -61,7 +61,8 @@ TEST(an_earlier_life_is_taken_over_and_a_clone_is_not)
         struct node_record holder = {.id = "i", .incarnation = "a"};
 
         CHECK_EQ(claim_look(&c, &self, &holder, 7), CLAIM_ASK);
-        CHECK_EQ(claim_look(&c, &self, &holder, 0), CLAIM_OURS); /* on no lease: nobody's */
+        CHECK_EQ(claim_look(&c, &self, &holder, 0), CLAIM_OURS); /* on no lease: nobody owns
+                                                                  * it */
         claim_add(&c, "a");
         CHECK_EQ(claim_look(&c, &self, &holder, 7), CLAIM_OURS);
         for (int i = 0; i < CLAIM_LIVES; i++)
@@ -76,7 +77,8 @@ TEST(an_earlier_life_is_taken_over_and_a_clone_is_not)
         CHECK_EQ(judge("now", "", 100 * MS, 100 * MS, 59950, 0), CLAIM_OURS);
         CHECK_EQ(judge("now", "", 5000 * MS, 5000 * MS, 59950, 0), CLAIM_OURS);
         CHECK_EQ(judge("now", "", 400 * MS, 400 * MS, 59000, 0), CLAIM_CLONE);
-        CHECK_EQ(judge("now", "", 0, 1000 * MS, 59000, 0), CLAIM_OURS); /* nobody knows */
+        CHECK_EQ(judge("now", "", 0, 1000 * MS, 59000, 0), CLAIM_OURS); /* the owner is
+                                                                         * unknown */
         /* An earlier boot of ours; one that is said to be, and renews while we are up. */
         CHECK_EQ(judge("then", "old,then,now", 7000 * MS, 7000 * MS, 59000, 54000), CLAIM_OURS);
         CHECK_EQ(judge("then", "then", 5000 * MS, 5000 * MS, 59000, 54000), CLAIM_CLONE);

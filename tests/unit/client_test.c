@@ -57,7 +57,7 @@ TEST(who_is_there_and_why_not)
         put(&m, "web1", "{\"id\":\"i\",\"incarnation\":\"a\",\"boot_id\":\"b\",\"ttl_ms\":5}",
             5, 6);
         CHECK_EQ(seen.changed, 1);
-        /* It says why it goes; that is no change. */
+        /* A node that says why it leaves has not changed. */
         put(&m, "web1",
             "{\"id\":\"i\",\"incarnation\":\"a\",\"boot_id\":\"b\",\"leaving\":\"shutdown\"}",
             5, 7);
@@ -73,12 +73,12 @@ TEST(who_is_there_and_why_not)
         CHECK_EQ(seen.joined, 3);
         membership_delete(&m, V("db"), 11);
         CHECK_STR(seen.reason, "expired");
-        /* What nobody of us wrote does no harm. */
+        /* Keys that no agent wrote do no harm. */
         put(&m, "odd", "not json", 12, 12);
         put(&m, "bad name", "{}", 13, 13);
         put(&m, "list", "[1]", 14, 14);
         CHECK_EQ(m.n, 2);
-        /* A whole list: what it lacks has left. */
+        /* A whole range: nodes that are missing in it have left. */
         membership_resync_begin(&m);
         put(&m, "odd", "not json", 12, 12);
         membership_resync_end(&m, 20);
@@ -97,7 +97,7 @@ TEST(a_record_is_read_as_it_was_written)
         CHECK_EQ(memcmp(&a, &b, sizeof(a)), 0);
 }
 
-/* Whatever somebody writes: sd-bus refuses a whole list for one text that is none. */
+/* Whatever a record contains: sd-bus refuses a whole list for one invalid text. */
 TEST(a_record_has_texts_that_the_bus_takes)
 {
         static const struct {
@@ -126,7 +126,7 @@ TEST(a_record_has_texts_that_the_bus_takes)
                 snprintf(text, sizeof(text), "t=%s", c[i].read);
                 CHECK_STR(r.tags, text);
         }
-        /* What is too long is not cut within a character. */
+        /* A text that is too long is not cut within a character. */
         memset(whole, 'x', sizeof(whole));
         whole[sizeof(whole) - 2] = '\0';
         snprintf(text, sizeof(text), "{\"version\":\"%s\xc3\xa4\"}", whole);
@@ -144,7 +144,8 @@ TEST(a_place_is_read_as_it_was_written_or_not_at_all)
         size_t n;
 
         place_write(&a, &text);
-        CHECK_EQ(place_read(&b, text.data, buf_len(&text)), -EBADMSG); /* no such lease */
+        CHECK_EQ(place_read(&b, text.data, buf_len(&text)), -EBADMSG); /* there is no such
+                                                                        * lease */
         a.session.lease = 0x1234;
         buf_clear(&text);
         place_write(&a, &text);
@@ -179,7 +180,7 @@ TEST(frames_from_peers_are_read_or_refused)
         }
 }
 
-/* What is published of the place comes through whole, or not at all. */
+/* A published tenancy is read as a whole, or not at all. */
 TEST(a_tenancy_is_read_as_it_was_written_or_refused)
 {
         for (unsigned i = 0; i < 1000; i++) {

@@ -49,7 +49,7 @@ static struct boot_clock begin(double rate)
         return (struct boot_clock){.read = read_host};
 }
 
-/* What the clock says of a span of @t, read each @step. */
+/* The clock's measure of a span of @t, read every @step. */
 static nsec_t span(struct boot_clock *c, nsec_t t, nsec_t step)
 {
         struct boot_time from = boot_clock_now(c), before = from, now = from;

@@ -199,8 +199,8 @@ TEST(too_little_is_not_enough)
         CHECK(!advise(&e, 2 * HOUR_MS).enough);
 }
 
-/* Without trouble: what bridges a failover. With it: twice of it, and what is long ago counts
- * like what is new. */
+/* Without trouble: a TTL that bridges a failover. With trouble: twice the longest stall,
+ * however long ago it was. */
 TEST(the_recommended_ttl_bridges_twice_of_what_there_was)
 {
         static struct evidence e;
@@ -239,7 +239,7 @@ TEST(an_outage_that_no_ttl_bridges_is_left_aside)
         evidence_lost(&e, T(2 * HOUR_MS), T(2 * HOUR_MS + 5000));
         evidence_heard(&e, T(2 * HOUR_MS + 4000)); /* before it was lost */
         a = advise(&e, 2 * HOUR_MS + 20000);
-        CHECK_EQ(MS(a.stall_max), 20000); /* and it goes on */
+        CHECK_EQ(MS(a.stall_max), 20000); /* and it continues */
         CHECK_EQ(a.losses, 1);
         evidence_heard(&e, T(3 * HOUR_MS));
         evidence_heard(&e, T(3 * HOUR_MS + 5000));
@@ -253,7 +253,7 @@ TEST(an_outage_that_no_ttl_bridges_is_left_aside)
         CHECK_EQ(MS(advise(&e, 3 * HOUR_MS + 60000).recommended), 60000);
 }
 
-/* What is bound is stopped before the deadline: a stall has to end before that. */
+/* Bound units are stopped before the deadline, so a stall must have ended before that. */
 TEST(the_fence_has_to_be_kept_away_too)
 {
         struct advice_terms fenced = plain;
@@ -315,7 +315,7 @@ TEST(what_is_kept_is_read_again)
                 if (evidence_write(&e, i, line)) {
                         CHECK_EQ(strlen(line), EVIDENCE_LINE);
                         CHECK_EQ(line[EVIDENCE_LINE - 1], '\n');
-                        /* A stall may end in what is a minute to come for who reads now. */
+                        /* A stall may end in a minute that is still to come for the reader. */
                         if (evidence_read(&again, line, S(86400)) == 0)
                                 n++;
                         else

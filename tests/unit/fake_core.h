@@ -1,7 +1,7 @@
 /*
- * A core for one connection at a time, on a port of loopback, that says what a test has it say:
- * for what a real one does once in a year. In the test's own thread: fake_turn() between the
- * turns of the library.
+ * A core for one connection at a time, on a loopback port, that answers as the test tells it
+ * to: for events that a real core has once a year. It runs in the test's own thread: call
+ * fake_turn() between the turns of the library.
  */
 #pragma once
 
@@ -26,7 +26,7 @@ struct fake {
         enum rpc_code code;
         const char *text;
 
-        /* What was asked, so far. */
+        /* Requests so far. */
         unsigned logins, statuses, ranges, puts, txns, creates, cancels, connections;
         struct buf txn;           /* the last one's request */
         int64_t start, id;        /* of the watch that was asked for last */
@@ -34,9 +34,9 @@ struct fake {
         Pb__TxnResponse *outcome; /* what the next transaction answers; NULL: it succeeds */
         Pb__RangeResponse
                 *content;     /* what a range answers, but for the header; NULL: nothing */
-        bool create_silently; /* the test says what came of a watch */
-        /* Cache leases: the term that is given, -1: the test says so, or no such stream is
-         * known; what was asked for last, and what was given back. */
+        bool create_silently; /* the test decides the outcome of a watch */
+        /* Cache leases: the term that is given, -1: the test answers, or there is no such
+         * stream; the last request, and what was given back. */
         int64_t term_ms;
         struct rpc_call *cache; /* the stream; NULL: none */
         unsigned cached, returned;
@@ -49,7 +49,7 @@ void fake_begin(void);
 void fake_end(void);
 void fake_turn(void);
 void fake_hang_up(void);
-/* Says this on the stream, with its header. */
+/* Sends @p on the stream, with its header. */
 void fake_tell(Pb__WatchResponse *p);
 
 /* The same on the stream of cache leases. */

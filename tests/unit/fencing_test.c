@@ -6,8 +6,8 @@
 
 static const struct fencing_config cfg = {.lead = 1000 * MS, .reboot = true};
 
-/* TTL 4 s: the stop begins 1000 ms before the deadline, the kill is 500 ms before, and 125 ms
- * before it all stands still. */
+/* TTL 4 s: the stop begins 1000 ms before the deadline, the kill 500 ms before, and 125 ms
+ * before it everything is frozen. */
 static struct fencing_place held_until(int64_t ms)
 {
         return (struct fencing_place){.held = true, .deadline = T(ms), .ttl = 4000 * MS};
@@ -72,16 +72,15 @@ TEST(fencing_counts_back_from_the_deadline)
         CHECK_EQ(run(&f, &p, 10000, 10001, FENCING_SAW_UP) &
                          (FENCING_FREEZE | FENCING_KILL | FENCING_ALARM | FENCING_REBOOT),
                  FENCING_FREEZE | FENCING_KILL | FENCING_ALARM | FENCING_REBOOT);
-        /* Told once, killed until it is down. */
+        /* Ordered once, killed until it is down. */
         CHECK(!(run(&f, &p, 10001, 20000, FENCING_SAW_UP) & (FENCING_ALARM | FENCING_REBOOT)));
         CHECK(run(&f, &p, 20000, 20030, FENCING_SAW_UP) & FENCING_KILL);
         run(&f, &p, 20030, 20060, FENCING_SAW_DOWN);
         CHECK(fencing_is_down(&f));
 }
 
-/* Whoever does not answer is asked and ordered again, and what is at the kernel is done in
- * time.
- */
+/* If the service manager does not answer, it is asked and ordered again, and the kernel's part
+ * is done in time. */
 TEST(fencing_waits_for_nobody)
 {
         struct fencing f = up(10000);
@@ -103,8 +102,8 @@ TEST(fencing_waits_for_nobody)
         CHECK(!fencing_is_down(&f));
 }
 
-/* What is killed before the service manager has its order is started again by it, so it stands
- * still until then. */
+/* A unit that is killed before the service manager has its order would be started again, so it
+ * is frozen until then. */
 TEST(fencing_kills_nothing_that_would_be_started_again)
 {
         struct fencing f = up(10000);
@@ -136,7 +135,7 @@ TEST(fencing_kills_nothing_that_would_be_started_again)
                  FENCING_FREEZE);
 }
 
-/* A renewal that comes after all: what stood still goes on, and stops in order. */
+/* A renewal that comes after all: frozen units continue, and stop in order. */
 TEST(fencing_is_undone_by_a_renewal)
 {
         struct fencing f = up(10000);
@@ -161,8 +160,8 @@ TEST(fencing_is_undone_by_a_renewal)
                  FENCING_THAW | FENCING_OPEN | FENCING_START);
 }
 
-/* Thawed after the place was lost, or after word that it is gone: at once, and remembered
- * whatever place there may be later. */
+/* Thawed after the place was lost, or after a report that it is gone: the loss is acted on at
+ * once, and remembered whatever place there may be later. */
 TEST(a_loss_is_remembered_until_all_is_down)
 {
         struct fencing f = up(10000);
@@ -182,7 +181,7 @@ TEST(a_loss_is_remembered_until_all_is_down)
         CHECK(fencing_is_down(&f));
 }
 
-/* What is frozen when all is down goes on before anything is started. */
+/* Units that are frozen when everything is down are thawed before anything is started. */
 TEST(what_is_down_is_thawed_and_forgotten)
 {
         struct fencing f = up(10000);
@@ -228,7 +227,7 @@ TEST(leftovers_are_killed_while_there_is_time)
         CHECK(fencing_is_down(&f));
 }
 
-/* A next life: what the gate says, and the mark of one that was at stopping. */
+/* A next run: what the gate says, and the mark of a run that was stopping units. */
 TEST(a_next_life_goes_on_with_the_stop)
 {
         struct fencing_place p = held_until(10000);
@@ -242,15 +241,15 @@ TEST(a_next_life_goes_on_with_the_stop)
         CHECK_EQ(run(&f, &nothing, 1, 3, FENCING_SAW_UP) &
                          (FENCING_KILL | FENCING_STOP | FENCING_LOOK),
                  FENCING_KILL | FENCING_STOP | FENCING_LOOK);
-        /* It may be before the deadline: then there is time, and what that life may have frozen
-         * goes on. */
+        /* If it is before the deadline, there is time, and whatever that run may have frozen is
+         * thawed. */
         fencing_init(&f, &cfg, false, true);
         CHECK_EQ(fencing_next(&f, &p, T(1)) & (FENCING_KILL | FENCING_OPEN | FENCING_THAW),
                  FENCING_THAW);
 }
 
-/* At boot nothing is ordered before a look; what runs though nobody let it is killed, and costs
- * no machine its life. */
+/* At boot nothing is ordered before a look. Units that run without permission are killed, but
+ * the machine is not rebooted for them. */
 TEST(what_runs_without_a_place_is_stopped)
 {
         struct fencing f;

@@ -1,5 +1,5 @@
-/* What a server takes from a client at a time, and keeps for it: no client is refused for being
- * fast, nothing grows without bound, and nothing stands still. */
+/* What a server accepts from a client at a time, and keeps for it: no client is refused for
+ * being fast, nothing grows without bound, and nothing gets stuck. */
 #include "rpc/conn.h"
 #include "test.h"
 
@@ -186,8 +186,8 @@ TEST(large_messages_come_one_after_the_other)
         end(&c, &s);
 }
 
-/* All that may be held is held for others: a large message waits, half of it is not taken, and
- * what is small passes. With its room it is held like what is filled, from the first byte. */
+/* All memory is held for others: a large message waits, half of it is not accepted, and small
+ * ones pass. Once there is room, it counts as held from the first byte. */
 TEST(a_large_message_waits_for_what_others_hold)
 {
         const size_t max = 64 << 20;
@@ -226,8 +226,8 @@ TEST(a_large_message_waits_for_what_others_hold)
         CHECK_EQ(w.all.held, 0);
 }
 
-/* A client that asks for much and reads nothing: what is made for it has a bound, and all comes
- * once it reads. */
+/* A client that requests much and reads nothing: what is held for it has a bound, and
+ * everything arrives once it reads. */
 TEST(large_answers_wait_for_the_reader)
 {
         struct rpc_conn *c, *s;
@@ -244,7 +244,7 @@ TEST(large_answers_wait_for_the_reader)
         }
         while (move(c, s, 64 * KB) > 0)
                 ;
-        CHECK(w.got < 10);           /* no more is even asked for */
+        CHECK(w.got < 10);           /* no more calls are even sent */
         CHECK(w.all.held < 2 << 20); /* of 60 MB */
         pump(c, s);
         CHECK_EQ(w.answers, 200);
@@ -261,7 +261,7 @@ TEST(who_holds_little_does_not_notice_who_holds_much)
 
         begin(&c, &s, 1 << 20);
         w.large = true;
-        w.all.held += 8 << 20; /* somebody else's */
+        w.all.held += 8 << 20; /* another client's */
         for (int i = 0; i < 20; i++) {
                 struct rpc_call *call;
 
@@ -328,7 +328,7 @@ static void hello(struct buf *b)
         frame(b, 4, 0, 0, NULL, 0);
 }
 
-/* Whether the server's last word is a GOAWAY with ENHANCE_YOUR_CALM. */
+/* Whether the last frame of the server is a GOAWAY with ENHANCE_YOUR_CALM. */
 static bool got_calm(struct rpc_conn *s)
 {
         cleanup_(buf_fini) struct buf out = {0};
@@ -388,7 +388,7 @@ TEST(references_to_a_large_header_end_the_connection)
         CHECK_EQ(feed(s, &b), 0);
         CHECK(!w.server_call);
         CHECK(!got_calm(s));
-        /* ...and many are nobody's mistake. */
+        /* ... and many are no error. */
         buf_clear(&h);
         request(&h);
         buf_add(&h, refs, sizeof(refs));
@@ -471,8 +471,9 @@ static void begin_calls(struct rpc_conn **s, uint32_t n)
         CHECK_EQ(rpc_conn_n_calls(*s), n);
 }
 
-/* A window for all streams, or a good-bye, makes nghttp2 go through all of them: who has many
- * may send few, and what follows in the same breath is not looked at. */
+/* A window update for all streams, or a GOAWAY, makes nghttp2 go through all of them: a client
+ * with many streams may send few of these, and what follows in the same input is not
+ * handled. */
 TEST(frames_that_go_through_all_calls_are_few)
 {
         static const struct {
@@ -559,7 +560,7 @@ TEST(streams_that_depend_on_others_are_few)
         }
 }
 
-/* A weight is no dependency: some clients say it of each request. */
+/* A weight is not a dependency: some clients send one with each request. */
 TEST(a_weight_is_as_good_as_none)
 {
         cleanup_(buf_fini) struct buf b = {0}, h = {0};

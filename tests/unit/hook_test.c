@@ -44,7 +44,7 @@ struct probe {
 };
 
 static struct probe probes[8];
-static char said[64]; /* who ran, in their order */
+static char said[64]; /* the probes that ran, in order */
 
 static void say(char name)
 {
@@ -120,7 +120,7 @@ TEST(the_stage_says_what_runs_after_what)
         start(3, LOOP_DECIDE, send_later);
         start(4, LOOP_ACT, NULL);
         loop_run(w.loop);
-        CHECK_STR(said, "dcebha"); /* what is sent goes ahead of what is behind */
+        CHECK_STR(said, "dcebha"); /* sending comes before LOOP_BEHIND */
         end_probes();
 }
 
@@ -304,7 +304,7 @@ TEST(loop_hook_ends_itself_and_the_next)
         ends_the_next(LOOP_BEHIND, true);
 }
 
-/* What it had asked for ends with it. */
+/* What it had requested ends with it. */
 static void end_first(struct probe *p)
 {
         (void) p;

@@ -1,4 +1,4 @@
-/* HTTP/1.1 in pieces of any size, and what it is answered with. */
+/* HTTP/1.1 in pieces of any size, and the answers to it. */
 #include "http/accept.h"
 #include "http/conn.h"
 #include "http/framing.h"
@@ -280,8 +280,8 @@ TEST(a_request_line_is_judged_the_same_in_pieces)
         CHECK(plain > 500 && plain < 19500);
 }
 
-/* A NUL would end a token, or a "chunked", behind which more has come. Wherever it stands: some
- * bytes are looked at together. */
+/* A NUL would end a token, or a "chunked" after which there is more, wherever it is: several
+ * bytes are checked together. */
 TEST(a_field_has_no_control_characters)
 {
         static const char text[] = "GET / HTTP/1.1\r\nAuthorization: good\xc3\xa4\x80\xffgood"
@@ -360,7 +360,7 @@ TEST(one_that_waits_keeps_those_behind_it)
         CHECK(!http_conn_is_full(c));
 }
 
-/* A turn is bounded by what is made in it: what HEAD leaves out costs the same. */
+/* A turn is limited by what is produced in it: HEAD costs as much as GET. */
 TEST(of_many_requests_a_few_are_answered_at_a_time)
 {
         static const char *const asked[] = {"GET", "HEAD"};
@@ -423,8 +423,8 @@ TEST(a_large_answer_goes_in_chunks)
         CHECK_EQ(seen.closed, 1);
 }
 
-/* What is half told ends without the last chunk; and where the end of the connection is that of
- * the answer, it must not look like one that is whole. */
+/* An incomplete answer ends without the last chunk. If the end of the connection marks the end
+ * of the answer, it must not look complete. */
 TEST(half_an_answer_does_not_pass_for_one)
 {
         for (int minor = 0; minor <= 1; minor++) {
@@ -475,7 +475,7 @@ static void refused(const char *in, size_t n, const char *answer)
                 CHECK_EQ(http_conn_input(c, in + at, min_of(n - at, (size_t) 100)), 0);
         drain(c, &out, 65536);
         CHECK(strstr(text_of(&out), answer));
-        /* It reads no more; and who sends without end does not stay. */
+        /* It reads no more; and a client that never stops sending is closed. */
         CHECK_EQ(http_conn_input(c, in, n), 0);
         http_conn_look(c);
         CHECK(!http_conn_look(c) || !drain(c, &out, 100));
@@ -597,7 +597,7 @@ TEST(what_its_headers_say)
         CHECK_STR(seen.token, "abc.1");
         CHECK_EQ(seen.timeout, 5 * NSEC_PER_SEC);
         CHECK(seen.want_leader);
-        /* The next request on the connection has none of it. */
+        /* The next request on the connection does not inherit the token. */
         talk("POST /v3/put HTTP/1.1\r\nHost: x\r\nAuthorization: abc.1\r\n"
              "Content-Length: 0\r\n\r\n"
              "GET /ill HTTP/1.1\r\nHost: x\r\nAccept: a/b\r\n\r\n",
@@ -619,7 +619,7 @@ TEST(what_its_headers_say)
 #define FAIL(headers) \
         "POST /v3/fail HTTP/1.1\r\nHost: x:1\r\n" headers "Content-Length: 2\r\n\r\n{}"
 
-/* Whose request it is must not depend on who reads it, here and before us. */
+/* The owner of a request must not depend on how each program on the path reads it. */
 TEST(one_token_counts)
 {
         talk(FAIL("Authorization: abc.1 \t\r\n"), FAILED, false);
@@ -639,7 +639,7 @@ TEST(one_token_counts)
         talk(FAIL("Authorization: abc.1\r\nAuthorization:\r\n"), BAD_REQUEST, true);
 }
 
-/* A browser that an operator has sends what any page wants. */
+/* An operator's browser sends what any web page asks for. */
 TEST(what_another_page_asks_for_is_refused)
 {
         talk(FAIL("Origin: http://x:1\r\n"), FAILED, false);
@@ -651,7 +651,7 @@ TEST(what_another_page_asks_for_is_refused)
         talk(FAIL("Origin: null\r\n"), FORBIDDEN, true);
         talk(FAIL("Origin: http://x:1\r\nSec-Fetch-Site: cross-site\r\n"), FORBIDDEN, true);
         talk(FAIL("Sec-Fetch-Site: same-site\r\n"), FORBIDDEN, true);
-        /* It may lead here, and is asked anew each time. */
+        /* A link may lead here, and a browser must ask again each time. */
         talk("GET /ill HTTP/1.1\r\nHost: x\r\nSec-Fetch-Site: cross-site\r\nOrigin: "
              "http://y\r\n\r\n" FAIL(""),
              ILL "\r\nill" FAILED, false);
@@ -690,7 +690,7 @@ TEST(what_follows_a_body_is_no_header)
         "HTTP/1.1 501 Not Implemented\r\nContent-Type: text/plain; charset=utf-8\r\n" \
         "Content-Length: 16\r\nConnection: close\r\n\r\nNot Implemented\n"
 
-/* Where who passed a request on may have seen another end of it. */
+/* Requests whose end a proxy on the way may have understood differently. */
 TEST(requests_that_may_end_elsewhere)
 {
         talk("POST /v3/put HTTP/1.1\r\nHost: x\r\nContent-Length : 2\r\n\r\n{}", BAD_REQUEST,
@@ -743,7 +743,7 @@ TEST(chunks_in_one_form)
         bad_chunks("2\r\n{}\r\n0\r\nX: y\r\n z\r\n\r\n");
 }
 
-/* A stream whose request is that has nothing more to say. */
+/* A stream with such a request gets nothing more. */
 TEST(bad_chunks_of_a_stream)
 {
         cleanup_(http_conn_freep) struct http_conn *c = begin();
@@ -754,12 +754,12 @@ TEST(bad_chunks_of_a_stream)
         CHECK(drain(c, &out, 65536));
         CHECK(strstr(text_of(&out), "result"));
         CHECK_EQ(http_conn_input(c, "x", 1), 0);
-        CHECK_EQ(http_conn_output(c, &out, 65536), -ECONNABORTED); /* half told */
+        CHECK_EQ(http_conn_output(c, &out, 65536), -ECONNABORTED); /* an incomplete answer */
         c = http_conn_free(c);
         CHECK_EQ(seen.closed, 1);
 }
 
-/* Which of two hosts was meant nobody can say (RFC 9112, 3.2). */
+/* It would not be clear which of two hosts was meant (RFC 9112, 3.2). */
 TEST(one_host)
 {
         talk("GET /ill HTTP/1.1\r\n\r\n", BAD_REQUEST, true);
@@ -864,7 +864,7 @@ TEST(names_of_a_host)
         "Content-Length: 58\r\nConnection: close\r\n\r\n"                                 \
         "Misdirected Request: this name is not in --host-whitelist\n"
 
-/* What a page has a browser ask whose name its owner has given our address. */
+/* Requests of a page whose owner has pointed its name to our address. */
 TEST(a_request_is_for_us)
 {
         site.hosts = "x,core.example";
@@ -930,7 +930,7 @@ TEST(heads_in_one_form)
         CHECK_STR(seen.token, "abc.1");
 }
 
-/* An answer to HTTP/1.0 that nobody has asked for would be taken for the answer. */
+/* An HTTP/1.0 client would take an unrequested 100 for the answer. */
 TEST(who_speaks_http_1_0_is_not_told_to_go_on)
 {
         talk("POST /v3/put HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
@@ -960,7 +960,7 @@ TEST(head_has_no_body_whatever_it_asks_for)
              true);
 }
 
-/* It ends with the rest of the request, and not before: who sends it might lose the answer. */
+/* It ends with the rest of the request, and not before, or the client might lose the answer. */
 TEST(one_that_is_refused_ends_with_its_body)
 {
         cleanup_(http_conn_freep) struct http_conn *c = begin();
@@ -975,7 +975,7 @@ TEST(one_that_is_refused_ends_with_its_body)
         CHECK(!strstr(text_of(&out), "ill"));
 }
 
-/* As many as it likes, if it only reads the answers. */
+/* Any number of requests, as long as the client reads the answers. */
 TEST(one_that_is_served_may_be_ahead)
 {
         cleanup_(http_conn_freep) struct http_conn *c = begin();
@@ -1099,7 +1099,7 @@ TEST(who_asks_first_is_told_to_go_on)
         CHECK_STR(text_of(&more), OK_HEAD("85") ANSWER);
 }
 
-/* What is answered to one who sends no more, and the connection ends; or that nothing is. */
+/* The answer to a client that sends no more, after which the connection ends; or no answer. */
 static void ends(const char *in, const char *answer)
 {
         cleanup_(http_conn_freep) struct http_conn *c = begin();
@@ -1122,7 +1122,7 @@ TEST(who_sends_no_more_is_answered)
         ends(GET("/ill") GET("/ill"), ILL "\r\nill" ILL "\r\nill");
         ends(POST("/v3/put", "{\"key\":\"YQ==\",\"value\":\"Yg==\"}", "29"),
              OK_HEAD("85") ANSWER);
-        /* What was begun behind it is not answered. */
+        /* A request that was begun after it is not answered. */
         ends(GET("/ill") "GET /il", ILL "\r\nill");
         /* Half a request, and what would wait for others or go on. */
         ends("GET /ill", NULL);

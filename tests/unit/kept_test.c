@@ -137,7 +137,7 @@ static void end(void)
         replica_free(w.replica);
 }
 
-/* What is on its way between a client and the services gets there. */
+/* Delivers what is under way between a client and the services. */
 static bool move(struct rpc_conn *from, struct rpc_conn *to)
 {
         cleanup_(buf_fini) struct buf b = {0};
@@ -270,7 +270,8 @@ static void put(struct client *c, const char *key, size_t value_len)
         pass(20 * MSEC);
 }
 
-/* Puts of address @a, so many at once, that are taken back as soon as they have been heard. */
+/* Puts from address @a, @at_once at a time, whose calls are reset as soon as they have
+ * arrived. */
 static void put_and_reset(unsigned a, unsigned n, unsigned at_once, size_t value_len)
 {
         struct client *c = client(a);
@@ -291,7 +292,7 @@ static void put_and_reset(unsigned a, unsigned n, unsigned at_once, size_t value
         leave(c);
 }
 
-/* Until the replica leads, and knows what is now. */
+/* Runs until the replica leads, and knows the current revision. */
 static void settle(void)
 {
         struct client *c = client(ADDRESSES - 1);
@@ -317,7 +318,8 @@ static unsigned watch_until_refused(struct client *c, struct rpc_call *k, size_t
 
 /* ---- tests ---- */
 
-/* All watches together had one bound, charged to nobody: who came first had it all. */
+/* All watches together had one limit, charged to nobody: the first clients could use all of
+ * it. */
 TEST(watches_of_one_address_leave_room_for_others)
 {
         struct client *greedy, *honest, *late;
@@ -337,12 +339,12 @@ TEST(watches_of_one_address_leave_room_for_others)
         CHECK(watch_until_refused(honest, call(honest, WATCH), 900) > 500);
         CHECK(w.all.kept <= 2 * MB);
 
-        /* Nothing is left; who has little gets a little. */
+        /* Nothing is left for this client; one that has little gets a little. */
         late = client(2);
         n = watch_until_refused(late, call(late, WATCH), 900);
         CHECK(n >= 40 && n < 64);
 
-        /* What is canceled, or ends, is there for others. */
+        /* Canceled and ended watches make room for others. */
         for (int64_t id = 0; id < 100; id++)
                 cancel(k, id);
         pump();
@@ -354,7 +356,7 @@ TEST(watches_of_one_address_leave_room_for_others)
         end();
 }
 
-/* 250 streams with names of 1.5 MB were 731 MiB that nobody counted. */
+/* 250 streams with names of 1.5 MB were 731 MiB that were charged to nobody. */
 TEST(observers_count_for_their_address)
 {
         struct client *greedy, *honest;
@@ -402,7 +404,7 @@ TEST(an_address_may_have_200000_watches)
         }
         pump();
         CHECK_EQ(c->created, 20000);
-        CHECK(w.most_held < 2 * MB); /* what is kept makes nobody wait */
+        CHECK(w.most_held < 2 * MB); /* what is kept delays nobody */
         end();
 }
 
@@ -438,7 +440,7 @@ TEST(many_watches_go_in_slices)
         CHECK_EQ(other->answers, 2); /* the put's, and the event */
         CHECK(boot_before(w.now, api_next(w.api)));
         leave(other);
-        /* And what is left of a stream goes with the hub. */
+        /* The rest of a stream is freed with the hub. */
         gone = client(2);
         k = call(gone, WATCH);
         for (unsigned i = 0; i < 5000; i++) {
@@ -451,7 +453,7 @@ TEST(many_watches_go_in_slices)
         end();
 }
 
-/* Before a replica knows what is now, all that a stream sent was held for it. */
+/* Before a replica knew the current revision, everything that a stream sent was held for it. */
 TEST(watches_from_now_on_wait_in_their_window)
 {
         struct client *c;
@@ -471,7 +473,7 @@ TEST(watches_from_now_on_wait_in_their_window)
         end();
 }
 
-/* What a call shows with its headers is there as long as the call is. */
+/* The headers of a call are kept as long as the call. */
 TEST(headers_count)
 {
         cleanup_(buf_fini) struct buf token = {0};
@@ -497,7 +499,7 @@ TEST(headers_count)
         end();
 }
 
-/* A request is there until it is answered, which may take as long as there is no leader. */
+/* A request is kept until it is answered, which may take until there is a leader. */
 TEST(requests_that_wait_for_a_read_count)
 {
         cleanup_(buf_fini) struct buf key = {0};
@@ -544,7 +546,7 @@ static void nobody_reads(bool watches)
         CHECK(w.address[0].held > 4 * MB);
         CHECK(w.most_held < 16 * MB);
 
-        /* Who reads has it all. */
+        /* A client that reads gets everything. */
         c->deaf = false;
         c->answers = 0;
         pass(5 * NSEC_PER_SEC);
@@ -562,8 +564,8 @@ TEST(large_leaders_wait_for_a_connection_that_reads)
         nobody_reads(false);
 }
 
-/* Writes whose calls were reset waited on, charged to nobody: 100,000 of them, while there was
- * no leader, and all others heard "too many requests". */
+/* Writes whose calls were reset kept waiting, charged to nobody: 100,000 of them, while there
+ * was no leader, and all other clients got "too many requests". */
 TEST(writes_of_one_address_leave_room_for_others)
 {
         struct client *greedy, *honest;
@@ -574,7 +576,7 @@ TEST(writes_of_one_address_leave_room_for_others)
         begin_put(honest, "mine", 10);
         pump();
         CHECK_EQ(honest->statuses, 0); /* it waits for a leader */
-        greedy = client(0);            /* what it left is its address's still */
+        greedy = client(0);            /* what it left behind is still charged to its address */
         begin_put(greedy, "one more", 10);
         pump();
         CHECK_EQ(greedy->statuses, 1);

@@ -1,4 +1,4 @@
-/* The keys' tree: what it reports of a range is what a walk would find. */
+/* The tree of keys: its answers about a range are those that a walk would find. */
 #include "state/scan.h"
 #include "test.h"
 
@@ -92,7 +92,7 @@ TEST(what_the_tree_says_is_what_a_walk_finds)
         kv_fini(&kv);
 }
 
-/* What is seen at @revision or later, in @a as in @b. */
+/* What is visible at @revision and later is the same in @a and in @b. */
 static void check_seen(const struct kv *a, const struct kv *b, int64_t revision, int64_t now)
 {
         for (unsigned n = 0; n < 200; n++) {
@@ -109,7 +109,7 @@ static void check_seen(const struct kv *a, const struct kv *b, int64_t revision,
         }
 }
 
-/* Below @kv.compacted nothing is left but what is seen at it. */
+/* Below @kv.compacted only what is visible at that revision is left. */
 static void check_compacted(const struct kv *kv)
 {
         size_t n_history = 0;
@@ -316,8 +316,8 @@ static void begin(struct state_scan *sc, const struct state *s, const Pb__RangeR
                 sc->window = rnd(1, 30);
 }
 
-/* While a scan goes on in slices of a few keys, keys come, change and go, and history is
- * compacted up to its revision: what it finds is what was there when it began. */
+/* While a scan runs in slices of a few keys, keys are created, changed and deleted, and the
+ * history is compacted up to its revision: it must find what existed when it began. */
 TEST(a_scan_in_slices_is_of_one_moment)
 {
         cleanup_(state_fini) struct state s;
@@ -418,9 +418,9 @@ static void pinned_check(struct pinned *p)
         CHECK(p->sc.cap <= 16 + 2 * min_of(p->sc.window, p->n));
 }
 
-/* Scans that have pinned what they look at, several at a time, of several revisions: whatever
- * is compacted meanwhile, up to now, they find what was there. And when they have ended,
- * nothing is left of it. */
+/* Scans that have pinned their revision, several at a time, of several revisions: whatever is
+ * compacted meanwhile, up to the present, they find what existed. When they have ended, nothing
+ * is left of it. */
 TEST(a_pinned_scan_goes_on_under_compactions)
 {
         cleanup_(state_fini) struct state s;
@@ -463,7 +463,7 @@ TEST(a_pinned_scan_goes_on_under_compactions)
         while (kept_sweep(&kv->kept, 10))
                 ;
         CHECK_EQ(kv->kept.bytes, 0);
-        /* What is kept is not of the state: one that never was read is the same. */
+        /* Kept versions are not part of the state: a state that was never read is the same. */
         bytes = kv->bytes;
         {
                 cleanup_(state_fini) struct state again;
@@ -523,7 +523,7 @@ TEST(what_is_kept_for_scans_has_a_bound)
                 scan_fini(&scans[i]);
 }
 
-/* A compaction beyond what a scan looks at, and has not pinned, tells it to begin again. */
+/* A compaction beyond the revision of a scan without a pin tells it to start again. */
 TEST(a_scan_of_what_is_compacted_begins_again)
 {
         cleanup_(scan_fini) struct state_scan sc = {0};

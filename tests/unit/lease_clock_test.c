@@ -34,7 +34,8 @@ TEST(lease_time_runs_while_the_core_is_well)
                  at_ms(1100).ns);
 }
 
-/* I1: what lies between two beacons too far apart counts for nobody, nor does a retry. */
+/* I1: the time between two beacons that are too far apart does not count, and neither does a
+ * retry. */
 TEST(lease_time_stands_still_in_an_outage)
 {
         struct lease_clock c = leader(0);
@@ -60,10 +61,9 @@ TEST(late_answers_do_not_turn_lease_time_back)
         CHECK_EQ(lease_clock_read(&c, at_ms(150)).ns, 100 * MS);
 }
 
-/* I2, A7: leader after leader goes on from the highest beacon that a majority heard, and never
- * refills; what was received twice counts once. A8; A13: one number is set, no lease is looked
- * at.
- */
+/* I2, A7: each leader continues from the highest beacon that a majority received, and never
+ * refills; what was received twice counts once. A8; A13: one number is set, no lease is
+ * touched. */
 TEST(a_new_leader_goes_on_where_the_old_one_was)
 {
         struct lease_clock a = leader(0), b;
@@ -79,8 +79,8 @@ TEST(a_new_leader_goes_on_where_the_old_one_was)
         CHECK_EQ(lease_clock_read(&b, at_ms(2150)).ns, 1050 * MS);
 }
 
-/* I3: what was given out stands, though an outage began before it; and a beacon of a leader
- * that was never confirmed does not outlive the next leader's. */
+/* I3: lease time that was given out stands, even if an outage began before; and a beacon of a
+ * leader that was never confirmed does not outlive the next leader's. */
 TEST(lease_time_that_was_given_out_stands)
 {
         struct lease_clock c = leader(0), other;

@@ -4,7 +4,7 @@
 
 #define LEASES "/etcdserverpb.Lease/LeaseLeases"
 #define N 50000
-#define LAST ((int64_t) 1 << 40) /* ids above come while it goes on */
+#define LAST ((int64_t) 1 << 40) /* leases with higher ids are granted meanwhile */
 
 /* Past the log; in that slot, or the first that is free. */
 static void add_lease(int64_t id, const uint32_t *slot)
@@ -78,7 +78,7 @@ static int64_t check_list(const struct rig_call *call, const bool *went, size_t 
         return highest;
 }
 
-/* Those that are there all the time are in it, once each. */
+/* Leases that exist all the time are listed, once each. */
 TEST(many_leases_are_listed_in_slices)
 {
         Pb__LeaseLeasesRequest q = PB__LEASE_LEASES_REQUEST__INIT;
@@ -109,7 +109,7 @@ TEST(many_leases_are_listed_in_slices)
         rig_end();
 }
 
-/* Who does not read it has one list made for him, and not as many as he asks for. */
+/* A client that does not read gets one list made, not as many as it requests. */
 TEST(lists_of_leases_that_nobody_reads_are_few)
 {
         Pb__LeaseLeasesRequest q = PB__LEASE_LEASES_REQUEST__INIT;
@@ -186,7 +186,7 @@ static unsigned check_keys(const struct rig_call *call, struct lease *l)
         return even;
 }
 
-/* Somebody asks for the keys of a lease that has so many. */
+/* A client requests the keys of a lease with very many. */
 static struct lease *ask_for_keys(struct rig_call *call)
 {
         Pb__LeaseTimeToLiveRequest q = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;

@@ -97,8 +97,8 @@ static bool is_as(const struct buf *got, const struct buf *want)
         return bytes_cmp(buf_head(got), buf_len(got), buf_head(want), buf_len(want)) == 0;
 }
 
-/* What is made in one call is bounded, however many leases there are: a million were 70 to 110
- * ms in one turn of the loop. All of them change while they are saved. */
+/* What is produced in one call is bounded, however many leases there are: a million took 70 to
+ * 110 ms in one turn of the loop. All of them change while they are saved. */
 TEST(leases_are_saved_in_slices)
 {
         enum { N = 50000, SLICE = 4096, ONE = 128 };
@@ -195,7 +195,8 @@ TEST(saved_leases_are_of_one_moment)
         state_fini(&s);
 }
 
-/* What would be too much to keep ends who looks, and so does another state in its place. */
+/* If too much would have to be kept, readers are lost; and so they are if another state
+ * replaces this one. */
 TEST(saved_leases_may_be_lost)
 {
         struct state_saver sv = {0};

@@ -5,7 +5,7 @@ static const struct leaving_sight UP = {0}, DOWN = {.down = true},
                                   FREE = {.down = true, .released = true},
                                   OUT = {.down = true, .released = true, .left = true};
 
-/* What comes down first, and who is asked before the lease goes. */
+/* The order: what comes down first, and who is asked before the lease is given back. */
 TEST(a_place_is_given_back_when_nothing_needs_it)
 {
         struct leaving l = {0};
@@ -72,7 +72,7 @@ TEST(it_stays_out_while_there_is_a_cause)
         CHECK_EQ(leaving_next(&l, &OUT), LEAVING_END);
 }
 
-/* What has begun comes to its end: the others may have heard of it. */
+/* What has begun is completed, because other hosts may have seen it. */
 TEST(a_join_half_way_gives_back_first)
 {
         struct leaving l = {0};
@@ -84,7 +84,7 @@ TEST(a_join_half_way_gives_back_first)
         CHECK_EQ(leaving_next(&l, &OUT), LEAVING_SETTLE | LEAVING_JOIN);
 }
 
-/* An earlier life was ordered to stay out, and what it fenced may still be up. */
+/* An earlier run was ordered to stay out, and what it fenced may still be up. */
 TEST(who_begins_in_maintenance_has_nothing_to_give_back)
 {
         static const struct leaving_sight left = {.left = true};

@@ -1,4 +1,4 @@
-/* What was accepted can be saved and loaded, and what is kept is counted. */
+/* Whatever was accepted can be saved and loaded, and what is kept is counted. */
 #include "state/saver.h"
 #include "test.h"
 
@@ -255,7 +255,7 @@ static void put_some(struct state *s, unsigned n, int64_t lease)
         }
 }
 
-/* In slices of @slice, in each of which something must be done; returns how many it took. */
+/* Applies in slices of @slice, each of which must make progress; returns how many it took. */
 static unsigned apply_in(struct state *s, size_t slice, enum cmd_type type,
                          const struct buf *body, struct buf *out)
 {
@@ -415,8 +415,7 @@ TEST(nothing_goes_past_the_quota)
         CHECK(accepted >= 9);
         CHECK_EQ(s.n_alarms, 1);
         CHECK_EQ(s.alarms[0].member, 42);
-        CHECK_EQ(put_within(&s, "l", 1, 43, 10 * quota),
-                 STATE_E_NOSPACE); /* the alarm stands */
+        CHECK_EQ(put_within(&s, "l", 1, 43, 10 * quota), STATE_E_NOSPACE); /* the alarm stays */
         CHECK_EQ(s.n_alarms, 1);
         del.key = pb_bytes("k", 1);
         CHECK_EQ(apply(&s, CMD_DELETE_RANGE, &del.base), STATE_OK);

@@ -6,8 +6,8 @@
 
 #include "compares.h"
 
-/* Keys whose order is not that of their changes, some with a history, on leases that have names
- * and owners; users and roles. */
+/* Keys whose order differs from that of their changes, some with a history, on leases with
+ * names and owners; users and roles. */
 static void fill(struct state *s, unsigned n)
 {
         char name[32];
@@ -100,7 +100,7 @@ TEST(a_state_read_in_in_slices_is_the_same)
         }
 }
 
-/* What was read of it goes, wherever it was given up, and wherever it is cut off. */
+/* A load can be given up, and a snapshot can be cut off, anywhere: everything is freed. */
 TEST(a_state_that_is_half_read_in_goes)
 {
         cleanup_(buf_fini) struct buf b = {0};
@@ -182,8 +182,8 @@ static void add_user(struct state *s, const char *name)
         CHECK_EQ((int) outcome, STATE_OK);
 }
 
-/* 10,000 users, or roles that permit a thousand things each, were encoded in one turn: up to
- * 30 ms. Who changes one begins it again, but not for ever. */
+/* 10,000 users, or roles with a thousand permissions each, were encoded in one turn: up to 30
+ * ms. A change of one starts the encoding again, but not for ever. */
 TEST(users_and_roles_are_saved_some_at_a_time)
 {
         cleanup_(buf_fini) struct buf whole = {0};

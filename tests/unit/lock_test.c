@@ -71,8 +71,8 @@ static bool move(struct rpc_conn *from, struct rpc_conn *to)
         return buf_len(&wire) > 0;
 }
 
-/* A turn of the loop: what came, the log, the disk, and what goes. A connection that nobody has
- * kicked is not looked at. */
+/* A turn of the loop: input, the log, the disk, and output. A connection that was not kicked is
+ * not looked at. */
 static bool turn(void)
 {
         bool moved = false;
@@ -374,8 +374,8 @@ static uint64_t release(int64_t from, int64_t to)
         return (compares() - before) / (uint64_t) (to - from);
 }
 
-/* 16,000 who waited for one lock stopped the loop for 3.7 s when they came, and again as each
- * had its turn. */
+/* 16,000 waiters for one lock stopped the loop for 3.7 s when they came, and again as each had
+ * its turn. */
 TEST(one_of_a_crowd_that_waits_does_not_look_at_all_of_it)
 {
         uint64_t few, many;
@@ -391,8 +391,8 @@ TEST(one_of_a_crowd_that_waits_does_not_look_at_all_of_it)
         end();
 }
 
-/* A deletion that is compacted in the same turn may be anybody's: 18,000 who waited were looked
- * at in one go, each time. */
+/* A deletion that is compacted in the same turn may concern any waiter: 18,000 waiters were
+ * checked in one go, each time. */
 TEST(a_compaction_does_not_look_at_a_crowd_at_once)
 {
         struct ask gone = {0}, cut = {0};
@@ -671,7 +671,7 @@ TEST(a_snapshot_that_is_installed_wakes_who_is_next)
                 settle();
                 check_holds(&k[0], "l/1");
                 CHECK(!k[1].ended);
-                /* Not the one before it: that of one who waits. */
+                /* Not the key before it: the key of a waiter. */
                 install_without("l/2", compacted);
                 settle();
                 check_gone(&k[1]);
@@ -759,8 +759,8 @@ static void time_out(struct ask *k)
         CHECK_EQ(k->code, RPC_UNAVAILABLE);
 }
 
-/* The log stands still for longer than a claim may take. When it goes on, the claim is made,
- * and nobody wants it. */
+/* The log stalls for longer than a claim may take. When it continues, the claim is made, and
+ * its client is gone. */
 TEST(a_claim_that_timed_out_takes_its_key_along)
 {
         struct ask gone = {0}, next = {0};
@@ -802,7 +802,7 @@ TEST(a_claim_that_timed_out_takes_nothing_from_who_came_back)
         end();
 }
 
-/* Who waits comes back by another connection, and the first one ends late. */
+/* A waiter comes back on another connection, and the first one ends late. */
 TEST(who_comes_back_keeps_its_key)
 {
         struct ask gone = {0}, back = {0};
@@ -853,8 +853,8 @@ static bool range_is_answered(struct ask *k)
         return k->ended;
 }
 
-/* They come while the disk stands still, with a holder elsewhere: so nothing is answered that
- * could get their connection moving. */
+/* They come while the disk stalls, with a holder on another replica, so nothing is answered
+ * that could move their connection on. */
 static void wait_with_large(bool name)
 {
         static struct ask k[CAMPAIGNS + 1];
@@ -903,8 +903,8 @@ TEST(campaigns_with_one_large_name_leave_room_for_a_range)
         wait_with_large(true);
 }
 
-/* The message and what is written of it; also while the lease is granted that it did not
- * bring. */
+/* The message and what the claim writes are charged; also while a lease is granted for the
+ * claim. */
 TEST(who_makes_its_claim_is_charged_for_its_message)
 {
         for (int64_t lease = 0; lease <= 1; lease++) {
@@ -926,7 +926,7 @@ TEST(who_makes_its_claim_is_charged_for_its_message)
         }
 }
 
-/* What is kept is counted: many large names leave none. */
+/* Kept names are charged: many large names use up the room. */
 TEST(many_large_names_are_charged)
 {
         static struct ask k[CAMPAIGNS];
@@ -955,7 +955,7 @@ TEST(many_large_names_are_charged)
         end();
 }
 
-/* A name is kept once for all who wait for it, and charged to one of them, as long as there is
+/* A name is stored once for all its waiters, and charged to one of them, as long as there is
  * one. */
 TEST(a_name_is_charged_to_one_who_is_there)
 {
@@ -987,7 +987,7 @@ TEST(a_name_is_charged_to_one_who_is_there)
         end();
 }
 
-/* What it asked for is gone by then; a second message on its call is not a second request. */
+/* By then its request has been freed; a second message on its call is not a second request. */
 TEST(a_second_message_of_who_waits_is_nothing)
 {
         Pb__LockRequest q = PB__LOCK_REQUEST__INIT;

@@ -119,7 +119,8 @@ TEST(a_login_is_not_refused_for_what_its_neighbours_guess)
         rig_end();
 }
 
-/* An address that goes, and comes anew for each guess, is not always the next for that. */
+/* An address that goes, and comes back for each guess, is not always the next one because of
+ * that. */
 TEST(who_comes_again_and_again_waits_for_his_turn)
 {
         struct rig_conn *honest, *guesser;

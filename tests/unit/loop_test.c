@@ -68,7 +68,7 @@ static void costly(struct loop_later *d)
         loop_lap(w.loop, "a costly one", "x");
         w.in_turn++;
         w.total++;
-        /* In turn: nobody is served for the second time before all were for the first. */
+        /* In turn: no member is served for the second time before all were served once. */
         CHECK_EQ(w.runs[i], (w.total - 1) / SHARERS);
         w.runs[i]++;
         if (w.total == 2 * SHARERS)
@@ -114,8 +114,8 @@ static void input_of_group(struct loop_later *d)
         loop_share_input(d, w.loop, true, input_of_group);
 }
 
-/* One alone has as much as all of a crowd, in which each has as much as any other; and one that
- * has gone is missed by nobody. */
+/* A lone member gets as much as a whole crowd, in which each member gets as much as any other;
+ * one that is gone delays nobody. */
 static void groups(bool in)
 {
         struct loop_group crowd, other;
@@ -246,7 +246,7 @@ static void on_processor(struct loop_later *d)
         loop_stop(w.loop);
 }
 
-/* What takes long may be nobody's fault here: it says for how long it had a processor. */
+/* A long turn may not be our fault: it reports how much processor time it had. */
 TEST(a_long_turn_says_how_much_of_it_ran)
 {
         static void (*const fns[])(struct loop_later * d) = {blocked, on_processor};
@@ -303,8 +303,8 @@ static void keep_full(struct loop_io *io, int events)
                 ;
 }
 
-/* Two who send without end, one of them much more: neither keeps the other, or the hooks, from
- * their turn, whatever a byte costs. */
+/* Two senders that never stop, one of them much larger: neither keeps the other, or the hooks,
+ * from their turn, whatever a byte costs. */
 static void flood(nsec_t cost)
 {
         static size_t which[2] = {0, 1};
@@ -447,8 +447,8 @@ static void goes_on(struct loop_timer *t unused_)
         stream_pause(w.paused, false);
 }
 
-/* What is reported once is not lost: bytes and the end of a stream that came in one, and those
- * that came while nobody read. */
+/* What is reported once is not lost: bytes and the end of a stream that came together, and
+ * those that came while it was paused. */
 TEST(the_end_that_comes_with_the_last_bytes_is_seen)
 {
         for (int pause = 0; pause < 2; pause++) {
@@ -482,7 +482,7 @@ TEST(a_hello_that_claims_to_be_large_is_refused)
                 {{22, 3, 1, 0, 128, 1, 1, 255, 184}, false},
                 {{22, 3, 1, 0, 1, 1, 22, 3, 1}, false}, /* its length is in the next records */
                 {{'P', 'R', 'I', ' ', '*', ' ', 'H', 'T', 'T'},
-                 true}, /* OpenSSL says why not */
+                 true}, /* OpenSSL reports why not */
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(hellos); i++)
@@ -551,7 +551,7 @@ TEST(a_stream_that_says_its_last_words_is_closed)
 /* A stream that has read when another loop, as in another thread, is at work. */
 static struct beside {
         struct loop *loop;
-        struct beside *other; /* whose loop runs while this one has what it has read */
+        struct beside *other; /* its loop runs while this one holds what it has read */
         char got[16];
         size_t n;
 } beside[2];
@@ -610,8 +610,8 @@ static void after_a_while(struct loop_timer *t)
         loop_stop(t->loop);
 }
 
-/* Runs out of descriptors with connections waiting: the loop rests, and goes on once there are
- * some. */
+/* Runs out of descriptors with connections waiting: the listener pauses, and continues once
+ * there are some. */
 TEST(a_listener_rests_while_there_are_no_descriptors)
 {
         struct rlimit was, few;
@@ -705,7 +705,7 @@ static void on_second(struct loop_io *io, int events unused_)
         inner.second_calls++;
 }
 
-/* What is watched from in here on is watched when dispatch returns. */
+/* What is registered from inside a callback is watched when dispatch returns. */
 static void on_first(struct loop_io *io, int events unused_)
 {
         eventfd_t n;
@@ -784,7 +784,7 @@ static void on_pipe(int signo unused_)
         w.total++;
 }
 
-/* A program that uses our library has not heard of our sockets. */
+/* A program that uses our library does not know about our sockets. */
 TEST(tls_to_a_side_that_is_gone_is_an_error_and_no_SIGPIPE)
 {
         SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());

@@ -6,7 +6,7 @@
 static struct {
         struct member *member;
         struct rig_conn *conn; /* NULL: the endpoint is down */
-        nsec_t offset;         /* of its clock, which goes on while another core begins */
+        nsec_t offset;         /* by its clock, which goes on while another core begins */
         unsigned losses;
         unsigned renewals;
         struct session_renewal renewal; /* the last one */
@@ -287,8 +287,8 @@ static bool was_renewed_again(void)
         return own.renewals > 1;
 }
 
-/* What it tells of its renewals: on time, and after a connection that was gone for longer than
- * one was due. */
+/* What is reported about renewals: on time, and after a connection that was gone for longer
+ * than one was due. */
 TEST(what_a_renewal_took_is_told)
 {
         struct boot_time first, cut;
@@ -345,7 +345,7 @@ TEST(i10_an_emptied_core_that_is_further_is_another_one)
         check_emptied(7);
 }
 
-/* The same core is no other one, whatever came meanwhile: it goes on with the watch. */
+/* The same core is recognized, whatever happened meanwhile: the watch continues. */
 TEST(a_watch_goes_on_where_it_was)
 {
         begin();
@@ -353,7 +353,7 @@ TEST(a_watch_goes_on_where_it_was)
         put_node("before", "{}", 0);
         connect_it();
         until(knows_before);
-        /* Also where what it would be asked for is gone: then all is read anew. */
+        /* Also if the revision to continue from is compacted: then everything is read again. */
         lose_connection();
         put_node("after", "{}", 0);
         rig_compact();

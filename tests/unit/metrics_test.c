@@ -107,7 +107,7 @@ static const char *make_page(bool open_metrics)
         return (const char *) page.data;
 }
 
-/* The value of the sample that is called exactly so, labels included; -1: there is none. */
+/* The value of the sample with exactly this name, labels included; -1: there is none. */
 static double value_of(const char *text, const char *name)
 {
         size_t n = strlen(name);
@@ -176,7 +176,7 @@ static void check_page(const char *text, bool open)
                         CHECK(end[-1] == '.');
                 } else if (sscanf(line, "# TYPE %95s %31s", what, type) == 2) {
                         CHECK_STR(what, family);
-                        /* Prometheus' own check of names (promlint) says the same. */
+                        /* Prometheus' own check of names (promlint) agrees. */
                         if (!open && strcmp(type, "untyped") != 0)
                                 CHECK((strcmp(type, "counter") == 0) ==
                                       ends_in(what, strlen(what), "_total"));
@@ -211,7 +211,7 @@ TEST(the_page_can_be_read_in_both_formats)
         rig_end();
 }
 
-/* Whoever reads the one format now, and the other later, goes on with the same series. */
+/* A reader that changes from one format to the other continues the same series. */
 TEST(both_formats_have_the_same_samples)
 {
         struct buf names[2] = {{0}};
@@ -345,8 +345,8 @@ TEST(leases_are_counted_from_grant_to_expiry)
         rig_end();
 }
 
-/* What is counted here is nobody else's affair: it is in no snapshot, and makes no two replicas
- * differ (I4). */
+/* Counts belong to one replica: they are in no snapshot, and make no two replicas differ
+ * (I4). */
 TEST(counts_are_not_of_the_state)
 {
         struct state a, b;

@@ -453,7 +453,7 @@ TEST(a_renewal_by_name_is_of_who_has_it_then)
         CHECK_EQ(call.messages, 3);
         CHECK_EQ(renewed, 0);
         CHECK(!call.over); /* for the sake of the others on it */
-        /* By both: it is none. */
+        /* With both id and name: refused. */
         CHECK_EQ(rpc_call_send(call.call,
                                "\x08\x07\x92\xb3\x04\x01"
                                "a",

@@ -161,7 +161,7 @@ static void world_end(struct world *w)
 
 static int old_net = -1;
 
-/* A network namespace that nobody else sees; left again at the end of the test. */
+/* A private network namespace; left again at the end of the test. */
 static void unshare_net(void)
 {
         old_net = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
@@ -187,7 +187,7 @@ TEST(more_news_than_the_socket_holds)
         CHECK_EQ(links_new(&w.links, w.loop, &ops, &w), 0);
         run_until(&w, is_known);
         CHECK_EQ(links_counts(w.links).dumps, 1);
-        /* Nobody reads meanwhile. */
+        /* Nothing is read meanwhile. */
         for (uint32_t i = 0; i < N_ADDRESSES; i++)
                 change(&w, RTM_NEWADDR, i);
         run_until(&w, all_there);

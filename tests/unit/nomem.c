@@ -34,7 +34,7 @@ static bool fails(void)
         return true;
 }
 
-/* What the linker wants (ld(1), --wrap). */
+/* The names that the linker redirects to (ld(1), --wrap). */
 #define WRAP(type, name, params, args)                      \
         type __real_##name params;                          \
         type __wrap_##name params;                          \

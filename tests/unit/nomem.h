@@ -1,6 +1,6 @@
 /* Memory that runs out when a test says so: the linker redirects every allocation of our code
- * to nomem.c (-Wl,--wrap, tests.mk), with the sanitizers' allocator behind it or libc's.
- * Allocations of libraries for themselves are not seen. */
+ * to nomem.c (-Wl,--wrap, tests.mk), which uses the sanitizers' allocator or libc's.
+ * Allocations that libraries make for themselves are not affected. */
 #pragma once
 
 #include <stdbool.h>

@@ -128,7 +128,7 @@ static void auth(struct script *s)
         say(s, CMD_AUTH, &c.base);
 }
 
-/* A compare, a put with what was there, a range, a deletion, and the same nested. */
+/* A compare, a put with the previous value, a range, a deletion, and the same nested. */
 static void txn(struct script *s, const char *given_twice)
 {
         Pb__PutRequest put_q = PB__PUT_REQUEST__INIT, inner_q = PB__PUT_REQUEST__INIT;

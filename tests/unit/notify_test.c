@@ -29,8 +29,8 @@ static const char *next(int fd)
         return text;
 }
 
-/* A service manager that does not read is not waited for; once it reads, it gets what counts
- * by then, in order, and no more than that. */
+/* A service manager that does not read is not waited for; once it reads, it gets what is still
+ * true, in order, and no more than that. */
 TEST(a_service_manager_that_does_not_read_is_notified_later)
 {
         char path[108];

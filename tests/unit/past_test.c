@@ -54,7 +54,7 @@ static void save_begin(struct saved *v, struct state *s)
         v->counted = rnd(0, 1);
 }
 
-/* One slice. Returns true when it was whole, and as it was to be. */
+/* Runs one slice. Returns true when the snapshot is complete, and as it must be. */
 static bool save_run(struct saved *v)
 {
         struct buf *out = &v->saver.out;
@@ -82,8 +82,8 @@ static bool save_run(struct saved *v)
         return true;
 }
 
-/* Several at a time, of several moments, and beside them one who pins no history. A compaction
- * ended every one of them: who compacted all the time let none end. */
+/* Several at a time, of several moments, and beside them one that pins no history. A compaction
+ * ended every one of them: with continuous compactions none was finished. */
 TEST(snapshots_in_parts_end_whatever_is_compacted)
 {
         struct saved savers[SAVERS] = {0};
@@ -203,7 +203,7 @@ TEST(a_long_history_is_seen_whatever_is_compacted)
         state_fini(&s);
 }
 
-/* What cannot be kept is lost, with a word, and memory stays within its bound. */
+/* What cannot be kept is lost, with an error, and memory stays within its bound. */
 TEST(what_is_kept_for_snapshots_has_a_bound)
 {
         struct state_saver sv = {0};
@@ -283,7 +283,7 @@ TEST(what_looks_at_all_ends_whatever_is_compacted)
         rig_end();
 }
 
-/* 40 streams of a state of 32 MB were 1.4 GB, and counted for nobody. */
+/* 40 streams of a state of 32 MB took 1.4 GB, charged to nobody. */
 TEST(snapshots_that_are_not_read_hold_little)
 {
         enum { READERS = 40 };

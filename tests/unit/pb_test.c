@@ -43,8 +43,8 @@ TEST(a_message_nests_so_deep_and_no_deeper)
         }
 }
 
-/* Two bytes on the wire are a hundred in memory: so many compares, or fields that nobody knows,
- * are not what a client means. */
+/* Two bytes on the wire become a hundred in memory: so many compares, or unknown fields, are
+ * not what a client means. */
 TEST(a_message_takes_no_more_memory_than_its_bytes_explain)
 {
         cleanup_(buf_fini) struct buf compares = {0}, unknown = {0}, few = {0};
@@ -192,7 +192,7 @@ TEST(a_header_and_a_field_are_packed_as_protobuf_does)
         }
 }
 
-/* What is read without protobuf-c is what that would have read; the rest is left to it. */
+/* What is read without protobuf-c gives the same result; the rest is left to protobuf-c. */
 TEST(a_renewal_is_read_as_protobuf_does)
 {
         size_t n_read = 0;

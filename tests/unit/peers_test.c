@@ -19,7 +19,7 @@ static struct {
         void (*act)(void); /* what the receiver does inside of a frame; NULL: ends the run */
 } w;
 
-static size_t notice_len; /* what the other end says of us */
+static size_t notice_len; /* the other end's notice about us */
 static uint8_t notice_bytes[16];
 
 static int on_frame(void *userdata, uint64_t id, struct view frame)
@@ -51,7 +51,7 @@ static void on_up(void *userdata, uint64_t id)
         (void) id;
 }
 
-/* To strangers: as of which entry they are none of us. */
+/* For strangers: the entry with which they were removed. */
 static uint64_t removed_index;
 static unsigned n_strange;
 
@@ -199,8 +199,8 @@ static void inside_of_a_frame(void (*act)(void), unsigned got)
         tear_down(rv);
 }
 
-/* A frame that shows a damaged log, a full disk, a bug: the program frees its links while
- * one of them is being read. Not one frame more is taken. */
+/* A frame that shows a damaged log, a full disk or a bug makes the program free its links while
+ * one of them is being read. No further frame is handled. */
 TEST(links_end_inside_of_a_frame)
 {
         inside_of_a_frame(stop_inside, 1);
@@ -226,7 +226,7 @@ TEST(members_change_inside_of_a_frame)
         inside_of_a_frame(relink_inside, 8);
 }
 
-/* Who has stopped its links makes none any more, whatever changes behind it. */
+/* After its links were stopped, a replica makes none, whatever changes. */
 TEST(links_that_ended_stay_so)
 {
         char from[64], to[64];
@@ -248,8 +248,8 @@ static void remove_inside(void)
         peers_sweep(w.to, nobody);
 }
 
-/* In plaintext anybody can say to be anybody: but only to be a member; and who is none any more
- * is notified, on its own link, and tries again no more often than the rest. */
+/* In plaintext anybody can claim to be any member, but only a member; a former member is
+ * notified on its own link, and does not retry more often than others. */
 TEST(a_stranger_is_refused_and_notified)
 {
         char from[64], to[64];
@@ -274,7 +274,7 @@ TEST(a_stranger_is_refused_and_notified)
         for (int i = 0; i < 10 && n_strange == 0; i++)
                 run_for(700 * MS);
         CHECK(n_strange > 0 && notice_len == 0);
-        /* And once it is a member, it is heard. */
+        /* Once it is a member, it is accepted. */
         CHECK_EQ(peers_add(w.to, 1, from), 0);
         run_for(5000 * MS);
         CHECK_EQ(w.got, 1);
@@ -307,7 +307,7 @@ TEST(alone_no_port_is_open)
         tear_down(rv);
 }
 
-/* A member has several URLs, of which one answers; and plaintext to other machines is none. */
+/* A member has several URLs, of which one answers; plaintext to other machines is refused. */
 TEST(a_link_tries_each_url_of_its_member)
 {
         char from[64], to[64], two[160];
@@ -326,7 +326,7 @@ TEST(a_link_tries_each_url_of_its_member)
         tear_down(rv);
 }
 
-/* One that connects from @host and says nothing yet. */
+/* Connects from @host and sends nothing yet. */
 static int call_from(const char *host, const char *url)
 {
         struct sockaddr_in a = {.sin_family = AF_INET};
@@ -341,8 +341,8 @@ static int call_from(const char *host, const char *url)
         return fd;
 }
 
-/* A flood from elsewhere ends its own connections, not that of a member which is slower to say
- * who it is; and where all have as many, the one that came first goes. */
+/* A flood from one address ends its own connections, not that of a member that is slower to
+ * identify itself; if all addresses have as many, the oldest connection goes. */
 TEST(who_floods_ends_its_own_connections)
 {
         uint8_t said[24 + 4 + 4] = "TENPEER1";

@@ -65,7 +65,7 @@ static void wait_disturbed(struct rig_call *call, unsigned max)
         CHECK_EQ(call->code, RPC_OK);
 }
 
-/* All is of one revision, that of the header, and all of it is there. */
+/* Everything is of one revision, that of the header, and complete. */
 static void check_whole(const struct rig_call *call, int64_t revision)
 {
         Pb__RangeResponse *p = pb__range_response__unpack(NULL, buf_len(&call->message),
@@ -138,8 +138,8 @@ static void check_large(const struct rig_call *call, int64_t revision)
         pb_free(p);
 }
 
-/* 32 MB, a little at a time, while all of it is overwritten and compacted: it comes whole, as
- * it was, and next to nothing waits for the reader. */
+/* 32 MB, a little at a time, while all of it is overwritten and compacted: it arrives complete
+ * and unchanged, and next to nothing is held for the reader. */
 TEST(a_large_answer_is_made_as_its_reader_takes_it)
 {
         Pb__RangeRequest q = newest_first();
@@ -191,8 +191,9 @@ TEST(many_large_answers_on_a_connection_are_made_as_they_are_read)
         rig_end();
 }
 
-/* Many connections, each of which reads nothing of one answer: when they hold what they may,
- * the next ones get a little each. Who reads has his, at their address and at another. */
+/* Many connections, none of which reads its answer: when they hold as much as they may, the
+ * next ones get a little each. Clients that read get everything, at the same address and at
+ * others. */
 static void crowd(const char *path)
 {
         enum { CROWD = 200, BOUND = 32 << 20, EACH = 20 << 10 };
@@ -214,7 +215,7 @@ static void crowd(const char *path)
                 rig_turn();
         CHECK(rig.most_held > BOUND / 3);
         CHECK(rig.most_held < BOUND / 2 + CROWD * EACH);
-        CHECK(!rig.account.wanted); /* nobody need go for them */
+        CHECK(!rig.account.wanted); /* nobody has to be closed for them */
         for (unsigned address = 0; address < 2; address++) {
                 struct rig_call call;
 
@@ -276,7 +277,8 @@ static void got_part(struct rig_call *call, struct view m)
         f->count += r->count;
 }
 
-/* The same as parts are sent: an answer whole is one, without what stands around it. */
+/* The same, sent in parts; a complete answer is a single part, without the surrounding
+ * fields. */
 static void got_whole(struct rig_call *call, struct view m)
 {
         cleanup_(buf_fini) struct buf part = {0};
@@ -324,8 +326,8 @@ TEST(what_is_large_comes_in_pieces_and_whole)
         rig_end();
 }
 
-/* 30 at once, in several orders, who do not read yet: pointers to all that was found were 8
- * bytes for each key and reader, whatever the bound. Sorted ones hold more, for as long as
+/* 30 at once, in several orders, that do not read yet: pointers to all keys that were found
+ * were 8 bytes for each key and reader, whatever the bound. Sorted ones hold more, as long as
  * there is room. And each gets its answer, in its order, however little room there was. */
 TEST(who_reads_slowly_holds_little)
 {
@@ -368,7 +370,7 @@ TEST(who_reads_slowly_holds_little)
         rig_end();
 }
 
-/* One that does not read keeps what it looks at for so long as there is room. */
+/* A client that does not read keeps its pinned versions as long as there is room. */
 TEST(a_reader_too_slow_for_compaction_gets_an_error)
 {
         Pb__RangeRequest q = everything();
@@ -399,7 +401,7 @@ TEST(a_reader_too_slow_for_compaction_gets_an_error)
         rig_end();
 }
 
-/* Nothing was sent yet when what it looks at goes: it begins again, a few times. */
+/* If the data is gone before anything was sent, the range starts again, a few times. */
 TEST(a_range_in_parts_that_finds_nothing_does_not_look_forever)
 {
         Pb__RangeRequest q = everything();
@@ -470,8 +472,8 @@ TEST(roles_are_listed_as_they_are_read)
         rig_end();
 }
 
-/* Two watches of one range, and one that wants values before, of 20,000 deletions at one
- * revision: the response of each group is made in several turns, and is one. */
+/* Two watches of one range, and one with previous values, of 20,000 deletions at one revision:
+ * the response of each group is made in several turns, and is a single one. */
 TEST(what_is_watched_is_packed_in_slices)
 {
         Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
@@ -505,7 +507,7 @@ TEST(what_is_watched_is_packed_in_slices)
         CHECK_EQ(call.code, RPC_OK);
         for (; watches[0].messages < 2; turns++)
                 rig_turn();
-        CHECK(turns >= 5); /* of which two note the events */
+        CHECK(turns >= 5); /* two of them note the events */
         for (unsigned i = 0; i < 3; i++) {
                 cleanup_(pb_freep) Pb__WatchResponse *p = NULL;
 

@@ -79,7 +79,7 @@ TEST(reach_waits_longer_after_each_failure)
         int64_t at = 5000;
 
         begin();
-        reach_run(&rig.reach, ms(at)); /* nobody wants it */
+        reach_run(&rig.reach, ms(at)); /* not wanted by the owner */
         CHECK_EQ(rig.connects, 0U);
         reach_want(&rig.reach, ms(at));
         for (size_t i = 0; i < ARRAY_SIZE(waits); i++) {
@@ -93,7 +93,8 @@ TEST(reach_waits_longer_after_each_failure)
                 at += waits[i];
                 reach_run(&rig.reach, ms(at));
         }
-        /* One that was up for a moment only is no better; one that was longer begins anew. */
+        /* A connection that was up only for a moment does not reset the delay; a longer one
+         * does. */
         reach_up(&rig.reach, ms(at));
         reach_failed(&rig.reach, ms(at + 999), "closed");
         CHECK_EQ(rig.reach.when.ns, ms(at + 1999).ns);
@@ -120,8 +121,7 @@ TEST(reach_gives_a_connection_a_second_and_tls_five_more)
         CHECK_EQ(rig.closes, 1U);
 }
 
-/* A host that lost its power says nothing: a PING each 5 s, and no answer to one by the next.
- */
+/* A host without power does not answer: a PING every 5 s, and no answer by the next one. */
 TEST(reach_gives_up_who_answers_no_ping)
 {
         begin();
@@ -174,7 +174,7 @@ TEST(reach_calls_silent_who_answers_no_probe_in_time)
 TEST(reach_begins_at_once_when_the_network_is_back)
 {
         begin();
-        reach_again(&rig.reach, ms(0)); /* nobody wants it */
+        reach_again(&rig.reach, ms(0)); /* not wanted by the owner */
         CHECK_EQ(rig.connects, 0U);
         reach_want(&rig.reach, ms(0));
         reach_failed(&rig.reach, ms(0), "no route");

@@ -29,7 +29,7 @@ TEST(reads_that_timed_out_are_not_asked_for_any_more)
                 core_read(c, &reads[i], i % 2 ? 50 * MSEC : 5000 * MSEC);
         }
         CHECK_EQ(replica_n_reads(r), READS);
-        /* Those with a short patience of their own, and one whose client went away. */
+        /* Reads with a short timeout of their own, and one whose client went away. */
         core_read_cancel(c, &reads[0]);
         now = boot_add(now, 200 * MSEC);
         CHECK(!boot_before(now, core_next(c)));

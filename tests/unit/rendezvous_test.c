@@ -1,4 +1,5 @@
-/* lib/member/rendezvous.h, work_record.h: whose a task is to be, and what members say. */
+/* lib/member/rendezvous.h, work_record.h: which member gets a task, and the records of
+ * members. */
 #include "member/rendezvous.h"
 
 #include <stdio.h>

@@ -115,7 +115,7 @@ static void end(void)
         disk_free(one.disk);
 }
 
-/* Nobody reads here, and a serializable read or a snapshot may be wanted when the others are
+/* Nobody reads here, and a serializable read or a snapshot may be needed when the others are
  * lost. */
 TEST(who_is_only_written_to_catches_up_all_the_same)
 {
@@ -127,7 +127,7 @@ TEST(who_is_only_written_to_catches_up_all_the_same)
         end();
 }
 
-/* etcd's own benchmark: each renews again as soon as it is answered. */
+/* Like etcd's own benchmark: each client renews again as soon as it is answered. */
 TEST(who_renews_early_waits_for_the_disk_only)
 {
         static struct holder_of h[100];
@@ -145,7 +145,7 @@ TEST(who_renews_early_waits_for_the_disk_only)
 }
 
 /* The same from a crowd, which comes back bit by bit: it shares entries, and waits no longer
- * for that than it takes to come; who is left over when it goes waits for nobody. */
+ * than its return takes; the last clients, when the others are gone, do not wait. */
 TEST(a_crowd_that_renews_early_shares_entries)
 {
         static struct holder_of h[400];
@@ -208,7 +208,7 @@ TEST(a_crowd_that_paces_itself_shares_entries)
         end();
 }
 
-/* Late in its term it goes at once, whatever the window says. */
+/* Late in its term it is sent at once, whatever the window. */
 TEST(who_renews_late_waits_for_nobody)
 {
         static struct holder_of h[2000];
@@ -234,8 +234,8 @@ TEST(who_renews_late_waits_for_nobody)
         end();
 }
 
-/* A lease was granted through another replica: a renewal that comes before the grant has waits
- * for it, and its term begins when it came, not as early as an entry can say (I1). */
+/* A lease was granted through another replica: a renewal that comes before the grant waits for
+ * it, and its term begins when it came, not as early as an entry can say (I1). */
 TEST(who_renews_before_its_grant_is_known_loses_nothing)
 {
         static struct holder_of h[2];
@@ -247,7 +247,7 @@ TEST(who_renews_before_its_grant_is_known_loses_nothing)
         memset(h, 0, sizeof(h));
         begin(h, 1, 100000);
         for (unsigned i = 0; i < 1000; i++)
-                turn(); /* lease time goes on by now */
+                turn(); /* lease time advances by now */
         q.id = 2;
         q.ttl_ms = 100000;
         pb_append(&b, &q.base);
@@ -259,8 +259,8 @@ TEST(who_renews_before_its_grant_is_known_loses_nothing)
                  0);
         granted = core_lease_time(one.core);
         turn();
-        /* The disk takes its time, and the leader's answer says: as of an entry behind the
-         * grant, which is none of commands. */
+        /* The disk takes its time, and the leader answers with an entry after the grant, which
+         * has no commands. */
         replica_change_members(one.replica, 1, REPLICA_MOVE, 1, "http://2:1");
         one.now = boot_add(one.now, 100 * MS);
         core_run(one.core, one.now);

@@ -1,4 +1,4 @@
-/* One replica, driven by frames: what it answers to a leader, and when. */
+/* One replica, driven by frames: its answers to a leader, and when they come. */
 #include "consensus/replica.h"
 
 #include <raft.h>
@@ -15,7 +15,7 @@ static struct {
         struct replica *replica;
         uint64_t acked;      /* the highest index that it said to have */
         uint64_t acked_term; /* in which term */
-        char state, loaded;  /* what was loaded last, and beside it; 0: nothing */
+        char state, loaded;  /* loaded last, and beside the present state; 0: none */
         int load_fails;      /* ...with this, where it is not 0 */
         struct view loading;
         unsigned load_slices, dropped; /* slices that are still to come before that */
@@ -133,7 +133,7 @@ static void restart(void)
         CHECK_EQ(replica_start(w.replica), 0);
         replica_flush(w.replica, w.now);
         while (sim_disk_busy(w.disk))
-                sim_disk_finish(w.disk); /* what it keeps aside */
+                sim_disk_finish(w.disk); /* kept aside */
         w.acked = w.acked_term = 0;
 }
 
@@ -198,7 +198,7 @@ static void append(uint64_t peer, uint64_t term, uint64_t from, uint64_t to, uin
         replica_flush(w.replica, w.now);
 }
 
-/* ...a snapshot up to @index: one letter, of which 'b' does not load. */
+/* ... a snapshot up to @index: one letter; 'b' does not load. */
 static void install_state(uint64_t peer, uint64_t term, uint64_t index, char state, bool damage)
 {
         cleanup_(buf_fini) struct buf f = {0}, part = {0};
@@ -243,7 +243,7 @@ static void install(uint64_t peer, uint64_t term, uint64_t index)
 }
 
 /* I5: the old leader's entries 2 to 10 are on their way to the disk when a new leader
- * overwrites them. The end of that write says nothing of the new ones. */
+ * overwrites them. The end of that write says nothing about the new ones. */
 TEST(a_write_of_what_was_overwritten_acknowledges_nothing)
 {
         begin();
@@ -261,7 +261,7 @@ TEST(a_write_of_what_was_overwritten_acknowledges_nothing)
         end();
 }
 
-/* What stood before the place of the cut is acknowledged by that write, and no more. */
+/* That write acknowledges what is before the cut, and no more. */
 TEST(a_write_acknowledges_what_is_left_of_it)
 {
         begin();
@@ -277,7 +277,7 @@ TEST(a_write_acknowledges_what_is_left_of_it)
         end();
 }
 
-/* What a crash leaves is what was acknowledged, wherever the two writes were. */
+/* A crash leaves what was acknowledged, wherever the two writes were. */
 TEST(what_was_acknowledged_outlives_a_crash_in_an_overlap)
 {
         for (int round = 0; round < 40; round++) {
@@ -296,7 +296,7 @@ TEST(what_was_acknowledged_outlives_a_crash_in_an_overlap)
                 replica_free(w.replica);
                 restart();
                 CHECK(replica_status(w.replica).last >= acked);
-                /* The next leader finds out what is there: it has what the old one had. */
+                /* The next leader finds out what is on disk: all of the old one's entries. */
                 if (acked > 0)
                         append(3, term + 1, acked + 1, acked + 1, term);
                 finish();
@@ -325,8 +325,8 @@ TEST(a_write_that_an_install_overtakes_acknowledges_nothing)
         end();
 }
 
-/* A replica that was killed between write and sync says that it has what it finds at its
- * restart, and its leader counts on it. A power loss then takes nothing of it (I5). */
+/* A replica that was killed between write and sync reports at its restart what it finds, and
+ * its leader relies on that. A power loss must not lose any of it (I5). */
 TEST(what_is_acknowledged_after_a_kill_outlives_a_power_loss)
 {
         for (int round = 0; round < 40; round++) {
@@ -371,8 +371,8 @@ static void restart_with(char state)
         CHECK_EQ(w.state, state);
 }
 
-/* What it lost in a crash, a learner may have: in the same term other entries in these places
- * would be taken for those, and the two would differ for ever. */
+/* A learner may have entries that it lost in a crash; in the same term other entries at these
+ * indices would be mistaken for those, and the two would differ for ever. */
 TEST(a_lone_voter_leads_in_a_new_term_after_each_start)
 {
         begin_as(true);
@@ -389,7 +389,7 @@ TEST(a_lone_voter_leads_in_a_new_term_after_each_start)
         end();
 }
 
-/* A stop waits for who takes over: there is nobody. */
+/* A stop waits for a successor only if there is one. */
 TEST(a_lone_voter_hands_over_to_nobody)
 {
         begin_as(true);
@@ -399,9 +399,8 @@ TEST(a_lone_voter_hands_over_to_nobody)
         end();
 }
 
-/* A snapshot of the leader's that does not load, of another version say, or that was damaged on
- * its way: it takes no place of what is there, on the disk or in memory, and the next one that
- * is sound does. */
+/* A leader's snapshot that does not load, for example of another version, or that was damaged
+ * on its way, replaces nothing, on disk or in memory, and the next intact one does. */
 TEST(a_snapshot_that_does_not_load_is_refused)
 {
         for (int how = 0; how < 2; how++) {
@@ -416,7 +415,7 @@ TEST(a_snapshot_that_does_not_load_is_refused)
                 settle();
                 CHECK_EQ(w.acked, 20);
                 CHECK_EQ(w.state, 'a');
-                append(2, 2, 21, 22, 2); /* it goes on with what it has */
+                append(2, 2, 21, 22, 2); /* it continues with what it has */
                 settle();
                 CHECK_EQ(w.acked, 22);
                 restart_with('a');
@@ -431,8 +430,8 @@ TEST(a_snapshot_that_does_not_load_is_refused)
         }
 }
 
-/* Without memory for it the process ends, as for want of any other; the next life finds what
- * was there before. */
+/* Without memory for it the process ends, as for any other lack of memory; the next life finds
+ * the former state. */
 TEST(a_snapshot_that_finds_no_memory_leaves_what_is_there)
 {
         begin();
@@ -449,7 +448,7 @@ TEST(a_snapshot_that_finds_no_memory_leaves_what_is_there)
         end();
 }
 
-/* Time goes on until what is read in has come to its end. */
+/* Lets time pass until a load has ended. */
 static void pass(unsigned ms)
 {
         for (unsigned i = 0; i < ms; i++) {
@@ -458,7 +457,8 @@ static void pass(unsigned ms)
         }
 }
 
-/* It is large, and heartbeats wait for none of it. What is there stays until all was read. */
+/* It is large, and heartbeats do not wait for it. The former state stays until all is
+ * loaded. */
 TEST(a_snapshot_is_read_in_while_others_have_their_turn)
 {
         begin();
@@ -500,7 +500,7 @@ TEST(a_snapshot_that_is_half_read_in_is_dropped)
                 if (how == 0) {
                         install_state(2, 2, 30, 'c', false);
                 } else if (how == 1) {
-                        append(3, 3, 11, 12, 2); /* who goes on from what is here */
+                        append(3, 3, 11, 12, 2); /* continues from the former state */
                 } else {
                         end();
                         continue;

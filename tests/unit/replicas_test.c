@@ -277,7 +277,7 @@ static void stop(void)
         }
 }
 
-/* Until somebody leads and can. Returns who. */
+/* Runs until a replica leads and is ready. Returns it. */
 static struct net_node *elect(void)
 {
         for (unsigned i = 0; i < 100; i++) {
@@ -347,11 +347,11 @@ TEST(a_proposal_that_a_link_lost_is_sent_again)
         pass(20 * MS);
         CHECK_EQ(from->applied, 0);
         net.lost = NULL;
-        /* The link is there again... */
+        /* The link is there again ... */
         replica_peer_up(from->replica, id_of(leader), net.now);
         pass(10 * MS);
         CHECK_EQ(from->applied, 1);
-        /* ...or nobody saw that it was not. */
+        /* ... or nobody noticed that it was gone. */
         net.lost = is_proposal;
         CHECK_EQ(propose(from, 10), 0);
         pass(20 * MS);
@@ -425,8 +425,8 @@ TEST(a_late_frame_of_an_earlier_life_opens_no_window)
         stop();
 }
 
-/* The same where it is the first frame of that life that the leader hears of, or there are
- * several such lives: the one that goes on is not shut out. */
+/* The same if it is the first frame of that life that the leader receives, or if there are
+ * several such lives: the present one is not shut out. */
 TEST(a_late_frame_of_an_earlier_life_shuts_nobody_out)
 {
         struct net_node *leader, *from;
@@ -474,8 +474,8 @@ static bool to_followers(const struct frame *f)
         return buf_head(&f->bytes)[0] == FRAME_RAFT && buf_len(&f->bytes) > 1000;
 }
 
-/* The leader commits nothing for a while and its queue is full: what is refused there comes
- * again when there is room, and new ones get the error at once. */
+/* The leader commits nothing for a while and its queue is full: refused frames are sent again
+ * when there is room, and new commands get the error at once. */
 TEST(a_full_leader_is_reported_and_tried_again)
 {
         struct net_node *leader, *from;
@@ -506,8 +506,8 @@ static bool to_the_dead(const struct frame *f)
         return net.node[f->to - 1].full;
 }
 
-/* A replica is away, and entries are large: nothing is read from the log for it, the others
- * notice nothing, and what it gets in the end comes in messages of bounded size. */
+/* A replica is away, and entries are large: nothing is read from the log for it, the others are
+ * not affected, and in the end it gets messages of bounded size. */
 TEST(entries_wait_in_the_log_while_a_link_is_down)
 {
         struct net_node *leader, *dead;
@@ -703,8 +703,8 @@ static bool is_part(const struct frame *f)
         return buf_head(&f->bytes)[0] == FRAME_SNAPSHOT;
 }
 
-/* Of two parts on their way the first is acknowledged, and the second, the last one of all, is
- * lost: nobody says that the link broke. */
+/* Of two parts under way the first is acknowledged, and the second, the last one of all, is
+ * lost: nothing reports that the link broke. */
 TEST(the_last_part_of_a_snapshot_is_sent_again)
 {
         struct net_node *dead, *leader = lag_behind(1500000, &dead);
@@ -721,8 +721,8 @@ TEST(the_last_part_of_a_snapshot_is_sent_again)
         stop();
 }
 
-/* One whose way took long, since the link was away, is damaged on it: the next one is not
- * waited for as long again, as if it were installed meanwhile. */
+/* A snapshot that took long, because the link was away, is damaged on its way: the next one is
+ * not delayed as long again, as if this one were being installed. */
 TEST(after_a_damaged_snapshot_another_one_is_sent_soon)
 {
         struct net_node *dead, *leader = lag_behind(1500000, &dead);
@@ -753,8 +753,8 @@ static bool count_firsts(const struct frame *f)
         return false;
 }
 
-/* Its way was short, but the disk that it is written to is slow: nobody sends another one
- * meanwhile, and the entries behind it are there when it is done. */
+/* The transfer was short, but the disk is slow: no other snapshot is sent meanwhile, and the
+ * entries after it are still there when it is done. */
 TEST(a_snapshot_that_is_written_for_long_is_waited_for)
 {
         struct net_node *dead, *leader = lag_behind(100000, &dead);
@@ -776,8 +776,8 @@ TEST(a_snapshot_that_is_written_for_long_is_waited_for)
         stop();
 }
 
-/* Who asks for a snapshot, to defragment, gets the room that a log of large entries took: in
- * memory and on disk. */
+/* A snapshot that was requested, to defragment, releases the room that a log of large entries
+ * took: in memory and on disk. */
 TEST(a_requested_snapshot_releases_the_log)
 {
         struct net_node *leader;
@@ -833,8 +833,8 @@ static bool entries_only(const struct frame *f)
 {
         return f->to != leader_id && buf_head(&f->bytes)[0] == FRAME_RAFT;
 }
-/* A frame that was taken comes again while the leader is full: nothing waits for room at its
- * follower, which goes on. */
+/* A frame that was accepted is repeated while the leader is full: its follower does not stop
+ * because of that. */
 TEST(a_repeated_frame_at_a_full_leader_closes_nothing)
 {
         struct net_node *leader, *from;
@@ -853,13 +853,14 @@ TEST(a_repeated_frame_at_a_full_leader_closes_nothing)
                 if (i % 10 == 0)
                         pass(MS);
         }
-        CHECK_EQ(propose(from, 10), 0); /* gets in; the word of it is lost, or late */
+        CHECK_EQ(propose(from, 10), 0); /* accepted; its acknowledgement is lost, or late */
         pass(5 * MS);
         for (size_t n = 1 << 20; n > 0; n /= 2)
                 while (propose(leader, n) == 0)
                         ;
         net.lost = entries_only;
-        replica_peer_up(from->replica, id_of(leader), net.now); /* or 200 ms without a word */
+        replica_peer_up(from->replica, id_of(leader), net.now); /* or 200 ms without an
+                                                                 * acknowledgement */
         pass(5 * MS);
         net.lost = NULL;
         pass(10 * NSEC_PER_SEC);
@@ -918,8 +919,8 @@ static void hold_up(struct net_node *n)
         CHECK(n->turns < 1000000);
 }
 
-/* One that applies slowly, though its disk is fast, takes no more than it may keep; and it
- * stands neither in the others' way, nor for election. */
+/* A follower that applies slowly, though its disk is fast, accepts no more than it may keep; it
+ * does not slow the others down, and does not stand for election. */
 TEST(what_is_not_applied_yet_is_bounded_in_bytes)
 {
         struct net_node *leader, *slow, *other;
@@ -941,7 +942,7 @@ TEST(what_is_not_applied_yet_is_bounded_in_bytes)
         pass(100 * MS);
         CHECK_EQ(leader->applied, n);
         CHECK_EQ(other->applied, n);
-        /* What is not kept for it comes as a snapshot. */
+        /* What is not kept for it arrives as a snapshot. */
         CHECK(slow->applied == 0 || slow->snaps > 0);
         slow->turns = 0;
         pass(1000 * MS);
@@ -950,8 +951,7 @@ TEST(what_is_not_applied_yet_is_bounded_in_bytes)
         stop();
 }
 
-/* Nor does a leader: what is proposed waits in the queue, which has a bound that clients are
- * told of. */
+/* The same for a leader: proposals wait in the queue, whose limit clients are told of. */
 TEST(a_leader_that_applies_slowly_takes_no_more)
 {
         struct net_node *leader;
@@ -972,8 +972,8 @@ TEST(a_leader_that_applies_slowly_takes_no_more)
         stop();
 }
 
-/* An entry that takes several turns to apply: nothing behind it is applied, and no snapshot
- * taken, before it is done; heartbeats go on, and nobody is deposed. */
+/* An entry that takes several turns to apply: nothing after it is applied, and no snapshot
+ * taken, before it is done; heartbeats continue, and nobody is deposed. */
 TEST(an_entry_is_applied_in_slices)
 {
         struct net_node *n;
@@ -1052,9 +1052,9 @@ static int copy_file(const char *name, uint64_t size, void *arg)
         return 0;
 }
 
-/* An older copy of its directory is put back under a follower: the leader says so, also to
- * that one, which stops, and is not started again; and not of one that was merely away. With
- * its vote, one that lacks what was acknowledged, too, would lead (I5). */
+/* An older copy of its directory is put back under a follower: the leader reports that, also to
+ * the follower, which stops, and is not started again. A follower that was merely away is not
+ * reported. With its vote, a replica that lacks acknowledged entries could lead (I5). */
 TEST(a_replica_that_lost_acknowledged_entries_is_notified)
 {
         struct store_error err = {""};
@@ -1080,8 +1080,8 @@ TEST(a_replica_that_lost_acknowledged_entries_is_notified)
         pass(3000 * MS);
         CHECK_EQ(replica_status(f->replica).last, replica_status(leader->replica).last);
         CHECK_EQ(replica_status(leader->replica).forgetful, 0);
-        /* A word to that effect about what was here all the time, as while a snapshot takes the
-         * log's place, is none: it does not end. */
+        /* Such a notice about entries that were here all the time, as while a snapshot replaces
+         * the log, is ignored: the replica does not end. */
         buf_add_u8(&word, FRAME_LACKS);
         buf_add_u64(&word, replica_status(f->replica).term);
         buf_add_u64(&word, replica_status(f->replica).last);

@@ -1,6 +1,6 @@
 /* A single replica with its services, on a disk in memory, and clients of several addresses:
- * both sides of their connections are the real ones, without sockets. Time goes on with each
- * turn; a password is hashed when the test says so, and its hash is the password. */
+ * both sides of their connections are the real ones, without sockets. Time advances with each
+ * turn; a password is hashed when the test says so, and its hash is the password itself. */
 #pragma once
 
 #include "etcd/api.h"

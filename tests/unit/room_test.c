@@ -1,5 +1,5 @@
-/* Answers that are made whole: what is held of them is bounded, and each is delivered in the
- * end. */
+/* Answers that are made whole: the memory held for them is bounded, and each is delivered in
+ * the end. */
 #include "rig.h"
 
 #define TXN "/etcdserverpb.KV/Txn"
@@ -106,9 +106,9 @@ static void crowd_asks(const char *path, const ProtobufCMessage *m)
         CHECK(rig.most_held < BOUND / 2 + 2 * VALUE);
 }
 
-/* Of 100 who read nothing, as many have their answer as may, and the others wait, which their
- * server is informed. Who comes from elsewhere, or asks for little, has his; some of those who
- * wait go; all others have theirs once they read. */
+/* Of 100 clients that read nothing, as many have their answer as may, and the others wait,
+ * which their server is told. Clients of other addresses, and small requests, are served; some
+ * of those that wait go away; all others get their answers once they read. */
 static void crowd(const char *path, const ProtobufCMessage *m)
 {
         struct txn other;
@@ -148,8 +148,8 @@ TEST(transactions_that_nobody_reads_wait_for_room)
         crowd(TXN, &t.q.base);
 }
 
-/* Of those who hold an answer one goes, as when the server ends it, and comes again and asks.
- */
+/* One of those that hold an answer is closed, as by the server, and comes back with the same
+ * request. */
 static void one_comes_again(const ProtobufCMessage *m)
 {
         for (size_t i = 0; i < CROWD; i++) {
@@ -164,8 +164,8 @@ static void one_comes_again(const ProtobufCMessage *m)
         }
 }
 
-/* Who waits for more than is there was overtaken by each who came then and wanted less, for as
- * long as any came. */
+/* A client that needed more than there was room for was overtaken by every later one that
+ * needed less. */
 TEST(who_has_waited_longest_has_room_next)
 {
         struct rig_call call;
@@ -198,8 +198,8 @@ TEST(who_has_waited_longest_has_room_next)
         rig_end();
 }
 
-/* Each takes milliseconds of every replica when it is applied, and what came behind 100 of them
- * in the log, a renewal say, waited for all. */
+/* Each takes milliseconds of every replica when it is applied, and everything after 100 of them
+ * in the log, for example a renewal, waited for all. */
 TEST(costly_writes_leave_the_log_to_others)
 {
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
@@ -278,7 +278,7 @@ static void crowd_asks_for_keys(unsigned n, size_t size)
         crowd("/etcdserverpb.Lease/LeaseTimeToLive", &q.base);
 }
 
-/* What was encoded last, which is all of one that is not large, was counted nowhere. */
+/* The last part that was encoded, which is all of a small answer, was not charged. */
 /* So many leases, 1 and so on, with as many keys each: of lease i those that begin with its
  * number. */
 static void hang_on_many(unsigned n_leases, unsigned n_keys)
@@ -303,8 +303,8 @@ static void hang_on_many(unsigned n_leases, unsigned n_keys)
         }
 }
 
-/* Each of a crowd has asked for something else of this kind: what is small does not wait for
- * all of them, and all come to their end. */
+/* Each client of a crowd requests something else of this kind: small requests do not wait for
+ * all of them, and all are completed. */
 static void removals(void (*ask)(size_t i, struct rig_conn *c))
 {
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
@@ -389,8 +389,8 @@ TEST(leaders_that_nobody_reads_wait_for_room)
         crowd(LEADER, &q.base);
 }
 
-/* The first one has what was there, the others wait for what it may have put: which is as
- * large, until one has gone that does not bring the value again. */
+/* The first one gets the previous value; the others wait for the value that it may have put,
+ * which is as large, until one with a small value has been applied. */
 TEST(old_values_that_nobody_reads_wait_for_room)
 {
         Pb__PutRequest q = PB__PUT_REQUEST__INIT;
@@ -401,7 +401,8 @@ TEST(old_values_that_nobody_reads_wait_for_room)
         crowd(PUT, &q.base);
 }
 
-/* Each deletes what is there again by the time: all that wait got its size as it was. */
+/* Each deletes the key that has been put again by then: all waiting ones were charged for its
+ * size. */
 TEST(deletions_that_nobody_reads_wait_for_room)
 {
         Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;
@@ -432,8 +433,9 @@ TEST(deletions_that_nobody_reads_wait_for_room)
         rig_end();
 }
 
-/* One word of the majority lets 100 go on at once, of which each takes milliseconds: a turn has
- * one or two, and who asks from elsewhere waits for few of them. */
+/* One confirmation of a majority lets 100 reads continue at once, each of which takes
+ * milliseconds: a turn does one or two, and a client of another address waits for few of
+ * them. */
 TEST(reads_that_take_long_have_their_turns)
 {
         struct txn t, other;

@@ -87,7 +87,7 @@ static void pump(struct rpc_conn *a, struct rpc_conn *b)
                         CHECK_EQ(rpc_conn_input(to, buf_head(&wire), n), 0);
                         buf_consume(&wire, n);
                 }
-                /* The other side may have something to say now. */
+                /* The other side may have something to send now. */
                 if (from == b)
                         quiet = 0;
                 struct rpc_conn *t = a;
@@ -260,7 +260,7 @@ TEST(a_timeout_of_any_length_is_a_timeout)
         }
 }
 
-/* A server that compresses, or sends too much: the client that waits gets one error that says
+/* A server that compresses, or sends too much: the waiting client gets one error that says
  * why. */
 TEST(a_client_gets_an_error_for_an_answer_it_cannot_take)
 {
@@ -314,8 +314,8 @@ static const struct rpc_handler stopping = {
 static const struct rpc_handler asking = {
         .on_message = got_message, .on_status = was_sent_status, .on_close = echo_close};
 
-/* What it does not take stays with the server, but for a window's worth; other calls of the
- * connection go on; and once it goes on it has all of it. */
+/* What it does not take stays with the server, except for a window's worth; other calls of the
+ * connection continue; and when it continues, it gets everything. */
 TEST(a_client_that_takes_nothing_makes_the_server_wait)
 {
         static const struct rpc_limits limits = {

@@ -125,13 +125,13 @@ TEST(services_come_and_go)
         CHECK_EQ(services_find(&v, "web", "h1", "")->mod_revision, 9);
         CHECK(!services_find(&v, "web", "h1", "x"));
 
-        /* Of a node that left, what hung on its lease goes; what is on another one stays. */
+        /* When a node has left, the services on its lease go; those on another lease stay. */
         put(&v, "cache/h1", "{}", 9, 10, 10);
         said[0] = '\0';
         services_node_left(&v, "h1", 7, "expired", 11);
         SAID("-db/h1/x(expired) -web/h1(expired) ");
         CHECK_EQ(v.n, 2);
-        services_delete(&v, V("web/h1"), 11); /* the core says so, too */
+        services_delete(&v, V("web/h1"), 11); /* the core reports it as well */
         services_delete(&v, V("cache/h1"), 12);
         SAID("-cache/h1(stopped) ");
 

@@ -39,8 +39,8 @@ TEST(the_deadline_counts_from_the_send_time)
         CHECK(!session_holds(&s, T(12995)));
 }
 
-/* The core may say less than it granted; then that is how long it is good for, from that
- * renewal on. What it says of more is not believed. */
+/* The core may answer less than it granted; from that renewal on, the lease lasts only so long.
+ * A larger TTL in an answer is not believed. */
 TEST(the_lowest_ttl_that_was_answered_counts)
 {
         struct session s = held_since(0);
@@ -91,8 +91,8 @@ TEST(who_loses_at_once_asks_less_often)
         CHECK_EQ(session_next_action(&s, T(6000)), SESSION_GRANT);
 }
 
-/* A host that may have stood still asks at once, and believes only an answer to that; meanwhile
- * it holds what it held. */
+/* A host that may have stood still renews at once, and believes only an answer to that;
+ * meanwhile it keeps what it holds. */
 TEST(who_is_in_doubt_renews_at_once)
 {
         struct session s = held_since(0);
@@ -154,7 +154,8 @@ TEST(it_renews_at_half_time_then_more_often_and_gives_up_by_itself)
         CHECK_EQ(session_next_action(&s, now), SESSION_GRANT);
 }
 
-/* A32: an answer in jeopardy brings it back; only the core's word, or the deadline, ends it. */
+/* A32: an answer in jeopardy ends it; only the core's answer, or the deadline, ends the
+ * place. */
 TEST(jeopardy_is_not_loss)
 {
         struct session s = held_since(0);
@@ -179,7 +180,7 @@ TEST(after_a_jump_of_the_clock_nothing_is_held)
         CHECK_EQ(session_next_action(&s, T(3600000)), SESSION_TELL_LOST);
 }
 
-/* A restarted holder goes on with what it had: the same deadline, and a renewal at once. */
+/* A restarted holder continues with what it had: the same deadline, and a renewal at once. */
 TEST(a_later_life_goes_on_with_the_same_lease)
 {
         struct session before = held_since(1000), s;
@@ -208,12 +209,13 @@ TEST(a_later_life_goes_on_with_the_same_lease)
         CHECK_EQ(session_next_action(&s, T(10995)), SESSION_GRANT);
 
         session_leave(&before);
-        CHECK(!session_place(&before, &p)); /* who leaves, leaves nothing to go on with */
+        CHECK(!session_place(&before, &p)); /* a holder that leaves has nothing to continue
+                                             * with */
 }
 
-/* Its settings may be broken or others by now: an agent that was started with a margin of 10 %
- * leaves a guard, or a next life, that knows only of 0.1 %, and that must not believe longer.
- * Nor in what is of another clock. */
+/* Its settings may be broken or different by now: an agent that was started with a margin of 10
+ * % leaves a guard, or a next run, that knows only of 0.1 %, and must not believe for longer. A
+ * deadline of another clock is not believed, either. */
 TEST(a_later_life_believes_no_longer_than_the_one_before)
 {
         struct session before = held_since(1000), s;
@@ -344,7 +346,7 @@ TEST(what_slows_a_host_down)
         CHECK(reads(&d, 0, 0, 61 * NSEC_PER_SEC));
 }
 
-/* A busy host is not a sick one, unless the settings say so. */
+/* A busy host is not a degraded one, unless the settings say so. */
 TEST(a_busy_host_is_degraded_only_where_it_is_asked_for)
 {
         struct degraded_config cfg = {60, 80, 100 * NSEC_PER_MSEC};

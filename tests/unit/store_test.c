@@ -61,7 +61,7 @@ static void append(struct store *s, uint64_t from, uint64_t to, uint64_t term, s
         store_flush(s);
 }
 
-static size_t segment_size; /* 0: as it is */
+static size_t segment_size; /* 0: no change */
 
 static struct store *open_store(struct disk *d, int expect)
 {
@@ -97,7 +97,7 @@ static struct store *next_life(struct store *s, struct disk *d, bool power_loss)
         return open_store(d, 0);
 }
 
-/* What is kept aside is made, as far as there is room. */
+/* Spare files are made, as far as there is room. */
 static void settle(struct store *s, struct disk *d)
 {
         store_flush(s);
@@ -156,8 +156,8 @@ TEST(the_log_comes_back)
         store_free(s);
 }
 
-/* I5: whatever a crash leaves of the last write, what was persisted before is there, and the
- * log goes on. */
+/* I5: whatever a crash leaves of the last write, everything that was persisted before is there,
+ * and the log continues. */
 TEST(a_torn_write_costs_only_itself)
 {
         for (int round = 0; round < 60; round++) {
@@ -285,8 +285,8 @@ TEST(a_first_start_that_was_cut_short_begins_anew)
         CHECK(strstr(err.text, "meta is damaged"));
 }
 
-/* A restore writes its snapshot first, and whose it is last: cut short, it is done again, from
- * another snapshot perhaps, and no start takes it for a new replica. */
+/* A restore writes its snapshot first, and the identity last: if it is interrupted, it is
+ * repeated, perhaps with another snapshot, and no start takes it for a new replica. */
 TEST(a_restore_that_was_cut_short_is_done_again)
 {
         struct store_snapshot snap = {.index = 20,
@@ -307,7 +307,7 @@ TEST(a_restore_that_was_cut_short_is_done_again)
         CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
         CHECK(store_recovered(s)->fresh && store_recovered(s)->half_restored);
         CHECK_EQ(store_begin_again(s), 0);
-        snap.index = 10; /* what was left would count as later */
+        snap.index = 10; /* the rest would count as later */
         CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
         finish(d);
         CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, NULL), 0);
@@ -351,9 +351,9 @@ TEST(a_later_segment_without_meta_is_no_first_start)
         store_free(s);
 }
 
-/* A snapshot was installed over a log that tells another story, and the process died before
- * that was cut off: the snapshot stands, alone, and what comes after it stays (Raft section 7;
- * found by the simulator, seed 2018127). */
+/* A snapshot was installed over a log with another history, and the process died before that
+ * was cut off: only the snapshot stays, and what comes after it (Raft section 7; found by the
+ * simulator, seed 2018127). */
 TEST(a_log_that_contradicts_the_snapshot_is_void)
 {
         cleanup_(disk_freep) struct disk *d = sim_disk_new();
@@ -395,8 +395,8 @@ static void snapshot(struct store *s, uint64_t index, size_t size, bool reset)
         CHECK_EQ(store_save_snapshot(s, &snap, reset), 0);
 }
 
-/* All disks are full, and nobody makes room: what is written over and over, as renewals are,
- * goes on for as long as its snapshots do not grow. */
+/* All disks are full, and nobody makes room: data that is overwritten again and again, as by
+ * renewals, can still be written as long as its snapshots do not grow. */
 TEST(a_full_disk_stops_nothing_that_does_not_grow)
 {
         cleanup_(disk_freep) struct disk *d = sim_disk_new();
@@ -435,8 +435,8 @@ TEST(a_full_disk_stops_nothing_that_does_not_grow)
         segment_size = 0;
 }
 
-/* Even that comes to its end where the log cannot be released. The store waits then: nothing
- * is reported, votes are written, and it goes on by itself when there is room. */
+/* Even that ends if the log cannot be released. The store then waits: nothing is reported,
+ * votes are written, and it continues by itself when there is room. */
 TEST(a_disk_that_is_full_to_the_brim_is_waited_for)
 {
         cleanup_(disk_freep) struct disk *d = sim_disk_new();
@@ -465,7 +465,7 @@ TEST(a_disk_that_is_full_to_the_brim_is_waited_for)
         }
         CHECK_EQ(persisted, stuck);
         CHECK_EQ(failures, 0);
-        /* A restart finds what was reported, and more was not. */
+        /* A restart finds what was reported as persisted, and no more was reported. */
         store_free(s);
         s = open_store(d, 0);
         CHECK_EQ(store_recovered(s)->n_entries, stuck);
@@ -489,7 +489,8 @@ TEST(a_disk_that_is_full_to_the_brim_is_waited_for)
 }
 
 /* The disk is full from the n-th job on, for every n, and has room again at the end: nothing
- * fails, and all is written. Or the power goes meanwhile: what was reported is there. */
+ * fails, and everything is written. Or the power fails meanwhile: what was reported is
+ * there. */
 TEST(a_disk_may_be_full_at_any_write)
 {
         for (unsigned round = 0; round < 120; round++) {
@@ -582,7 +583,7 @@ TEST(an_install_waits_for_room)
         segment_size = 0;
 }
 
-/* I5: what a write under way still stands for goes down with what is cut off, however often;
+/* I5: what a write under way stands for is reduced by each cut, however many there are;
  * `persisted` never names an entry of which only a predecessor is on the disk. */
 TEST(a_cut_takes_along_what_is_on_its_way)
 {
@@ -616,7 +617,7 @@ TEST(a_cut_takes_along_what_is_on_its_way)
         store_free(s);
 }
 
-/* At any moment of any such history: a restart finds what was reported. */
+/* At any moment of any such history: a restart finds what was reported as persisted. */
 TEST(what_is_acknowledged_is_on_disk)
 {
         for (int round = 0; round < 100; round++) {
@@ -646,7 +647,7 @@ TEST(what_is_acknowledged_is_on_disk)
 }
 
 /* A process is killed between write and sync, and its next life finds what it wrote in the page
- * cache: what it believes of that, a power loss does not take away any more. */
+ * cache: a power loss does not take away what that life believed. */
 TEST(what_was_believed_after_a_kill_outlives_a_power_loss)
 {
         segment_size = 4096;
@@ -696,7 +697,7 @@ TEST(what_was_believed_after_a_kill_outlives_a_power_loss)
         segment_size = 0;
 }
 
-/* The same of term and vote: who has found itself bound by a vote stays so. */
+/* The same for term and vote: a replica that found itself bound by a vote stays bound. */
 TEST(a_vote_that_was_believed_stands)
 {
         for (int round = 0; round < 40; round++) {
@@ -720,8 +721,8 @@ TEST(a_vote_that_was_believed_stands)
         }
 }
 
-/* Files that were removed may be there again after a power loss, any of them: the log behind
- * them goes on as before. */
+/* Files that were removed may be back after a power loss, any of them: the log continues as
+ * before. */
 TEST(files_that_come_back_change_nothing)
 {
         segment_size = 4096;
@@ -736,7 +737,7 @@ TEST(files_that_come_back_change_nothing)
                         append(s, at, at + 3, 1, 700);
                         finish(d);
                 }
-                /* What one file says is taken back by a later one. */
+                /* A later file takes back what an earlier one says. */
                 for (uint64_t at = cut; at < 50; at += 4) {
                         append(s, at, at + 3, 2, 700);
                         finish(d);
@@ -758,7 +759,7 @@ TEST(files_that_come_back_change_nothing)
         segment_size = 0;
 }
 
-/* What was acknowledged, in files of 4 KiB: the last is @newest. */
+/* Acknowledged entries, in files of 4 KiB: the last is @newest. */
 static void fill_files(struct disk *d, char newest[static 32])
 {
         struct store *s = open_store(d, 0);
@@ -791,8 +792,8 @@ static void check_refused(struct disk *d, const char *file, const char *what)
         store_free(s);
 }
 
-/* A log without its newest file, or with an end that was cut off, looked like a shorter one: a
- * replica voted and led with it, and a lone one had lost what it had acknowledged (I5). */
+/* A log without its newest file, or with its end cut off, looked like a shorter one: a replica
+ * voted and led with it, and a lone one had lost what it had acknowledged (I5). */
 TEST(a_log_that_lost_its_end_is_refused)
 {
         char newest[32], name[32];
@@ -828,9 +829,9 @@ TEST(a_log_that_lost_its_end_is_refused)
         segment_size = 0;
 }
 
-/* Where the sequence has a gap, what is before it did not count; so a file that was lost, or
- * one of a higher number that somebody put there, took all of the log with it and nothing was
- * said, if nothing was in the files behind (I5). */
+/* After a gap in the sequence, nothing before the gap counted; so a file that was lost, or one
+ * with a higher number that somebody put there, took all of the log with it, and there was no
+ * error if the files after it were empty (I5). */
 TEST(a_gap_is_refused_unless_a_snapshot_has_what_was_there)
 {
         char newest[32], before[32], name[32];
@@ -971,8 +972,8 @@ TEST(a_file_that_is_too_large_is_refused_before_it_is_read)
         }
 }
 
-/* Only of what was not here since the start: a log that a new leader cut off, or that a
- * snapshot takes the place of, is no loss. */
+/* Only entries that have been here since the start count: a log that a new leader cut off, or
+ * that a snapshot replaced, is no loss. */
 TEST(what_was_here_is_not_lacking)
 {
         cleanup_(disk_freep) struct disk *d = sim_disk_new();
@@ -997,7 +998,7 @@ TEST(what_was_here_is_not_lacking)
         store_free(s);
 }
 
-/* A copy that somebody has put beside a file of the log. */
+/* A copy that somebody made beside a file of the log. */
 TEST(other_names_are_not_ours)
 {
         static const char *const names[] = {
@@ -1017,8 +1018,8 @@ TEST(other_names_are_not_ours)
         segment_size = 0;
 }
 
-/* A file of the log that is not needed goes only when the next one is there: a crash in between
- * would leave none, which looks like one that was lost. */
+/* A file of the log that is not needed is removed only when the next one exists: a crash in
+ * between would leave none, which looks like a loss. */
 TEST(the_log_is_never_without_a_file)
 {
         segment_size = 4096;
@@ -1087,8 +1088,8 @@ TEST(what_is_not_kept_aside_is_made_when_it_is_needed)
         segment_size = 0;
 }
 
-/* Short of room, a snapshot is taken that releases a segment, and that becomes the missing
- * spare: nothing is short any more, and the log goes on. */
+/* When short of room, a snapshot releases a segment, which becomes the missing spare: there is
+ * room again, and the log continues. */
 TEST(a_disk_that_was_full_once_does_not_stop_the_log_for_ever)
 {
         cleanup_(disk_freep) struct disk *d = sim_disk_new();
@@ -1191,9 +1192,9 @@ static void check_spares(struct disk *d)
         CHECK_EQ(n_spares_seen, 3);
 }
 
-/* A directory of another version of us, whose files of the log were smaller or larger, or of a
- * crash between the making of a large file and its use: the log goes on, in files of today's
- * size, and whatever the power leaves of the change of sizes. */
+/* A directory of another version, whose log files were smaller or larger, or of a crash between
+ * the creation of a large file and its use: the log continues in files of today's size,
+ * whatever a power loss leaves of that change. */
 TEST(spares_of_another_size_do_not_stop_the_log)
 {
         for (unsigned round = 0; round < 120; round++) {
@@ -1275,8 +1276,8 @@ TEST(spares_of_another_size_are_room_on_a_full_disk)
         }
 }
 
-/* A spare that was cut short, by a copy that was not finished, say: a record that a crash tore
- * in it could not be distinguished from damage. It is made whole first. */
+/* A spare that was cut short, for example by an incomplete copy: a record that a crash tears in
+ * it could not be distinguished from damage. It is filled up first. */
 TEST(a_spare_is_not_believed_by_its_name)
 {
         for (unsigned round = 0; round < 60; round++) {

@@ -1,5 +1,5 @@
-/* member/switchover.h: what a request says, to whom, and what its transactions do to the line
- * of a lock, on a real replica. */
+/* member/switchover.h: the content of a request, its meaning for each client, and the effect of
+ * its transactions on the line of a lock, on a real replica. */
 #include "member/switchover.h"
 
 #include "rig.h"
@@ -84,7 +84,7 @@ TEST(what_a_request_means_to_a_holder)
         /* A name that begins as ours does. */
         strcpy(s.holder, "main/11");
         CHECK_EQ(switchover_judge(&s, &holder), SWITCHOVER_ASKED);
-        /* What is no key of the lock cannot have it: those who wait would be passed over for
+        /* A key that is not the lock's cannot have it: the waiters would be passed over for
          * nobody. */
         strcpy(s.key, "else/2");
         CHECK_EQ(switchover_judge(&s, &holder), SWITCHOVER_NOT_OURS);
@@ -113,7 +113,7 @@ TEST(a_request_is_none_of_the_locks_keys)
 
 static struct rig_conn *conn;
 
-/* Sends what is in @b, which is empty then; the caller frees the answer. */
+/* Sends the content of @b and empties it; the caller frees the answer. */
 static Pb__TxnResponse *txn(struct buf *b)
 {
         Pb__TxnRequest *q;
@@ -203,7 +203,7 @@ static int64_t age_of(unsigned i)
         return created(key);
 }
 
-/* Who holds; -1: nobody. */
+/* The holder's number; -1: none. */
 static int holder(void)
 {
         int64_t best = INT64_MAX;
@@ -340,7 +340,7 @@ TEST(a_target_that_is_gone_is_given_nothing)
         own = at(0, key);
         go(3);
         CHECK(!asks(&s, 0));
-        come(3); /* another life of it, which nobody has asked for */
+        come(3); /* another life of it, which was not requested */
         CHECK(!asks(&s, 0));
         s = to(3);
         CHECK(asks(&s, 0));
@@ -442,7 +442,7 @@ TEST(more_than_a_transaction_takes_are_passed_over)
         end();
 }
 
-/* Whoever comes and goes meanwhile: an accepted request leads to its target, while that is
+/* Whoever comes and goes meanwhile: an accepted request leads to its target while the target is
  * there, and to nobody else; and tokens grow. */
 TEST(whoever_comes_and_goes_the_target_is_next)
 {

@@ -103,7 +103,7 @@ TEST(a_cache_without_an_answer_is_good_for_its_term_and_no_longer)
         c = begin(&t, 300);
         fake_until(t, is_good, c);
         fake.term_ms = -1;
-        fake_hang_up(); /* what it has stays good */
+        fake_hang_up(); /* its content stays valid */
         fake_turns(t, 3);
         CHECK(tenure_cache_is_good(c) || boot_diff(boot_now(), asked) >= 299 * NSEC_PER_MSEC);
         fake_until(t, is_not_good, c);
@@ -154,7 +154,7 @@ static bool was_returned(void *arg)
         return fake.returned == *(unsigned *) arg;
 }
 
-/* The answer to what was asked before: it may be on its way when all is given back. */
+/* The answer to an earlier request: it may be on its way when everything is given back. */
 TEST(a_term_that_comes_after_all_was_given_back_is_given_back_too)
 {
         Pb__CacheResponse p = PB__CACHE_RESPONSE__INIT;
@@ -200,7 +200,7 @@ TEST(a_term_that_comes_after_all_was_given_back_is_given_back_too)
         fake_end();
 }
 
-/* Nobody turns the tie's loop after that. */
+/* After that, the tie's loop does not run any more. */
 TEST(a_tie_that_is_freed_has_given_its_terms_back)
 {
         struct tenure_cache *c;

@@ -38,7 +38,7 @@ TEST(a_change_that_is_not_confirmed_is_in_doubt)
         CHECK(strstr(tenure_call_error(c), fake.url));
         CHECK_EQ(fake.puts, 1);
         tenure_call_free(c);
-        /* A timeout that the core tells is no better. */
+        /* A timeout that the core reports is no better. */
         fake.does = FAKE_REFUSES;
         fake.times = 1;
         fake.code = RPC_UNAVAILABLE;
@@ -157,7 +157,7 @@ TEST(what_a_core_refuses_is_an_errno_and_its_own_words)
         fake_end();
 }
 
-/* Why nobody waits is not that nobody has answered. */
+/* A call without an answer has another error than one that nobody waits for. */
 TEST(a_child_of_the_program_hears_why_it_has_no_answer)
 {
         struct tenure_call *c;
@@ -351,7 +351,7 @@ TEST(a_transaction_that_cannot_be_is_not_sent)
         tenure_txn_if_version(x, "k", 1, '?', 1);
         tenure_txn_put(x, "", 0, "v", 1, 0);
         CHECK_EQ(tenure_txn_commit(x, NULL), -EINVAL);
-        CHECK(strstr(tenure_error(t), "'?'")); /* what was wrong first */
+        CHECK(strstr(tenure_error(t), "'?'")); /* the first error */
         CHECK_EQ(tenure_txn_new(t, &x), 0);
         tenure_txn_else(x);
         tenure_txn_else(x);
@@ -457,7 +457,7 @@ TEST(a_guard_alone_needs_no_nesting)
         CHECK_EQ(q->success[0]->request_case, PB__REQUEST_OP__REQUEST_REQUEST_PUT);
         CHECK_EQ(q->n_failure, 1);
         pb_free(q);
-        /* An answer of another shape is none, and the change in doubt. */
+        /* An answer of another layout is invalid, and the change is in doubt. */
         p.n_responses = 0;
         CHECK_EQ(tenure_txn_new(t, &x), 0);
         txn_guard(x, "node", 4, 77);

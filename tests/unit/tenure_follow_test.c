@@ -1,4 +1,4 @@
-/* Who is there, by libtenure, while memory runs out. */
+/* Following nodes and services by libtenure, while memory runs out. */
 #include <poll.h>
 
 #include "fake_core.h"
@@ -87,7 +87,7 @@ TEST(who_is_there_is_read_again_when_memory_ran_out)
         CHECK(again > 0);
 }
 
-/* Nobody is there, which is known after one look; and who comes is seen. */
+/* There are no nodes, which is known after one look; a node that joins is reported. */
 TEST(an_empty_cluster_is_followed)
 {
         Pb__RangeResponse content = PB__RANGE_RESPONSE__INIT;

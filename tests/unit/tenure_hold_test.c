@@ -88,7 +88,7 @@ static struct {
         bool end;
 } writer;
 
-/* Texts of which each number says what the others are. */
+/* Pages in which each number determines the others. */
 static void *write_on(void *arg)
 {
         enum { half = TENANCY_BYTES / 2 };
@@ -98,7 +98,7 @@ static void *write_on(void *arg)
         for (int64_t i = 1; !__atomic_load_n(&writer.end, __ATOMIC_RELAXED); i++) {
                 struct tenancy t = {.lease = i, .ttl = 2 * i, .deadline = {3 * i}};
 
-                /* In two halves, so that what is between them is seen often. */
+                /* In two halves, so that the state between them is seen often. */
                 tenancy_write(&t, bytes);
                 if (pwrite(writer.fd, bytes, half, 0) != half ||
                     pwrite(writer.fd, bytes + half, half, half) != half)
@@ -195,7 +195,7 @@ TEST(who_may_act_by_the_agents_place)
         turn();
         CHECK(tenure_pop_event(tie.t) == NULL);
         tell(5, NSEC_PER_SEC, false);
-        CHECK(!tenure_may_act(tie.t)); /* it was not told yet by which lease */
+        CHECK(!tenure_may_act(tie.t)); /* the lease is not known yet */
         turn();
         expect(TENURE_HELD, 5);
         CHECK(tenure_may_act(tie.t));
@@ -216,7 +216,7 @@ TEST(who_may_act_by_the_agents_place)
         expect(TENURE_LOST, 5);
         CHECK(tenure_may_act(tie.t));
         expect(TENURE_HELD, 6);
-        /* The deadline is near: so it is told, and that it is not any more. */
+        /* The deadline is near, which is reported, and then that it is not any more. */
         tell(6, 200 * MS, false);
         turn();
         expect(TENURE_JEOPARDY, 6);
@@ -262,7 +262,7 @@ static bool is_locked(void)
         return l.l_type != F_UNLCK;
 }
 
-/* A child has the same lock, and none of what is to be stopped. */
+/* A child shares the lock, and has nothing to stop. */
 TEST(a_child_does_not_let_the_place_go)
 {
         struct tenure_range all = {.prefix = true};
@@ -313,7 +313,7 @@ TEST(a_place_that_is_given_back_is_let_go_when_the_program_comes_back)
         CHECK(is_locked());
         CHECK(tenure_pop_event(tie.t) == NULL);
         CHECK(!is_locked());
-        /* Who comes while it leaves keeps nobody waiting. */
+        /* A program that comes while the agent leaves delays nobody. */
         turn();
         CHECK(!is_locked() && !tenure_may_act(tie.t));
         tell(6, NSEC_PER_SEC, false);
@@ -449,7 +449,8 @@ static void holds_and_asks(struct tenure *t)
         (void) !tenure_dispatch(t);
         while ((e = tenure_pop_event(t)))
                 told |= e->type == TENURE_HELD;
-        /* Who was not told may not act: it would not hear of the end either. */
+        /* A program that was not told may not act, because it would not hear of the end
+         * either. */
         CHECK(told || !tenure_may_act(t));
         if (tenure_put_held(t, "k", 1, "v", 1, &c) == 0)
                 tenure_call_free(c);

@@ -1,6 +1,6 @@
 /*
- * Each function that libtenure exports, with each of its allocations failing in its turn: it
- * says so, or does without, and the tie can be used and freed. The list is made of
+ * Calls each function that libtenure exports with each of its allocations failing in turn: it
+ * reports that or does without, and the tie can still be used and freed. The list is made from
  * libtenure.sym, so that a function that is added there and not here does not build.
  */
 #include "nomem.h"
@@ -8,7 +8,7 @@
 #include "tenure_symbols.h"
 #include "test.h"
 
-/* What a function is called with, and what it has made. */
+/* The arguments of the functions, and what they have made. */
 struct use {
         struct tenure *fresh; /* not started */
         struct tenure *t;     /* started, with a lease of its own, and no core that answers */
@@ -157,7 +157,7 @@ static void begin(struct use *u)
 
 static void end(struct use *u)
 {
-        int r = tenure_dispatch(u->t); /* an event may have been lost, which it says */
+        int r = tenure_dispatch(u->t); /* an event may have been lost, which is reported */
 
         CHECK(r == 0 || r == -ENOMEM);
         tenure_txn_free(u->txn);
@@ -167,14 +167,14 @@ static void end(struct use *u)
         tenure_free(u->t);
 }
 
-/* What lacks memory for a transaction says so when that is committed. */
+/* For a transaction, the lack of memory is reported by the commit. */
 static bool is_in_txn(const char *name)
 {
         return strncmp(name, "tenure_txn_", 11) == 0 && strcmp(name, "tenure_txn_free") != 0 &&
                strcmp(name, "tenure_txn_new") != 0 && strcmp(name, "tenure_txn_commit") != 0;
 }
 
-/* Who says so later, when it is dispatched or committed, or is refused for another reason. */
+/* Functions that report it later, at dispatch or commit, or are refused for another reason. */
 static bool goes_on(const char *name)
 {
         static const char *const names[] = {"tenure_call_wait", "tenure_dispatch",

@@ -1,5 +1,5 @@
-/* lib/tenure: what is asked of a switchover, and of a lock that is to be handed over, on a core
- * that says what the test has it say. */
+/* lib/tenure: the arguments of a switchover, and a lock that is to be handed over, on a core
+ * that answers as the test tells it to. */
 #include "fake_core.h"
 #include "nomem.h"
 
@@ -18,7 +18,7 @@ TEST(what_a_switchover_wants)
         CHECK_EQ(tenure_switchover(t, "a", "db2", -1, &c), -EINVAL);
         CHECK_EQ(tenure_switchover(t, "a", "db2", INT64_MAX, &c), -EINVAL);
         CHECK(c == NULL && *tenure_error(t));
-        /* Nobody has asked. */
+        /* There is no request. */
         CHECK_EQ(tenure_lock(t, "a", NULL, &l), 0);
         CHECK_EQ(tenure_hand_over(l), -EINVAL);
         CHECK(strstr(tenure_error(t), "'a'"));

@@ -1,4 +1,4 @@
-/* A tie before it is tied: what is set, what is refused, and memory that runs out. */
+/* A tie before it is started: its settings, what is refused, and memory that runs out. */
 #include <poll.h>
 
 #include "nomem.h"
@@ -21,7 +21,7 @@ TEST(what_a_tie_is_to_is_said_before_its_start)
         CHECK_EQ(tenure_start(t), -EINVAL);
         CHECK(strstr(tenure_error(t), "http://127.0.0.1:x"));
 
-        /* What was refused can be set right. */
+        /* After a refusal, a correct value can be set. */
         CHECK_EQ(tenure_set_endpoints(t, "http://127.0.0.1:1"), 0);
         CHECK_EQ(tenure_set_cluster(t, "prod"), 0);
         CHECK_EQ(tenure_follow(t, TENURE_NODES | TENURE_SERVICES), 0);
@@ -50,7 +50,7 @@ TEST(a_file_that_is_no_certificate_is_named)
         tenure_free(t);
 }
 
-/* Nobody is at that port: the reason is there for who asks, and the descriptor stays quiet
+/* Nobody listens at that port: tenure_error() has the reason, and the descriptor stays quiet
  * between the attempts. */
 TEST(why_no_endpoint_is_reached_is_said)
 {
@@ -141,7 +141,7 @@ TEST(an_event_has_copies_of_what_it_speaks_of)
         tenure_free(t);
 }
 
-/* A change that cannot be kept is missing for good: the tie says so from then on. */
+/* A change that cannot be stored is lost for good: from then on the tie reports that. */
 TEST(a_change_that_is_lost_breaks_the_tie)
 {
         struct member_node a = node("a", 5);

@@ -27,8 +27,8 @@ static struct tenure_watch *begin_watch(struct tenure *t, int64_t revision)
         return w;
 }
 
-/* Tells of a put of each key, which begins with k, at that revision, of one digit: "5a5b6a" are
- * ka and kb at 5, and ka at 6. */
+/* Reports a put of each key, which begins with k, at a revision of one digit: "5a5b6a" means ka
+ * and kb at 5, and ka at 6. */
 static void tell(const char *what, bool fragment)
 {
         Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
@@ -94,8 +94,8 @@ TEST(a_watch_goes_on_behind_what_it_has_told)
         tell("5a", false);
         tell("6b6c7d", true);
         CHECK_STR(heard(t), "5a6b6c7d");
-        /* Of revision 7 there was more to come, and 6 may have been told in part, as far as
-         * one knows; what has been told is not told again. */
+        /* There may be more of revision 7, and possibly of 6, as far as the tie knows; what was
+         * reported is not reported again. */
         break_stream(t);
         CHECK_EQ(fake.start, 6);
         tell("6b6c", false);
@@ -106,13 +106,13 @@ TEST(a_watch_goes_on_behind_what_it_has_told)
         CHECK_STR(heard(t), "7e");
         tell("7f", false);
         CHECK_STR(heard(t), "7f");
-        tell("7f8g", false); /* a core that tells twice */
+        tell("7f8g", false); /* a core that repeats an event */
         CHECK_STR(heard(t), "8g");
         break_stream(t);
         CHECK_EQ(fake.start, 9);
         CHECK(!tenure_watch_free(w));
         fake_turns(t, 5);
-        CHECK(!fake.watch); /* nobody needs the stream */
+        CHECK(!fake.watch); /* nobody uses the stream any more */
         tenure_free(t);
         fake_end();
 }
@@ -211,7 +211,7 @@ static bool has_asked_often(void *arg)
         return fake.creates >= *n;
 }
 
-/* A core that says so each time is asked again a second later, not at once. */
+/* If a core ends the watch each time, it is asked again a second later, not at once. */
 TEST(a_watch_that_ends_each_time_is_not_asked_for_without_pause)
 {
         struct boot_time begin = boot_now();
@@ -251,13 +251,14 @@ TEST(a_quiet_watch_goes_on_from_where_it_was_told_to_be)
         fake_tell(&p);
         fake_turns(t, 5);
         fake.revision = 90;
-        p.watch_id = -1; /* which may come before what it speaks of */
+        p.watch_id = -1; /* it may come before what it refers to */
         fake_tell(&p);
         fake_turns(t, 5);
         break_stream(t);
         CHECK_EQ(fake.start, 71);
         CHECK_STR(heard(t), "");
-        /* A tenure-core says so when all has been told, and of what is there. */
+        /* A tenure-core reports this when all events have been sent, and for the present
+         * revision. */
         fake.extended = true;
         break_stream(t);
         fake_tell(&p);
@@ -330,7 +331,7 @@ TEST(a_core_that_went_back_ends_a_watch)
         begin_watch(t, 5);
         tell("9a", false);
         CHECK_STR(heard(t), "9a");
-        fake.revision = 8; /* late: what is asked for then has all */
+        fake.revision = 8; /* late: a watch from that revision gets everything */
         fake_hang_up();
         for (unsigned n = 2; fake.creates < n;)
                 fake_turns(t, 1);

@@ -91,8 +91,8 @@ TEST(shared_work_that_never_had_a_core_is_left_at_once)
         end(t);
 }
 
-/* The program has not heard yet that it is over: it may ask, and nothing else has the handle.
- */
+/* The program has not learned yet that it has ended: it may still call functions with the
+ * handle, whose address is not reused. */
 TEST(a_group_that_is_left_is_known_until_that_is_heard)
 {
         struct tenure_work_options o = {.n_tasks = 3};

@@ -85,7 +85,7 @@ TEST(top_sorts)
         m.reverse = false;
         top_node_left(top_node_find(&m, "node9"), 5 * NSEC_PER_SEC, at(0));
         top_node_left(top_node_find(&m, "node10"), 4 * NSEC_PER_SEC, at(0));
-        m.sort = TOP_BY_LEFT; /* who has no deadline is last */
+        m.sort = TOP_BY_LEFT; /* nodes without a deadline come last */
         CHECK_STR(order(&m), "node10 node9 node1");
         CHECK_EQ(top_node_gone(&m, "node1", "expired", at(0)), 0);
         m.sort = TOP_BY_STATE; /* the worst first; degraded before well */
@@ -162,7 +162,8 @@ static void fill(struct top_model *m, size_t n)
                 top_event(m, 0, TOP_NEWS, "event %d", i);
 }
 
-/* Whatever its size: no line is wider than the terminal, and there are as many as it has. */
+/* Whatever its size: no line is wider than the terminal, and there are as many lines as it
+ * has. */
 TEST(top_fits)
 {
         struct top_model m = {0};

@@ -71,8 +71,8 @@ TEST(progress_is_sent_in_batches)
 
 #define ELECTIONS 8000
 
-/* Where history was cut off, all elections that somebody observes are looked at: those that
- * nobody leads were so in one turn. */
+/* After a compaction all observed elections must be checked: those without a leader were
+ * checked in one turn. */
 TEST(elections_are_looked_at_some_at_a_time)
 {
         static struct rig_call calls[ELECTIONS];

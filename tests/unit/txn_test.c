@@ -327,8 +327,8 @@ TEST(a_txn_that_looks_back_looks_at_what_changed_since)
         state_fini(&s);
 }
 
-/* What it comes by: not all that has changed since anywhere. A txn that looked back at one key
- * was refused after 3,330 puts of others. */
+/* The cost of a read of the past must not depend on changes of other keys: a txn that looked
+ * back at one key was refused after 3,330 puts of others. */
 TEST(a_txn_looks_back_at_one_key)
 {
         const unsigned most = 2 * STATE_TXN_STEPS_MAX; /* changes of it since */

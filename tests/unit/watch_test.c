@@ -91,8 +91,8 @@ static void delete_all(void)
         rig_forget(&call);
 }
 
-/* 16 MiB of values go with one revision. Who wants them gets them as it reads; who does not
- * want them, one response. */
+/* 16 MiB of values are deleted with one revision. A watch that asked for previous values gets
+ * them as it reads; one that did not gets one response. */
 TEST(deleted_values_are_sent_as_they_are_read)
 {
         struct watcher slow, deaf, plain;
@@ -144,7 +144,7 @@ TEST(what_was_there_before_counts)
         rig_end();
 }
 
-/* A compaction in the middle takes away what was there before, and no event. */
+/* A compaction in the middle drops previous values, but no event. */
 TEST(a_compaction_leaves_events_that_are_sent_in_parts)
 {
         struct watcher w;
@@ -183,7 +183,7 @@ TEST(many_who_do_not_read_hold_no_more_than_they_may)
         for (int i = 0; i < 100; i++)
                 rig_turn();
         CHECK(rig.most_held > 2 << 20 && rig.most_held < 5 << 20);
-        /* One that is small reaches who waits for nothing. */
+        /* A small one reaches watches that do not wait for anything. */
         begin_watch(&other, 4, false, 0);
         other.events = 1;
         rig_put("k00001", 10);

@@ -1,8 +1,8 @@
 /*
- * lib/member/work.h: shared work, as members see it who are late, who are paused, whose
- * requests and answers are lost, whose leases end; beside a core that is never wrong. However
- * they see it, no task is at two members (I12); and once all is calm, each is where it is to
- * be.
+ * lib/member/work.h: shared work, from the side of members that are late or paused, whose
+ * requests and answers are lost, and whose leases end, with a core that is always right.
+ * Whatever they see, no task is at two members (I12); and once all is calm, each task is at the
+ * member that should have it.
  */
 #include "member/work.h"
 
@@ -87,7 +87,7 @@ struct request {
 static struct member {
         char name[8];
         struct work w;
-        bool up; /* it is in the group, or wants to be */
+        bool up; /* it is in the group, or is joining */
         bool listed;
         bool leaves;
         int frozen; /* until then it does nothing */
@@ -149,8 +149,8 @@ static bool may_act(const struct member *m)
         return m->w.lease != 0 && now < m->held_until;
 }
 
-/* At no instant. One who is frozen, and has not come to its deadline, may be in the middle of
- * it. */
+/* At any instant. A frozen member whose deadline has not passed may be in the middle of a
+ * task. */
 static void check_owners(void)
 {
         for (size_t i = 0; i < TASKS; i++) {
@@ -259,7 +259,7 @@ static void hold(struct member *m, size_t me)
 
 static void lose(struct member *m)
 {
-        /* What is under way may happen still. */
+        /* Requests that are under way may still be carried out. */
         if (m->takes.there)
                 answer(m, &m->takes, true);
         m->takes.there = m->gives.there = false;
@@ -370,7 +370,7 @@ static void pass(int steps, bool calm)
         }
 }
 
-/* Each where it is to be, at one alone, whose key it is. */
+/* Each task is at the member that should have it, at no other, and the key is that member's. */
 static void check_settled(void)
 {
         for (size_t i = 0; i < TASKS; i++) {
@@ -437,7 +437,7 @@ TEST(tasks_of_who_dies_move_and_no_others)
                 nodes[dead].frozen = nodes[dead].cut = now + 3 * TTL;
                 pass(STEPS / 8, true);
                 CHECK_EQ(moves, had);
-                /* It comes back, and has what it had. */
+                /* It comes back, and gets the tasks that it had. */
                 moves = 0;
                 nodes[dead].up = true;
                 pass(STEPS / 4, true);
@@ -466,7 +466,8 @@ TEST(what_was_asked_to_be_deleted_never_begins_again)
         CHECK_EQ(work_next_step(&w, t, instant()), WORK_BEGIN);
         work_began(t);
         CHECK_EQ(t->token, 77);
-        /* For somebody who has all of the weight, after a while without another one. */
+        /* Meant for a member with nearly all of the weight, after some time without another
+         * one. */
         CHECK_EQ(work_seen(&w, view_of("members/zz"), view_of("{\"weight\":10000,\"tasks\":1}"),
                            6, 78, instant()),
                  0);
@@ -483,7 +484,7 @@ TEST(what_was_asked_to_be_deleted_never_begins_again)
         work_ended(t);
         CHECK_EQ(work_next_step(&w, t, instant()), WORK_GIVE);
         work_asked(t, WORK_GIVE);
-        /* The other one goes before the answer comes. */
+        /* The other member goes before the answer comes. */
         work_seen_deleted(&w, view_of("members/zz"));
         work_assign(&w);
         CHECK_EQ(work_next_step(&w, t, instant()), WORK_NOTHING);
@@ -496,7 +497,8 @@ TEST(what_was_asked_to_be_deleted_never_begins_again)
         work_fini(&w);
 }
 
-/* Those who go on joining are waited for, but not for ever; and a later one anew. */
+/* Members that keep joining are waited for, but not for ever; and a later one is waited for
+ * again. */
 TEST(members_settle)
 {
         static const char *const value = "{\"weight\":1,\"tasks\":1}";
@@ -520,7 +522,7 @@ TEST(members_settle)
                         if (now >= began + 40)
                                 break;
                 }
-                /* Again what was seen already: nobody joins. */
+                /* A key that was seen already is no new member. */
                 now = began + 49;
                 CHECK_EQ(work_seen(&w, view_of(key), view_of(value), 6, 7, instant()), 0);
                 CHECK_EQ(work_next(&w, instant()).ns, 1 + began + 50);
@@ -530,7 +532,7 @@ TEST(members_settle)
         work_fini(&w);
 }
 
-/* Keys that are nobody's, members that we do not understand, tasks of others. */
+/* Keys that belong to nobody, members that we do not understand, and tasks of others. */
 TEST(other_keys_of_a_group)
 {
         static const char *const names[] = {"b", "a"};
@@ -554,7 +556,7 @@ TEST(other_keys_of_a_group)
         CHECK_STR(work_find(&w, "a")->best->name, "m0");
         CHECK_STR(work_find(&w, "b")->best->name, "y");
         CHECK(work_find(&w, "d") == NULL);
-        /* One that somebody wrote by hand, on no lease, would keep its share from all. */
+        /* A member key without a lease, written by hand, would keep its share from all. */
         CHECK_EQ(work_seen(&w, view_of("members/z"),
                            view_of("{\"weight\":10000,\"tasks\":[\"a\",\"b\"]}"), 0, 7,
                            instant()),
@@ -565,7 +567,8 @@ TEST(other_keys_of_a_group)
         work_fini(&w);
 }
 
-/* Nothing is taken but by our own key on our own lease: it is to be made anew. */
+/* Tasks are taken only while our own key is on our own lease; here it has to be created
+ * again. */
 TEST(our_own_key_is_written_by_somebody_else)
 {
         struct work_record r = {.weight = 100, .n = 1};
@@ -593,7 +596,7 @@ static struct comer {
         size_t n;        /* of the tasks, the first */
 } comers[COMERS];
 
-/* As everybody computes it who knows nothing but who is there. */
+/* The assignment, computed from nothing but the list of members. */
 static const char *due(const char *task, size_t i, bool leaving)
 {
         const char *best = leaving ? NULL : "m0";
@@ -639,7 +642,7 @@ TEST(each_task_is_whose_it_is_however_members_came_and_went)
         for (size_t k = 0; k < COMERS; k++)
                 snprintf(comers[k].name, sizeof(comers[k].name), "c%zu", k);
         for (int step = 0; step < 400; step++) {
-                if (step == 200) { /* another lease: all is seen anew */
+                if (step == 200) { /* another lease: everything is read again */
                         work_hold(&w, 6);
                         for (size_t k = 0; k < COMERS; k++)
                                 comers[k].weight = 0;

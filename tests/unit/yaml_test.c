@@ -1,4 +1,4 @@
-/* Files of settings in YAML: what is read, and where the error is said to be. */
+/* Files of settings in YAML: their content, and the lines that errors name. */
 #include "base/yaml.h"
 
 #include "nomem.h"
@@ -18,7 +18,7 @@ static int on_setting(const char *section, const char *key, const char *value, v
         return 0;
 }
 
-/* What a text says, or the error. */
+/* The settings of a text, or the error. */
 static const char *read_text(const char *text, size_t len)
 {
         static struct conf_error err;
