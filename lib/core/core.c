@@ -3,10 +3,9 @@
 #include "base/conf.h"
 
 #define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
-#define READS_AT_ONCE 1500 /* answered in one turn; expensive answers have turns of their own \
-                            */
-#define TIMED_OUT_MAX 1000 /* in one turn */
-#define GONE_STEPS 8192    /* freed in one turn: about 2 ms */
+#define READS_AT_ONCE 1500       /* answered in one turn; expensive ones have their own turns */
+#define TIMED_OUT_MAX 1000       /* in one turn */
+#define GONE_STEPS 8192          /* freed in one turn: about 2 ms */
 #define GONE_PAUSE NSEC_PER_MSEC /* until more is freed */
 
 int core_new(struct core **ret, const struct core_config *cfg, struct boot_time now)
