@@ -20,7 +20,7 @@ ID=0123456789abcdef0123456789abcdef
 until_ok 10 call list >/dev/null
 has "tenurectl without an agent says so" "$(ctl status 2>&1)" "is tenured running"
 
-# What systemd would hear.
+# The messages for systemd.
 cat >"$DIR/notify.py" <<'END'
 import socket, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -49,7 +49,7 @@ is "busctl GetNode" "$(call call $M GetNode s web1)" 'o "/org/tenure/Membership1
 has "busctl GetNode of nobody" "$(call call $M GetNode s nobody 2>&1)" "No node 'nobody' is in the cluster"
 is "a property" "$(call get-property $M State)" 's "held"'
 has "introspection tells the signals" "$(call introspect org.tenure.Membership1 /org/tenure/Membership1)" "\.NodeLeft +signal +sssxo"
-# Services: of a file, of a program; the words of each, and who is notified.
+# Services of files and of programs: the messages about each, and who gets them.
 entry() { printf '[Service]\n%b' "$2" >"$DIR/services.d/$1.service-entry"; }
 S() { etcdctl --endpoints "127.0.0.1:$c" get "/tenure/default/services/$1" --print-value-only; }
 key_is() { S "$1" | truly "$2"; }
@@ -116,7 +116,7 @@ has "SIGHUP with an error: the log names the line" "$(cat "$DIR/agent.log")" "$D
 printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\nTags=zone=a\nServicesPath=%s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"; kill -HUP $AGENT
 until_ok 5 sh -c "[ \$(grep -c 'LogLevel= has changed' '$DIR/agent.log') = 2 ]"
 
-# Others come, go, and change; the watcher hears each once.
+# Other nodes join, leave and change; the watcher gets each event once.
 start watch ctl watch --json=short
 E() { etcdctl --endpoints "127.0.0.1:$c" "$@" >/dev/null; }
 probe() { E put /tenure/default/nodes/probe '{}'; grep -q probe "$DIR/watch.log"; }
@@ -126,7 +126,7 @@ E put /tenure/default/nodes/db1 '{"id":"i","incarnation":"a"}'; E put /tenure/de
 until_ok 5 grep -q NodeLeft.*db1 "$DIR/watch.log"
 is "tenurectl watch" "$(jq -r 'select(.name == "db1") | .event + " " + (.reason // "")' "$DIR/watch.log" | tr '\n' ',')" "NodeJoined ,NodeChanged ,NodeLeft expired,"
 
-# Whoever may write to the core chooses what a record says, and not what a terminal does.
+# A client that may write to the core can choose the text of a record, but must not control a terminal by it.
 rogue='"a\u001b[2J\u009b31m\u202e\r\u007f"'
 E put /tenure/default/nodes/rogue "{\"id\":\"i\",\"os_release\":$rogue,\"since\":$rogue,\"addresses\":[$rogue]}"; E put /tenure/default/services/odd/rogue "{\"unit\":$rogue}"
 until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS services | grep -q rogue" || not_ok "a rogue's records"
@@ -139,7 +139,7 @@ has "a hostile record is shown with its bytes escaped" "$(ctl nodes rogue)" '^ro
 is "JSON has the characters of a hostile record" "$(ctl nodes rogue --json=short | jq ".[0].Addresses[0] == $rogue")" true
 E del /tenure/default/nodes/rogue; E del /tenure/default/services/odd/rogue
 
-# A second agent with the name of the first, but another identity, is told so; with the same one it takes the place over.
+# A second agent with the same name but another identity is refused, and told why; with the same identity it takes the place over.
 start other env DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nonexistent "$BIN/tenured" -c "$DIR/agent.conf" --node-id ffffffffffffffffffffffffffffffff; OTHER=$PID
 until_ok 5 grep -q "the name 'web1' is held by another node (id $ID" "$DIR/other.log" && ok "a name that is taken" || not_ok "a name that is taken" "$(cat "$DIR/other.log")"
 until_ok 5 grep -q "Not on the system bus" "$DIR/other.log" && ok "without a bus it goes on, and says so" || not_ok "without a bus"
@@ -150,7 +150,7 @@ start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" "$BIN/tenured" -c "$DIR/agent.con
 until_ok 1 ctl status && ok "after kill -9 it takes its own place over at once" || not_ok "after kill -9" "$(tail -n 3 "$DIR/agent.log")"
 until_ok 5 grep -q replaced "$DIR/watch.log"
 
-# With a directory in /run it goes on with the place instead: after a crash, and after a restart. Nobody hears of it.
+# With a directory in /run it resumes the place instead, after a crash and after a restart, and no other host notices.
 kill $AGENT; wait $AGENT
 mkdir "$DIR/run"
 agent() { start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" RUNTIME_DIRECTORY="$DIR/run" "$BIN/tenured" -c "$DIR/agent.conf" "$@"; AGENT=$PID; }
@@ -174,7 +174,7 @@ is "there was nothing that others could have heard" "$(mods)" "$MODS"
 kill -USR1 $AGENT; wait $AGENT; kill -9 $REGISTRANT; wait $REGISTRANT 2>/dev/null; agent
 until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/services/queue --prefix)\" ]" && ok "a program that went while no agent was there" || not_ok "a program that went" "$(S queue/web1)"
 until_ok 1 ctl status; is "and the lease is the same" "$(lease)" "$L"
-# Another name in the settings, and a restart: it keeps to the one that it holds, until that place is over.
+# Another name in the settings, and a restart: it keeps the name that it holds until that place ends.
 sed -i s/NodeName=web1/NodeName=web7/ "$DIR/agent.conf"; kill -USR1 $AGENT; wait $AGENT; agent
 until_ok 3 grep -q "NodeName=web7 waits: this place is held as web1" "$DIR/agent.log" && ok "another name waits for the place to be given back" || not_ok "another name waits" "$(tail -n 3 "$DIR/agent.log")"
 until_ok 3 ctl status; is "the place stays" "$(lease) $(ctl status --json=short | jq -r .NodeName)" "$L web1"
@@ -191,7 +191,7 @@ is "an agent that comes back too late gets another lease" "$([ "$(lease)" != "$L
 kill $AGENT; wait $AGENT; is "an agent that leaves leaves no place to resume" "$(cat "$DIR/run/place")" ""
 agent; until_ok 5 ctl status
 
-# A log that nobody reads: everything goes on.
+# If nobody reads the log, everything else continues.
 kill -USR1 $AGENT; wait $AGENT; mkfifo "$DIR/nobody"
 start reader /usr/bin/python3 -c 'import os,sys,time
 f = os.open(sys.argv[1], os.O_RDWR | os.O_NONBLOCK)
@@ -316,7 +316,7 @@ else skip "memory is locked" "the limit cannot be raised here"; fi ;;
 esac
 agent; until_ok 5 ctl status
 
-# One that flaps stays out, until somebody lets it in; over a restart too.
+# A node that flaps is suppressed until an operator lets it in, also over a restart.
 printf '[Steadiness]\nFlapLimit=2\nFlapWindow=1min\nFlapRest=1h\n' >>"$DIR/agent.conf"; kill -HUP $AGENT; until_ok 5 grep -q "FlapLimit= has changed" "$DIR/agent.log"
 lose() { local l; l=$(lease); etcdctl --endpoints "127.0.0.1:$c" lease revoke "$l" >/dev/null; }
 L=$(lease); lose; until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS status --json=short | jq '.State == \"held\" and .LeaseId != \"$L\"' | grep -q true" && ok "it loses its place, and joins again" || not_ok "it loses its place"
@@ -341,7 +341,7 @@ LOAD=$(dirname "$BIN")/tests/system/bus_load
 crowd() { /usr/bin/python3 "$(dirname "$0")/crowd.py" "$c" "$@"; }
 crowd nodes n 1000
 until_ok 10 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS status --json=short | jq .NNodes) = 1001 ]" || not_ok "a thousand nodes"
-# Three times at the most: what is late because the machine is busy is not late each time.
+# At most three attempts: a delay by a busy machine does not happen each time.
 gap_of() { sed 's/.* gap \([0-9]*\) .*/\1/' <<<"$1"; }
 in_time() { local gap; gap=$(gap_of "$1"); [ "${gap:-9999}" -lt 1500 ]; }
 L=$(lease); ONE=$("$LOAD" "$BUS" 1 1)
@@ -352,7 +352,7 @@ is "the lease is kept" "$(lease)" "$L"
 if in_time "$MANY"; then ok "a renewal each $(gap_of "$MANY") ms"; else not_ok "renewals" "$(gap_of "$MANY") ms between two"; fi
 crowd gone
 
-# Ten thousand nodes, and a user without rights who means harm: he waits for himself, and nobody else does.
+# Ten thousand nodes, and a hostile user without privileges: only that user has to wait.
 crowd nodes m 10000
 until_ok 20 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS status --json=short | jq .NNodes) = 10001 ]" || not_ok "ten thousand nodes"
 T=$(date +%s%N); is "tenurectl nodes with ten thousand" "$(ctl nodes --json=short | jq 'length, .[77].Name, .[77].TTLUSec' | tr '\n' ' ')" '10001 "m00077" 10000000 '; MS=$((($(date +%s%N) - T) / 1000000))
@@ -462,7 +462,7 @@ nowhere stranger "https://127.0.0.1:$s" ".*certificate.*" --trusted-ca-file /etc
 has "a certificate that ends within three weeks" "$(cat "$DIR/tls-agent.log")" "CertFile=cert.pem expires on 20[0-9-]+, (within a day|in 1 day|in 2 days): renew it"
 is "the core tells of its own: at its start, twice, and when it has been read again" "$(grep -cE -- "The certificate of --cert-file expires on 20[0-9-]+, (within a day|in 1 day|in 2 days): renew it.* clients will refuse to talk" "$DIR/tls-core.log")" 3
 
-# Drop-ins come after the file; what is wrong in them is named as well.
+# Drop-ins come after the file; errors in them name their file, too.
 mkdir "$DIR/agent.conf.d" && printf '[Agent]\nTTL=7s\n' >"$DIR/agent.conf.d/10-ttl.conf"
 has "a drop-in" "$("$BIN/tenured" -t -c "$DIR/agent.conf")" "^TTL=7s"
 printf '[Agent]\nTLT=7s\n' >"$DIR/agent.conf.d/20-ttl.conf"

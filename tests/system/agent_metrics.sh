@@ -53,7 +53,7 @@ is "another path is not found" "$(get "http://127.0.0.1:$h1/" | cut -d' ' -f1)" 
 is "POST is not allowed" "$(get -d x=y "http://127.0.0.1:$h1/metrics" | cut -d' ' -f1)" 405
 is "headers without end" "$(get -H "X: $(head -c 20000 /dev/zero | tr '\0' x)" "http://127.0.0.1:$h1/metrics" | cut -d' ' -f1)" 431
 is "a request that is not HTTP" "$(printf 'hello\r\n\r\n' | timeout 10 "$BIN/tenurectl" --bus="$BUS" metrics --http | head -n 1 | tr -d '\r')" "HTTP/1.1 400 Bad Request"
-# A client that says nothing has its process for 5 seconds.
+# The process for a silent client ends after 5 seconds.
 began=$SECONDS
 mkfifo "$DIR/silent"
 sleep 30 >"$DIR/silent" & PIDS+=($!)

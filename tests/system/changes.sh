@@ -24,7 +24,7 @@ start nobody "$BIN/tenure-core" --name n1 --data-dir "$DIR/nobody" --listen-clie
 	--initial-cluster "n1=$A:$lp,n2=$A:1,n3=$A:2"
 for p in $tc1 $ec1; do until_ok 20 etc "$p" put k v || not_ok "three serve"; until_ok 20 bash -c "[ \$(etcdctl --endpoints 127.0.0.1:$p member list | grep -c ', n[123], ') = 3 ]"; done
 id_of() { etc "$1" member list | grep "$2" | cut -d, -f1; } # PORT PATTERN
-# What is an engine's own: ids (etcd writes none of their leading zeros), ports, the layout of an error.
+# Differences between the engines: ids (etcd omits leading zeros), ports, the layout of an error.
 clean() { sed -E 's/.*"error":"(rpc error: )?([^"]*)".*/\2/; s/.*desc = //; s/^Error: //; s/(Member|cluster) +[0-9a-f]+/\1 ID/g; s/127\.0\.0\.1:[0-9]+/HOST/g; s/  +/ /g' | grep -E 'etcdserver|Member' | head -n 1; }
 both() { # WHAT ETCDCTL-COMMAND..., with {pattern} for the id of that member
 	local what=$1 t e
@@ -48,7 +48,7 @@ ID=n2 both "a member moves to where another is" member update {} --peer-urls "$A
 ID=unstarted both "it is removed" member remove {}
 
 kill -9 "${T[3]}" "${E[3]}"; wait "${T[3]}" "${E[3]}" 2>/dev/null
-# Nobody has noticed yet: what is asked first waits until it is no more answered than it should be.
+# Nobody has noticed yet: the first request must not be answered too early.
 for p in $tc1 $ec1; do until_ok 20 bash -c "etcdctl --endpoints 127.0.0.1:$p member add y --learner --peer-urls $A:$x1 2>&1 | grep -q unhealthy || ! etcdctl --endpoints 127.0.0.1:$p member remove \$(etcdctl --endpoints 127.0.0.1:$p member list | grep unstarted | cut -d, -f1)"; done
 for p in $tc1 $ec1; do until_ok 20 etc "$p" put k v || not_ok "two of three serve"; done # it may have led
 both "one is down: a learner more" member add y --learner --peer-urls "$A:$x1"
@@ -69,7 +69,7 @@ until_ok 10 etc "$m1" put k v
 etc "$m1" member add y --peer-urls "$A:$x1" >/dev/null
 has "StrictReconfigCheck=no" "$(etc "$m1" member list | grep -c .)" "^2$"
 
-# One that lags does not know who leads: it asks those that it knows, and hears it.
+# A replica that lags does not know the leader: it asks the members that it knows.
 read -r g1 g2 g3 g4 h1 h2 h3 h4 < <(free_ports 8)
 G=g1=$A:$h1,g2=$A:$h2,g3=$A:$h3
 lag() { # N OPTIONS...

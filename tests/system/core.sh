@@ -76,7 +76,7 @@ if until_ok 5 grep -q told "$DIR/a42w.log"; then ok "A42: an event is delivered 
 is "A42: a lease of 1 s is kept beside readers" "$(at 2 get a42 --print-value-only)" v
 kill "$KEEP" "${HOGS[@]}" 2>/dev/null
 
-# A lease that nobody renews: gone soon after its TTL on every replica, not before.
+# A lease that is not renewed is gone soon after its TTL on every replica, and not before.
 L=$(at 0 lease grant 2 | awk '{print $2}'); T=$(date +%s%N)
 at 0 put --lease="$L" dying v >/dev/null
 until_ok 8 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c3 get dying)\" ]"
@@ -183,7 +183,7 @@ has "a link in its place is refused" "$OUT" "$(basename "$LOG") is damaged .*not
 : >"$LOG"; start_n3; mv "$DIR/moved" "$LOG"
 has "an empty file in its place is refused" "$OUT" "$(basename "$LOG") is damaged .*was longer"
 
-# Damage: one byte, well inside of what was synced.
+# Damage: one byte, well within the synced part.
 LOG=$(ls "$DIR"/n3/log-* | head -n1)
 BYTE=$(od -An -tu1 -j300 -N1 "$LOG" | tr -d ' ')
 printf "\\$(printf %o $((BYTE ^ 255)))" | dd of="$LOG" bs=1 seek=300 conv=notrunc 2>/dev/null
@@ -203,7 +203,7 @@ has "a wrong line in the configuration" "$("$BIN/tenure-core" --config-file "$DI
 is "printed settings, read again, print the same" "$(cat "$DIR/a.conf")" "$(cat "$DIR/b.conf")"
 for i in 0 1; do kill "${CORE[$i]}"; wait "${CORE[$i]}"; is "SIGTERM ends replica $i with 0" $? 0; done
 
-# TLS on both kinds of ports, mutual: one that has no certificate does not get in.
+# Mutual TLS on both kinds of ports: a client without a certificate is refused.
 make_certificates
 read -r c1 c2 c3 p1 p2 p3 < <(free_ports 6)
 SECURE=s1=https://127.0.0.1:$p1,s2=https://127.0.0.1:$p2,s3=https://127.0.0.1:$p3
@@ -218,7 +218,7 @@ until_ok 15 tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" put secret v
 is "TLS: put and get" "$(tls --cert "$DIR/cert.pem" --key "$DIR/key.pem" get secret --print-value-only)" v
 if tls get secret >/dev/null 2>&1; then not_ok "TLS: a client without a certificate" "it got in"; else ok "TLS: a client without a certificate is refused"; fi
 if timeout 5 etcdctl --endpoints "127.0.0.1:$c2" get secret >/dev/null 2>&1; then not_ok "TLS: a plaintext client" "it got in"; else ok "TLS: a plaintext client is refused"; fi
-# A client that comes again resumes its session; whom the CAs trust no more does not, whatever it was trusted before.
+# A client that comes back resumes its TLS session; one that the CAs do not trust any more does not.
 resume() { start "$1" python3 "$(dirname "$0")/resume.py" "$c2" "$DIR/$2/ca.pem" "$DIR/$2/cert.pem" "$DIR/$2/key.pem" "$DIR/$1.go" "$DIR/ca.pem"; RESUME=$PID; }
 sums() { grep -E "^$2" "$DIR/$1.log" | tr '\n' ';'; }
 mkdir "$DIR/first" && cp "$DIR"/*.pem "$DIR/first"

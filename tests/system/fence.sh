@@ -173,7 +173,7 @@ prepare; kinds_install && recovers || { finish; exit 1; }
 
 for ((run = 1; run <= RUNS; run++)); do
 	draw
-	# A host that does not come back is told, and booted: the next runs are to count.
+	# A host that does not come back is reported and booted, so that the next runs count.
 	if ! one_run; then
 		[ $((no_return += 1)) -lt 10 ] || break
 		rig kill h4; rig start h4 >>"$DIR/up.log" 2>&1; prepare; CLOCK=0; recovers || break

@@ -7,7 +7,7 @@
 uptime_us() { local s; read -r s _ </proc/uptime; echo $((10#${s/./} * 10000)); }
 # How long after the command the agent, or the one that came in its place, began; below 0 where it is the one of before.
 began_after_ms() { local began; began=$(prop h4 tenured ExecMainStartTimestampMonotonic); echo $(((${began:-0} - $1) / 1000)); }
-# Nothing of this may be heard anywhere, nor stop what is bound to the place.
+# No other host may notice any of this, and bound units keep running.
 quietly() { # WHAT COMMAND...: on h4
 	local what=$1 l p n try asked
 	shift
@@ -21,7 +21,7 @@ quietly() { # WHAT COMMAND...: on h4
 		# The agent is another process, or the same; in any case it renews once more than it would have without having noticed.
 		until_ok 10 held h4
 		sleep_until_renewed h4
-		# Where systemd itself took half of the term to start the agent again, to stop in order was right, too: it says nothing.
+		# If systemd itself took half of the term to restart the agent, an orderly stop is right, too; then this case proves nothing.
 		[ "$(lease h4)" != "$l" ] && [ "$(began_after_ms "$asked")" -ge $((TTL_MS / 2)) ] && [ $try != 3 ] || break
 		echo "# $what: systemd took $(began_after_ms "$asked") ms to start the agent again; once more"
 	done
@@ -38,10 +38,10 @@ is "systemctl service-log-level" "$(on h4 systemctl service-log-level tenured)" 
 quietly "systemd executes itself anew" systemctl daemon-reexec
 quietly "an upgrade in place" sh -c 'cp /usr/bin/tenured /usr/bin/t.new && mv /usr/bin/t.new /usr/bin/tenured && systemctl daemon-reload && systemctl try-restart tenured'
 
-# As the unit says: in real time. (Locked memory: agent.sh; hosts in containers may not raise the limit.)
+# The unit asks for real-time scheduling. (Locked memory: agent.sh; hosts in containers may not raise the limit.)
 is "SCHED_RR" "$(on h4 ps -o cls= -p "$(prop h4 tenured MainPID)" | tr -d ' ')" RR
 
-# Services. Every host hears of them, in milliseconds; each wakes up only for what happens.
+# Services. Every host gets their events within milliseconds, and wakes up only for events.
 events() { tail -n "+$1" "$DIR/watch.$2.log" | grep '^{' | jq -r 'select(.event | startswith("Service")) | select(.node == "h4") | "\(.event) \(.name) \(.reason // "")"' | sed 's/ *$//' | tr '\n' ','; }
 svc() { # WHAT WANTED COMMAND...: on h4; what h1 hears
 	local what=$1 wanted=$2 n
@@ -177,7 +177,7 @@ n=$(lines); t=$(now_us); rig cut h4 silent; lost "the network drops all" "$n" "$
 n=$(lines); t=$(now_us); for h in h1 h2 h3; do rig cut $h h4 oneway; done; lost "nothing comes in any more" "$n" "$t" $((3 * TTL_MS + LATE_MS)); rig heal; back "nothing comes in any more"
 n=$(lines); t=$(now_us); on h4 systemctl kill -s STOP tenured; rig cut h4; lost "the agent is stopped in its tracks, and the cable pulled" "$n" "$t"; rig heal; back "the agent is stopped in its tracks, and the cable pulled"
 
-# An agent that cannot come back: nobody renews, and its guard fences in time.
+# An agent that cannot come back: the lease is not renewed, and the guard fences in time.
 n=$(lines); t=$(now_us); on h4 sh -c 'echo nonsense >>/etc/tenure/tenured.conf; systemctl kill -s KILL tenured'; lost "the agent does not come back" "$n" "$t"
 has "the guard has stopped the bound units" "$(on h4 journalctl -u tenure-guard -o cat --no-pager)" "tenure-held.target is down after [0-9]+ ms, [0-9]+ ms before the deadline"
 on h4 sed -i /nonsense/d /etc/tenure/tenured.conf; back "the agent does not come back"
@@ -212,7 +212,7 @@ fi
 
 # Off, once it is, and on again.
 is_off() { until_ok 20 sh -c "! [ -d '$CG/h4/payload' ]"; rig kill h4 2>/dev/null; rig start h4 >/dev/null; }
-# In order: reported at once, with the reason, and after what is bound has stopped.
+# An orderly leave: reported at once, with the reason, after bound units have stopped.
 peace() { # WHAT REASON COMMAND...
 	local what=$1 reason=$2 n left why ran
 	shift 2
@@ -220,7 +220,7 @@ peace() { # WHAT REASON COMMAND...
 	until_ok 20 has_left "$n" || { not_ok "$what: the others are notified"; return; }
 	read -r left why <<<"$(reported_left "$n")"
 	ran=$(last_run)
-	# A PID 1 that is too busy to say why it stops the agent is not waited for: "left" is what the agent knows then.
+	# The agent does not wait for a PID 1 that is too busy to say why it stops the agent: the reason is then "left".
 	if [ "$why" = left ] && [ "$reason" != left ] && [ -z "${AGAIN:-}" ] && on h4 true; then
 		if [ "$reason" = shutdown ]; then is_off; else on h4 systemctl start tenured; fi
 		back "$what"; AGAIN=1 peace "$what" "$reason" "$@"
@@ -261,7 +261,7 @@ until_ok 10 has_left "$n"; read -r left reason <<<"$(reported_left "$n")"; ms=$(
 is "power failure: the others get the reason" "$reason" expired; in_time "power failure" $ms $((TTL_MS + LATE_MS))
 rig start h4 >/dev/null; back "power failure"; waited "power failure"
 
-# A host with a replica of the core: some of the others listen to that one, and it says nothing more.
+# A host with a replica of the core: some of the other hosts watch that replica, which is silent now.
 reported_at() { tail -n "+$3" "$DIR/watch.$1.log" | grep '^{' | jq -r "select(.event == \"NodeLeft\" and .name == \"$2\") | .realtime_usec" | head -n 1; }
 was_reported() { [ -n "$(reported_at "$@")" ]; }
 worst=0
@@ -277,7 +277,7 @@ for dead in h3 h2; do
 	kill "$W"; wait "$W" 2>/dev/null
 	rig start $dead >/dev/null; until_ok 30 all_there || not_ok "$dead comes back"
 done
-# A leader may have been among them: the time without one counts against nobody. An etcd begins each lease anew.
+# A leader may have been among them: the time without one counts against no lease. etcd restarts each lease's TTL.
 most=$((TTL_MS + 1500)); [ "$ENGINE" = core ] || most=$((2 * TTL_MS + 3000))
 if [ $worst -gt 0 ] && [ $worst -le $most ]; then ok "power failure of a core's host: the others are notified $worst ms after at the latest"; else not_ok "power failure of a core's host" "told after $worst ms"; fi
 

@@ -1,7 +1,7 @@
 # Whether this machine can boot hosts (rig.sh). Source it, after lib.sh.
 # shellcheck shell=bash
 
-# A host takes seven inotify instances, all of root's; one that gets none does not boot, and does not say why.
+# A host needs seven inotify instances, all of root's; one that gets none does not boot, without an error.
 room_for() { [ $(($(cat /proc/sys/fs/inotify/max_user_instances) - $(find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null | wc -l))) -ge $(($1 * 7 + 2)) ]; }
 
 # hosts_can N: for so many; ends the test, skipped with the reason, where it cannot.

@@ -13,7 +13,7 @@ case $BIN in /*) ;; *) BIN=$PWD/$BIN ;; esac
 case $DIR in /*) ;; *) DIR=$PWD/$DIR ;; esac
 export TTL=${TTL:-2s} CORES=3 ENGINE=${ENGINE:-core} STAGE=$DIR/stage PREP=$ROOT/tests/system/hosts_prep.sh STATE=$DIR/rig NAME=tenure-hosts-$$
 case $TTL in *ms) TTL_MS=${TTL%ms} ;; *) TTL_MS=$((${TTL%s} * 1000)) ;; esac
-# How late the engine may be: ours is held to I2; etcd 3.4 looks every 500 ms, and counts a TTL from when it hears.
+# How late the engine may be: ours must keep I2; etcd 3.4 checks every 500 ms, and counts a TTL from the arrival of a renewal.
 # How much later than it should be, at the most, a busy machine reports a death; `make fence` and the bench measure it.
 LATE_MS=1000; [ "$ENGINE" = core ] || LATE_MS=1500
 rig() { env RIG="$NAME" "$RIG" "$@"; }
@@ -32,7 +32,7 @@ until_ok 20 all_there && ok "four hosts boot, and each knows all" || { not_ok "f
 until_ok 5 runs h4 && ok "what is bound to tenure-held.target runs" || not_ok "only-one.service"
 has "systemctl status is for people" "$(prop h4 tenured StatusText)" "Holding lease [0-9a-f]{16} as h4 in cluster default of 4 nodes"
 
-# What h1 hears, each with its time.
+# The events that h1 gets, with their times.
 watch() { start "watch.$1" env RIG="$NAME" "$RIG" exec "$1" tenurectl watch --json=short; }
 watch h1; watch h2; watch h4
 etcd() { on h1 env ETCDCTL_API=3 etcdctl --endpoints 10.77.0.1:2379 "$@"; }

@@ -53,7 +53,7 @@ until_ok 10 grep -q DELETE "$DIR/watch.log"
 is "a watch is a line for each answer" "$(jq -rc '.result | [.created, (.events // [] | map([.type, .kv.key, .kv.value]))]' <"$DIR/watch.log" | tr '\n' ' ')" '[true,[]] [null,[[null,"dw==","MQ=="]]] [null,[["DELETE","dw==",null]]] '
 LEASE=$(curl -s -m 10 -d '{"TTL":"100"}' "http://127.0.0.1:$c1/v3/lease/grant" | jq -r .ID)
 has "keep-alives, two in one body" "$(curl -s -m 10 -d "{\"ID\":\"$LEASE\"}{\"ID\":\"$LEASE\"}" "http://127.0.0.1:$c3/v3/lease/keepalive" | jq -r .result.TTL | tr '\n' ' ')" '^100 100 $'
-# An answer that is larger than what is made at once.
+# An answer that is larger than one slice.
 head -c 1000000 /dev/urandom >"$DIR/large"
 etcd put large <"$DIR/large" >/dev/null
 is "a large value" "$(curl -s -m 10 -d '{"key":"bGFyZ2U="}' "http://127.0.0.1:$c1/v3/kv/range" | jq -r '.kvs[0].value' | base64 -d | sha256sum)" "$(etcd get large --print-value-only | head -c 1000000 | sha256sum)"

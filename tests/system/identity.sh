@@ -28,7 +28,7 @@ case_deleted() {
 	is "deleted: another lease" "$([ "$(lease h2)" != "$l" ] && echo yes)" yes
 	r=$(incarnation h2); is "deleted: another life" "$([ -n "$r" ] && [ "$r" != "$i" ] && echo yes)" yes
 	until_ok 5 sees h1 h2; is "deleted: the others agree" "$(heard h1 h2)" "NodeJoined,NodeLeft expired,NodeJoined,"
-	# So does one that comes back after its key went, while it was away.
+	# The same for a host that comes back after its key was deleted.
 	l=$(lease h2); kill -9 "$PID"; wait "$PID" 2>/dev/null; E del /tenure/default/nodes/h2 >/dev/null
 	agent h2; until_ok 3 holds_again h2 "$l" && ok "deleted while it was away: it joins again" || not_ok "deleted while it was away" "$(lease h2) as before; $(tail -n 2 "$DIR/h2.log")"
 	is "deleted while it was away: its key is there" "$(key_lease h2)" "$(lease h2)"
@@ -67,7 +67,7 @@ case_clone() {
 	kill -9 "$first"; wait "$first" 2>/dev/null
 	until_ok $((10 + LATE)) held h4b && ok "clone: it holds once the holder is gone" || not_ok "clone: it holds once the holder is gone" "$(tail -n 2 "$DIR/h4b.log")"
 	until_ok 5 sh -c "'$BIN/tenurectl' --bus=unix:abstract=tenure-agents-$$-h1 nodes --no-legend | grep -q '^h4 '"; is "clone: the others saw the holder expire in between" "$(heard h1 h4)" "NodeJoined,NodeLeft expired,NodeJoined,"
-	# The one that is back was the holder; but its place is held.
+	# The host that is back was the holder, but its place is held by the other one.
 	n=$(size h4); agent h4 TTL=4s; first=$PID; l=$(lease h4b)
 	until_ok 5 sh -c "tail -c +$n '$DIR/h4.log' | grep -q 'held by another host with the same node id'" && ok "clone: the first one is refused now" || not_ok "clone: the first one is refused now" "$(tail -n 2 "$DIR/h4.log")"
 	n_renewals h4b 3; is "clone: the clone keeps the place" "$(lease h4b)" "$l"
@@ -90,7 +90,7 @@ case_reboot() {
 case_foreign() {
 	local l n h i
 	TOKEN=two core other "$b" "$bp"; OTHER=$PID; serves "$b"
-	# It knows more than ours, and has a node that nobody here has.
+	# That core has a higher revision than ours, and a node that does not exist here.
 	for i in $(seq 30); do etcdctl --endpoints "127.0.0.1:$b" put /tenure/default/nodes/stranger '{"id":"s"}' >/dev/null; done
 	kill -STOP "$OTHER"
 	agent h6 "Endpoints=http://127.0.0.1:$a,http://127.0.0.1:$b" TTL=8s; h=$PID

@@ -5,7 +5,7 @@
 . "$(dirname "$0")/hosts_lib.sh"
 LEAD_MS=$((TTL_MS / 4))
 
-# What says every 5 ms that it runs, as only-one does; /usr/bin/says NAME [SIGNAL-TO-IGNORE...]
+# A program that records every 5 ms that it runs, like only-one; /usr/bin/says NAME [SIGNAL-TO-IGNORE...]
 on h4 sh -c 'cat >/usr/bin/says; chmod 755 /usr/bin/says' <<'END'
 #!/bin/bash
 name=$1; shift
@@ -35,7 +35,7 @@ begin() { CASE=$1; UNITS=(); until_ok 20 held h4; until_ok 20 all_there; }
 go() { # starts the units of the case, and waits until each says that it runs
 	local u
 	on h4 systemctl daemon-reload
-	# Not while the place is lost, as it may be where a machine stands still for longer than a TTL.
+	# Not while the place is lost, as may happen if a machine stalls for longer than a TTL.
 	until_ok 30 on h4 systemctl start "${UNITS[@]}" || not_ok "$CASE: they start"
 	for u in "${UNITS[@]}"; do until_ok 10 says_now "${u%.service}" || not_ok "$CASE: $u runs"; done
 	# What counts is what systemd has reported to the agent.
@@ -112,7 +112,7 @@ case_pid1_goes_on() {
 	end
 }
 
-# Nobody is left but the guard: neither the agent nor who would start it anew does anything.
+# Only the guard still works: neither the agent nor systemd, which would restart it, does anything.
 case_both() {
 	local init how
 	for how in STOP KILL; do
@@ -256,7 +256,7 @@ case_killed_stop() {
 	end
 }
 
-# The agent's next life begins, and PID 1 stands still before it could tell it what is bound.
+# The agent restarts, and PID 1 freezes before it could tell the agent the bound units.
 case_next_life() {
 	begin "a next life that systemd tells nothing"
 	unit plain "Restart=always"; go
@@ -292,7 +292,7 @@ case_slow_generator() {
 	end
 }
 
-# PID 1 executes itself anew shortly before the stop: what was asked of it then is lost.
+# PID 1 re-executes itself shortly before the stop: pending requests are lost.
 case_reexec() {
 	local before tries
 	for before in 20 60 120; do
@@ -342,7 +342,7 @@ case_starts() {
 	end
 }
 
-# A renewal that comes through after all, when what is left is frozen already: it is thawed, though it may be bound no more by then.
+# A renewal arrives after all, when the rest is frozen already: it is thawed, even if it is not bound any more.
 # With a longer TTL, so that there is time to do that in.
 case_late_renewal() {
 	begin "a renewal that comes late"
@@ -401,7 +401,7 @@ case_leave_leftovers() {
 	end
 }
 
-# A mount that is in use is not down, whatever its stop job says.
+# A mount in use is not down, whatever the state of its stop job.
 case_mount() {
 	begin "a mount that is busy"
 	on h4 sh -c 'mkdir -p /srv/data; printf "[Unit]\nBindsTo=tenure-held.target\nAfter=tenure-held.target\n[Mount]\nWhat=tmpfs\nWhere=/srv/data\nType=tmpfs\n" >/run/systemd/system/srv-data.mount; systemctl daemon-reload; systemctl start srv-data.mount'

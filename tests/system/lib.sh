@@ -72,7 +72,7 @@ start_etcd() {
 	start "$name" env ETCD_UNSUPPORTED_ARCH= etcd --name "$name" --data-dir "$DIR/$name" --listen-client-urls "$client" --advertise-client-urls "$client" \
 		--listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "$name=$peer" --log-level error "$@"
 }
-# What is compared with one, or runs on one, ends here where there is none.
+# Without an etcd, the comparisons and the tests on one end here.
 wants_etcd() { # WHAT
 	command -v etcd >/dev/null || { skip "$1" "no etcd here"; finish; exit; }
 }

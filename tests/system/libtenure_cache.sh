@@ -70,13 +70,13 @@ if [ "$(lines stopped wrote)" = 1 ] && [ "${m%.*}" -ge 500 ] && [ "${m%.*}" -le 
 writes after 102 111; read -r m x < <(took after)
 if [ "${x%.*}" -le 1500 ]; then ok "and none after that: $x ms at the most"; else not_ok "later writes wait, too" "$x ms"; fi
 kill -CONT "${HPID[1]}"; until_ok 20 all_good && ok "it goes on, and caches it again" || not_ok "it goes on" "$(tail -qn 1 "$DIR"/h?.log)"
-# Who is killed, too; there is nobody to ask.
+# The same for a holder that was killed: there is nobody to recall from.
 kill -9 "${HPID[3]}"; wait "${HPID[3]}" 2>/dev/null
 writes killed 112 112; read -r m x < <(took killed)
 if [ "$(lines killed wrote)" = 1 ] && [ "${m%.*}" -le $((TERM_MS + 1500)) ]; then ok "a holder that is killed holds a write up for $m ms"; else not_ok "a holder is killed" "$m ms; $(tail -n 1 "$DIR/killed.log")"; fi
 mv "$DIR/h3.log" "$DIR/h3-killed.log"; holder 3; until_ok 20 all_good
 
-# The same from a shell: what is interrupted has given its term back, and no write waits for it.
+# The same from a shell: an interrupted tenurectl cache has given its term back, and no write waits for it.
 for n in 1 2 3; do kill "${HPID[$n]}"; wait "${HPID[$n]}" 2>/dev/null; mv "$DIR/h$n.log" "$DIR/h$n-ended.log"; done
 ctl_cache() { exec "$BIN/tenurectl" --endpoints="$A:$c1,$A:$c2,$A:$c3" cache "$@"; }
 start ctl ctl_cache k --json=short; CPID=$PID

@@ -92,7 +92,7 @@ part_many() {
 }
 
 part_slow() {
-	# An etcd that is busy may end a connection, and with it what was on its way.
+	# A busy etcd may end a connection, and with it the calls under way.
 	for _ in 1 2 3; do run slow 10000; grep -q "It may have happened" "$DIR/slow.log" || break; done
 	is "a watcher that takes nothing, and then all" "$(tail_of slow)" "took 10000"
 	has "the program tells how much the library held meanwhile" "$(grep holds "$DIR/slow.log")" "^holds"

@@ -95,7 +95,7 @@ page_of() {
 
 case_agent() {
 	local kind=$1 run=(RUNTIME_DIRECTORY="$DIR/run") began
-	# By a page that can be mapped, or by one that is read.
+	# With a page that can be mapped, or one that must be read.
 	[ "$kind" = sealed ] && run=()
 	MARK=()
 	# Whatever comes first: the program, the bus, the agent.
@@ -121,7 +121,7 @@ case_agent() {
 	is "$kind: it registers" "$(asks a 'register cache 11211 role=primary')" ok
 	until_ok 5 sh -c "ETCDCTL_API=3 etcdctl --endpoints $URLS get /tenure/default/services/cache/web1 --print-value-only | jq -e '.port == 11211 and .tags.role == \"primary\"'" && ok "$kind: and the core has it" || not_ok "$kind: and the core has it" "$(asks a error)"
 
-	# The bus goes, and comes: what is held stays held; what was registered is registered again.
+	# The bus goes away and comes back: the place stays held, and services are registered again.
 	mark a
 	end $BUSPID; bus
 	until_ok 10 busctl --address="$BUS" get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager State
@@ -140,7 +140,7 @@ case_agent() {
 	kill -CONT $AGENT
 	hears a 10 '^held' "$kind: it goes on: held again"
 
-	# Killed, and back in time: with a page that is kept nobody hears of it; without, another life begins.
+	# Killed, and back in time: if the page is kept, nobody notices; otherwise another life begins.
 	mark a
 	end $AGENT; agent "${run[@]}"
 	if [ "$kind" = sealed ]; then
@@ -168,7 +168,7 @@ case_agent() {
 		is "$kind: a page that was taken away: the next agent's is found" "$(asks a act)" yes
 	fi
 
-	# The place is given back: it is told, and waited for those who have not come back.
+	# The place is given back: programs are told, and the agent waits for those that have not reacted yet.
 	mark a
 	kill -STOP "$A"; kill -TERM $AGENT; sleep 0.5
 	is "$kind: who is in the middle of something is waited for" "$(kill -0 $AGENT 2>/dev/null && E get /tenure/default/nodes/web1 --keys-only | head -n 1)" /tenure/default/nodes/web1
@@ -267,7 +267,7 @@ case_lock() {
 	mark w; to w unlock; hears w 5 '^unlocked' "lock: gives up"
 	is "lock: and its key is gone" "$(E get line/ --prefix --keys-only | grep -c line)" 1
 	end "$W"
-	# Twenty who wait; some are killed, some are frozen, while they have it or wait.
+	# Twenty waiters; some are killed or frozen while they hold the lock or wait.
 	local n=20 pids=()
 	for ((i = 1; i <= n; i++)); do
 		tie l$i own:2000; pids[i]=$PID
@@ -296,7 +296,7 @@ case_lock() {
 	end "$K"
 }
 
-# What a program is refused it leaves to others: its key, made before that, would be in their way for as long as it lives.
+# A program that is refused deletes the key that it has created: the key would block others for as long as the program lives.
 case_rights() {
 	MARK=()
 	export TENURE_ENDPOINTS=$URLS
@@ -430,7 +430,7 @@ case_examples() {
 	local did; did=$(grep -c '^did' "$DIR/w1.log")
 	kill -CONT "$W1"
 	until_ok 5 grep -q "^not my turn" "$DIR/w1.log" && ok "examples: which knows when it goes on" || not_ok "examples: which knows" "$(tail -n 3 "$DIR/w1.log")"
-	# What it was writing when it was stopped may have been written by then: it hears of that first.
+	# The write that was under way when it was stopped may have been done; it learns that first.
 	is "examples: the worker that was stopped does nothing more" "$(sed '1,/^not my turn/d' "$DIR/w1.log" | grep -c '^did') $(($(grep -c '^did' "$DIR/w1.log") <= did + 1))" "0 1"
 	until_ok 2 sh -c "ETCDCTL_API=3 etcdctl --endpoints $URLS get /jobs/done --print-value-only | grep -q 'by $(awk '/^my turn/ {print $NF}' "$DIR/w2.log")\$'" && ok "examples: what is written is the new one's" || not_ok "examples: what is written" "$(E get /jobs/done)"
 	end "$W1"; end "$W2"

@@ -96,7 +96,7 @@ with tenure.Tie(hold=10, name="one") as one, tenure.Tie(hold=10, follow=tenure.S
     # Nothing is asked of the one meanwhile: what it gives back has gone out.
     with two.lock("nightly", timeout=10) as lock:
         case("then the next one has it, with a larger token", lock.token > first and one.may_act, (first, lock.token, one.may_act))
-        # It hands the lock over as it is asked.
+        # It hands the lock over on request.
         waits = one.lock_begin("nightly")
         while not [k for k in one.range("nightly/", prefix=True) if k.lease == one.lease]:
             one.wait(0.05)

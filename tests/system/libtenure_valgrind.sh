@@ -70,7 +70,7 @@ is "writes beside it" "$(grep -c '^wrote' "$DIR/writes.log")" 5
 until_ok 30 eval '[ "$(grep -c ^cached "$DIR/cache.log")" -ge 2 ]' || not_ok "it is cached again"
 kill "$PC"; wait "$PC"; clean cache $?
 
-# A group of two, of whom one leaves.
+# A group of two members, one of which leaves.
 for m in one two; do start $m under $m "$DIR/work_member" join g $m 20000 20 100 "$DIR/had.$m"; eval "W$m=\$PID"; done
 until_ok 60 eval '[ "$(E get /tenure/default/work/g/tasks/ --prefix --keys-only | grep -c tasks)" = 20 ]' || not_ok "all tasks are taken" "$(tail -n 2 "$DIR/one.log" "$DIR/two.log")"
 # shellcheck disable=SC2154

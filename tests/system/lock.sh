@@ -54,7 +54,7 @@ before() {
 	if [ "$ran" -lt "$got" ]; then ok "$2: it had stopped $(((got - ran) / 1000)) ms before the next one began"; else not_ok "$2" "it ran for $(((ran - got) / 1000)) ms beside the next one"; fi
 	wait $NEXT
 }
-# How $LOCKER ended; one that does not is killed, and everything of it.
+# How $LOCKER ended; if it does not end, it and its processes are killed.
 gone() { ! grep -q '^State:.[^Z]' /proc/$LOCKER/status 2>/dev/null; }
 status() { until_ok 10 gone || { not_ok "$1: tenurectl lock ends"; kill -9 $LOCKER; pkill -9 -f "(tick|busy) $DIR/"; }; wait $LOCKER 2>/dev/null; }
 none_left() { ! pgrep -f "tick $1.b" >/dev/null && ! pgrep -f "busy $1( |$)" >/dev/null; }
@@ -124,12 +124,12 @@ at stopped ignore; next stopped; kill -STOP "$(keeper)" $LOCKER; kill -9 $AGENT;
 status "the keeper is stopped and the agent dies: the exit status says lost"; is "somebody stops the keeper, and the agent dies: lost" $? 123; before stopped "somebody stops the keeper, and the agent dies"; back
 at asleep ignore; next asleep; kill -STOP $LOCKER; kill -9 $AGENT; wait $AGENT 2>/dev/null
 before asleep "tenurectl is stopped, and the agent dies"; kill -CONT $LOCKER; status "continued"; back
-# Its messages go where nobody reads.
+# Its messages go to a pipe that nobody reads.
 mkfifo "$DIR/full"; exec 7<>"$DIR/full"; dd if=/dev/zero bs=4096 count=1000 >&7 oflag=nonblock 2>/dev/null
 mute() { exec "$BIN/tenurectl" --bus="$BUS" lock job -- sh -c "exec 2>/dev/null; exec '$DIR/busy' '$DIR/mute' ignore" 2>&7; }
 start mute mute; LOCKER=$PID; until_ok 10 still "$DIR/mute"; next mute; kill -9 $AGENT; wait $AGENT 2>/dev/null; before mute "nobody reads what tenurectl says"; exec 7>&-
 status "it"; back
-# One that forks as fast as it can.
+# A command that forks as fast as it can.
 forks() { exec "$BIN/tenurectl" --bus="$BUS" lock job -- bash -c 'f() { date +%s%6N >'"'$DIR/forks.a'"'; setsid bash -c "$(declare -f f); f" </dev/null >/dev/null 2>&1 & exit; }; f'; }
 start forks forks; wait $PID; is "a command that leaves a fork bomb behind: all of it is ended, and the status is the command's" $? 0
 t=$(now_us); until_ok 2 test -s "$DIR/forks.a"; [ "$(cat "$DIR/forks.a")" -lt "$t" ] && ok "and is gone" || not_ok "it still forks"

@@ -92,7 +92,7 @@ has "a member that is none" "$(ctl core remove nobody 2>&1)" "no member is named
 P=$(pgrep -f -- "--name d --data-dir $DIR/d " | head -n1)
 kill -9 "$P"
 until_ok 5 bash -c "! kill -0 $P"
-# Where another member is, its directory, or a copy, would make two of it. Its flags say who is where; the port does not.
+# With another member's directory, or a copy of it, there would be two of that member. The options tell the members apart; the port does not.
 cp -r "$DIR/d" "$DIR/d.copy"
 for n in a b c; do [ "$n" = "$LEADER" ] || WRONG=$n; done
 read -r wc wp < <(free_ports 2)

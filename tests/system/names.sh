@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Endpoints that have names: several addresses of which some are dead, a DNS that says nothing while replicas restart.
+# Endpoints with names: several addresses, some of them dead; and a DNS that does not answer while replicas restart.
 # usage: BIN=build/release/bin DIR=build/names-test tests/system/names.sh   (root: it has a network and a resolv.conf of its own)
 if [ "${NAMES_INSIDE:-}" = "" ]; then
 	. "$(dirname "$0")/lib.sh"
@@ -13,7 +13,7 @@ ip link add live type veth peer name nobody && ip link set live up && ip link se
 for i in 1 2 3; do ip address add "10.78.0.$i/24" dev live; done
 ip -6 address add fd00:78::1/64 dev live nodad
 ip address add 10.78.0.53/24 dev live
-# Addresses that nobody answers at: at the other end of the link there is nobody.
+# Addresses without an answer: there is no host at the other end of the link.
 DEAD4=10.78.0.99 DEAD6=fd00:78::99
 printf 'nameserver 10.78.0.53\n' >"$DIR/resolv.conf" && mount --bind "$DIR/resolv.conf" /etc/resolv.conf
 printf 'hosts: dns\n' >"$DIR/nsswitch.conf" && mount --bind "$DIR/nsswitch.conf" /etc/nsswitch.conf
@@ -61,7 +61,7 @@ agent http://h1.tenure.test:2379
 until_ok 10 ctl status && ok "seven addresses, the living one anywhere: it joins" || not_ok "seven addresses: it joins" "$(tail -n 2 "$DIR/agent.log")"
 end "$AGENT"
 
-# DNS says nothing while the replicas restart, one after the other; nobody refuses, as when its host is gone.
+# DNS does not answer while the replicas restart, one after the other; nothing refuses, as if its host were gone.
 names "h1 10.78.0.1" "h2 10.78.0.2" "h3 10.78.0.3"
 agent http://h1.tenure.test:2379,http://h2.tenure.test:2379,http://h3.tenure.test:2379
 until_ok 10 ctl status || not_ok "it joins, by names"

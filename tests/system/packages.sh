@@ -64,7 +64,7 @@ trap down EXIT
 rig up 2 >"$DIR/up.log" 2>&1 || { skip "systemd hosts" "they do not boot here: $(tail -n 1 "$DIR/up.log")"; finish; exit; }
 has "the hosts run ${SUITE:-what this machine runs}" "$(on h2 sh -c '. /etc/os-release; echo "$VERSION_ID $VERSION_CODENAME"')" "${SUITE:-.}"
 
-# What it says is in said.log.
+# Its output is in said.log.
 packs() { # HOST COMMAND...
 	on "$1" env DEBIAN_FRONTEND=noninteractive "${@:2}" >"$DIR/said.log" 2>&1 </dev/null && return
 	not_ok "$1: ${*:2}" "$(tail -n 5 "$DIR/said.log")"
@@ -140,7 +140,7 @@ begin() { start "$2.$1" env RIG="$NAME" "$RIG" exec "$1" sh -c "echo \$\$ >/run/
 end() { on "$1" sh -c "kill \$(cat /run/$2.pid); rm /run/$2.pid"; }
 for h in h1 h2; do begin $h watch "tenurectl watch --json=short"; done
 N=0
-# All that was said before has been told once this is.
+# Everything before this line has been reported once this one is.
 told_all() { # HOST
 	N=$((N + 1))
 	on h1 etcdctl --endpoints $ETCD put "/tenure/default/nodes/probe$N" '{}' >/dev/null
@@ -149,7 +149,7 @@ told_all() { # HOST
 heard() { grep -c "\"name\":\"$2\"" "$DIR/watch.$1.log"; } # HOST OF
 renewal() { on "$1" busctl get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager LastRenewalUSec 2>/dev/null | cut -d' ' -f2; }
 renewed_after() { local r; r=$(renewal "$1"); [ "${r:-0}" -gt "$2" ]; }
-# Of what is done to h2 nobody hears, and what is bound runs on.
+# No host notices what is done to h2, and bound units keep running.
 quietly() { # WHAT COMMAND...
 	local what=$1 l p n r
 	shift
@@ -173,7 +173,7 @@ is "the version is the next one" "$(on h2 dpkg-query -W -f '${Version} ' $OURS)"
 is "agent, guard, helper and core are the new programs" "$(running)" "$ALL"
 now=$(pids); same=0; for i in 1 2 3 4; do [ "$(cut -d' ' -f$i <<<"$was")" != "$(cut -d' ' -f$i <<<"$now")" ] || same=$((same + 1)); done
 is "each in a new life" "$same" 0
-# An agent tells its own programs anew who is there when its next life begins; so h2 is who is asked.
+# A restarted agent reports all nodes to its own programs again; so the events are watched on another host.
 word() { echo "$(heard h2 h1) $(heard h2 h2) $(grep -c NodeLeft "$DIR"/watch.h1.log) $(lease h1) $(lease h2)"; }
 told_all h2; w=$(word)
 install h1 2; until_ok 20 held h1; told_all h1; told_all h2

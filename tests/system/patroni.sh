@@ -29,7 +29,7 @@ ctl() { on h1 timeout 20 runuser -u postgres -- patronictl -c /etc/patroni/confi
 members() { ctl list -f json 2>/dev/null; }
 # The leader, where there is one and it runs.
 leader() { members | jq -er 'map(select((.Role == "Leader" or .Role == "Master") and .State == "running")) | if length == 1 then .[0].Member else error end' 2>/dev/null; }
-# PostgreSQL knows which standby is synchronous before Patroni says so; until then Patroni lets none of them take over.
+# PostgreSQL knows which standby is synchronous before Patroni has recorded it; until then Patroni lets none take over.
 synchronous() { members | jq -er 'map(select(.Role == "Sync Standby")) | .[0].Member'; }
 # Standbys that stream, one of them synchronous.
 settled() {

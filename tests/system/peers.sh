@@ -63,7 +63,7 @@ forge "$M2" m2 >/dev/null
 if until_ok 5 grep -q "Ended the link from member 0*$M2 .*$HEARD" n1.log; then ok "a member with its own certificate is heard"; else not_ok "a member with its own certificate is heard" "$(tail -n 2 n1.log)"; fi
 for _ in $(seq 30); do forge "$M3" other >/dev/null; done
 is "a refusal is logged once" "$(grep -c "claims to be member 0*$M3 .* is not for the host" n1.log)" 1
-# A member's place taken by one with another certificate: who calls it says nothing to it.
+# Another program with another certificate at a member's URL: a replica that connects to it sends it nothing.
 kill "${PEERS[2]}"; wait "${PEERS[2]}" 2>/dev/null
 unset 'PEERS[2]'
 replica 3 other

@@ -86,7 +86,7 @@ primary() { on h1 tenurectl services postgresql --json=short | jq -er 'if length
 until_ok 60 primary && is "the first one leads" "$(primary)" h2 || not_ok "the first one leads" "$(on h2 journalctl -u 'tenure-postgresql@*' -u 'postgresql@*' -o cat --no-pager | tail -n 5)"
 for h in h3 h4; do on $h sh -c "rm -rf $PGDATA && runuser -u postgres -- pg_basebackup -D $PGDATA -d '$SOURCE' -c fast" >"$DIR/$h.basebackup" 2>&1; lead $h; done
 local_sql() { on "$1" runuser -u postgres -- psql -XAtq -p 5433 -c "$2"; }
-# Standbys that have all; one that cannot follow streams now and then, up to where it could.
+# Standbys with all data; one that cannot keep up streams from time to time.
 standbys() { [ "$(local_sql "$(primary)" "SELECT count(*) FROM pg_stat_replication WHERE state = 'streaming' AND flush_lsn = pg_current_wal_flush_lsn()")" = "$1" ]; }
 until_ok 60 standbys 2 && ok "two others follow it" || not_ok "two others follow it" "$(tail -n 2 "$DIR/h3.basebackup")"
 db 'CREATE TABLE t (n bigint PRIMARY KEY)'
@@ -149,12 +149,12 @@ outrun() { # OLD [HOST...]
 }
 wound_back() { rig journal "$ahead" -u "postgresql@$V-tenure" -o cat --no-pager | grep -c 'winding back'; }
 again() { [ "$(wound_back)" -gt "$wound" ]; }
-# Who asked first leads; should that not be $behind after all, nobody has to be wound back.
+# The first one to ask leads; if that is not $behind after all, no replica has to be rewound.
 settled() { [ "$(primary)" = "$ahead" ] || again; }
 boot_after_it() { until_ok 60 settled; boot "$1"; }
 outrun_and_down() { roles "$1"; outrun "$1" "$ahead"; }
 boot_both() { boot "$ahead"; boot "$1"; }
-# It comes back while nobody is primary, who then is again.
+# It comes back while there is no primary, and becomes primary again.
 boot_alone() {
 	local h others=() u="postgresql@$V-tenure"
 	for h in "${DBS[@]}"; do [ "$h" = "$1" ] || others+=("$h"); done

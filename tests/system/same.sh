@@ -123,7 +123,7 @@ if command -v npm >/dev/null; then
 	else skip "npm's etcd3" "the registry does not answer: $(tail -n 1 "$DIR/npm/npm.log")"; fi
 else skip "npm's etcd3" "no npm here"; fi
 
-# The agent on a real etcd: told only other endpoints.
+# The agent on a real etcd: only the endpoints differ.
 if "${FLEET:-true}" --bin "$BIN" --dir "$DIR/fleet" --endpoints "http://127.0.0.1:$ec" --agents 3 cases >"$DIR/fleet.log" 2>&1; then
 	ok "agents on a real etcd: $(grep -c '^ok' "$DIR/fleet.log") cases"; else not_ok "agents on a real etcd" "$(grep -v '^ok' "$DIR/fleet.log" | head -n 3)"; fi
 finish

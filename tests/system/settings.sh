@@ -240,7 +240,7 @@ print(240 <= n <= 256, c.getresponse().status)' "$m" "$c" 2>&1)" "True 200"
 	fi
 	kill "$named" && wait "$named"
 
-	# A directory in which an etcd was is not begun anew in.
+	# A data directory of etcd's is not overwritten.
 	mkdir -p old/member/wal
 	has "etcd's own data is left alone" "$(timeout 5 "$CORE" --data-dir "$DIR/old" --listen-client-urls "$A:$c" 2>&1; echo "rc $?")" "contains data of etcd .*give another --data-dir, and copy the keys"
 	is "no file is created beside etcd's data" "$(find old -type f)" ""
@@ -347,7 +347,7 @@ tls() {
 	has "1.3 is refused" "$(shakes -tls1_3)" "NONE"
 	over
 
-	# Certificates that nobody signed.
+	# Self-signed certificates.
 	start auto "$CORE" --data-dir auto --listen-client-urls "https://127.0.0.1:$c" --listen-peer-urls "$A:$p" --auto-tls
 	if until_ok 10 ctl --endpoints "https://127.0.0.1:$c" --insecure-transport=false --insecure-skip-tls-verify put k v; then ok "--auto-tls"; else not_ok "--auto-tls" "$(said auto)"; fi
 	has "--auto-tls: the certificate is for the advertised host" "$(openssl s_client -connect "127.0.0.1:$c" </dev/null 2>/dev/null | openssl x509 -noout -ext subjectAltName)" "IP Address:127.0.0.1"

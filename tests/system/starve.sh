@@ -10,7 +10,7 @@ STARVERS=()
 
 lefts() { for h in h1 h2 h3 h4; do on $h journalctl -u tenured -o cat --no-pager | grep -cE 'Node h[1-4] left|lost its place'; done | paste -sd+ | bc; }
 jeopardies() { for h in h1 h2 h3 h4; do on $h journalctl -u tenured -o cat --no-pager | grep -c 'Renewals fail'; done | paste -sd+ | bc; }
-# What is reported as degraded, and the worst that anybody says of itself.
+# The hosts that report themselves degraded, and the worst report.
 worst() { for h in h1 h2 h3 h4; do on $h journalctl -u tenured -o cat --no-pager | grep -o 'degraded: .*'; done | sort -k 5n | tail -n 1; }
 wait_out() { local end=$(($(date +%s) + SECONDS_EACH)) n=0; while [ "$(date +%s)" -lt $end ]; do read -rt 10 -u 9; n=$((n + 10)); printf '   %d of %d s, %d losses\n' $n "$SECONDS_EACH" $(($(lefts) - LEFT)) >&2; done; }
 exec 9<> <(:)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # storm.py, where this machine lets a test make network namespaces of its own.
 # usage: BIN=build/release/bin DIR=build/storm SLOW_SYNC=build/release/tests/system/slow_sync.so tests/system/storm.sh [SECONDS [SEED]]
-# Without SLOW_SYNC (it does not go with sanitizers) fsync is as fast as it is.
+# Without SLOW_SYNC (which does not work with sanitizers) fsync has its normal speed.
 . "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 

@@ -182,7 +182,7 @@ case_goes() {
 	is "goes: no two acted at once" "$(no_overlap "$DIR/log" | head -n 1 | cut -d' ' -f1)" 0
 }
 
-# Whichever replica dies, who waits for a lock goes on waiting, and who gives it back does.
+# Whichever replica dies, waiters keep waiting, and a lock can be given back.
 case_replicas() {
 	[ "$ENGINE" = core ] || return 0
 	local i cc
@@ -217,7 +217,7 @@ case_replicas() {
 	clear_line
 }
 
-# A command that listens to nobody is killed when its time is over.
+# A command that ignores signals is killed when its time is over.
 case_deadline() {
 	: >"$DIR/log"
 	contend db1 60; until_ok 20 acts db1; contend db2; until_ok 20 waiters 2
@@ -230,7 +230,7 @@ case_deadline() {
 	[ "$(<"$DIR/log.db1")" -lt "$(awk '$1 == "db2" { print $2; exit }' "$DIR/log")" ] && ok "deadline: and its last act was before the next one's first" || not_ok "deadline: two acted at once"
 }
 
-# The holder's host is frozen: its place ends, and the one that was named is next, not the one that waited longer.
+# The holder's host is frozen: its place ends, and the named target is next, not the one that has waited longer.
 case_frozen() {
 	: >"$DIR/log"
 	line db1 db2 db3
@@ -294,12 +294,12 @@ case_ties() {
 	wait $GONE; is "ties: the one that was named has died: exit status" $? 2
 	to a hand; hears a 20 '^locked' "ties: it keeps the lock"
 	is "ties: the holder keeps the lock with the same token" "$(says a has)" "$t1"
-	# A program in a container, say, is as good as another: by a tie's call, to one who does not wait.
+	# A program in a container, for example, can request a switchover as well, by a tie's call.
 	: >"$DIR/b.out"; to b switch roles nobody 1000; hears b 20 "^put: No such file or directory No node and no session is named 'nobody'" "ties: an error says why"
 	for n in a b; do to $n quit; done
 }
 
-# A user who has the rights that the manual page names, and no others.
+# A user with exactly the permissions that the manual page names.
 case_rights() {
 	local name n=0 out
 	E user add root:root >/dev/null; E role add root >/dev/null; E user grant-role root root >/dev/null
@@ -330,7 +330,7 @@ case_times() {
 	rm -f "$DIR/stop"
 	for h in $HOSTS; do start "loop.$h" loop $h; LOOP[$h]=$PID; done
 	until_ok 20 waiters 3; now=
-	# A machine, or a core, that stands still for seconds makes one fail, which is told; the next one is another.
+	# If a machine or a core stalls for seconds, a switchover fails, which is reported; the next one is independent of it.
 	for ((i = n = 0; n < TIMES && i < TIMES + 5; i++)); do
 		want=db$((i % 3 + 1)); [ "$want" != "$now" ] || want=db$(((i + 1) % 3 + 1))
 		until_ok 20 waiters 3 || { echo "not all wait: $(E get job/ --prefix --keys-only)"; continue; }

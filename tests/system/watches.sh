@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Watches in number, of all kinds, on streams that are read and streams that are not: each is told what happened.
+# Many watches of all kinds, on streams that are read and streams that are not: each gets its events.
 # usage: BIN=build/release/bin DIR=build/watches-test [SEED=n] tests/system/watches.sh
 . "$(dirname "$0")/lib.sh"
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)

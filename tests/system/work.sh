@@ -93,7 +93,7 @@ case_members() {
 	kill -TERM "${pids[4]}"; wait "${pids[4]}"
 	is "members: one leaves: its key is gone when it ends" "$(E get /tenure/default/work/g/members/m4)" ""
 	until_ok 30 settled g && ok "members: and its tasks are with the others" || not_ok "members: one leaves"
-	# A key that a person deletes: it is made anew, by who is to have it, with a larger token.
+	# A key that an operator deletes: the member that should have the task creates it again, with a larger token.
 	local t before
 	read -r t _ < <(owners g)
 	before=$(E get "/tenure/default/work/g/tasks/$t" -w json | jq '.kvs[0].create_revision')
@@ -181,11 +181,11 @@ case_commands() {
 	check "$DIR/acts" --tasks $tasks --bound-ms 100000 >"$DIR/check-acts.txt" && ok "work: no task ran twice: $(tail -n 1 "$DIR/check-acts.txt")" ||
 		not_ok "work: what the witnesses wrote down" "$(tail -n 4 "$DIR/check-acts.txt" | tr '\n' '|')"
 
-	# A command that does not listen is killed in time, and until then nobody else has its task.
+	# A command that ignores signals is killed in time, and until then no other member gets its task.
 	start deaf ctl_forever work w --tasks=1 --name=d --ttl=2s --grace=500ms -- "$DIR/work_member" act "$DIR/acts/deaf" deaf; i=$PID
 	until_ok 30 run deaf 1
 	kill -TERM "$i"; wait "$i"; is "work: a deaf command is killed after its grace" "$? $(processes deaf)" "0 0"
-	# Lists that differ: each task is divided among those who have it.
+	# Different lists: each task goes to one of the members that list it.
 	printf '# tasks\none\n\ntwo\n' >"$DIR/list"
 	start u1 ctl_forever work u --tasks=@"$DIR/list" --name=a --ttl=2s -- sleep 1000; pids[1]=$PID
 	start u2 ctl_forever work u --tasks=two,three --name=b --ttl=2s -- sleep 1000; pids[2]=$PID
@@ -200,7 +200,7 @@ case_commands() {
 	until_ok 30 grep -q . "$DIR/env.log"
 	is "work: group, task and token in the environment, and nothing of --bus" "$(cat "$DIR/env.log")" "e 1 $(E get /tenure/default/work/e/tasks/1 -w json | jq '.kvs[0].create_revision') its own bus"
 	kill -TERM "$i"; wait "$i"
-	# Nobody reads what the commands say, nor what we do: the tasks are ours all the same.
+	# Nobody reads the output of the commands, or ours: the tasks stay ours.
 	mkfifo "$DIR/unread"; start unread sh -c 'exec 3<>"$1"; exec sleep 1000' _ "$DIR/unread"; pids[1]=$PID
 	ctl_unread() { exec "$BIN/tenurectl" "$@" 2>"$DIR/unread"; }
 	start full ctl_unread work f --tasks=1,2 --name=x --ttl=2s -- sh -c '[ "$TENURE_TASK" = 1 ] || exec head -c 1000000 /dev/zero >&2; sleep 1; echo again; exit 1'; i=$PID
