@@ -199,7 +199,7 @@ for r in replicas:
         r.process.send_signal(signal.SIGSTOP)
 wait_for(lambda: asks.end, 20, "the end of a watch that asked for a leader")
 report(asks.end == "whole" and asks.error == {"grpc_code": 14, "http_code": 503, "message": "etcdserver: no leader", "http_status": "Service Unavailable"},
-       "a watch that wants a leader is told", f"{asks.end} {asks.error}")
+       "a watch that requires a leader is told", f"{asks.end} {asks.error}")
 asked = [("/v3/kv/put", {"key": b64("x")}), ("/v3/kv/range", {"key": b64("x")}), ("/v3/lease/keepalive", {"ID": lease}), ("/v3/kv/txn", {}),
          ("/v3/lease/grant", {"TTL": 5}), ("/v3/lock/lock", {"name": b64("x")}), ("/v3/election/leader", {"name": b64("x")})]
 said = {}

@@ -455,7 +455,7 @@ def check_kept(cluster, leader):
         time.sleep(0.05)
     left = cluster.status(leader).client_bytes
     if not args.report:
-        report(answered and min(answered) > 0, "who wants too many watches or observers is refused", str(answered))
+        report(answered and min(answered) > 0, "a client with too many watches or observers is refused", str(answered))
         report(len(seen) == 1 and made == n, f"another address has its observer, and {n} watches", f"{len(seen)}, {made}")
         report(grown <= args.memory // 2 and both <= args.memory, "what they keep has a bound", f"{grown} and {both} MiB")
         report(left <= 1 << 20, "and goes with them", f"{left} bytes")

@@ -8,7 +8,7 @@ SO=$(cd "$BIN/../so" && pwd)
 read -r a ap < <(free_ports 2)
 . "$(dirname "$0")/agents_lib.sh"
 export LD_LIBRARY_PATH=$SO PYTHONPATH=$TOP/lib/tenure/python PYTHONDONTWRITEBYTECODE=1
-# A library with a sanitizer wants its runtime first.
+# A library with a sanitizer needs its runtime first.
 case $BIN in *asan*) LD_PRELOAD=$(gcc -print-file-name=libasan.so) && export LD_PRELOAD ASAN_OPTIONS=detect_leaks=0 ;; esac
 
 # ---- one member out of place would be read as another ----
@@ -77,9 +77,9 @@ with tenure.Tie(follow=tenure.NODES | tenure.SERVICES) as tie:
         case("a revision of the future is refused, in a sentence", "future" in str(e), e)
     try:
         tie.put_held("k/d", "x")
-        case("a guarded write wants a session", False)
+        case("a guarded write needs a session", False)
     except tenure.Error as e:
-        case("a guarded write wants a session", e.errno != errno.ETIMEDOUT, e)
+        case("a guarded write needs a session", e.errno != errno.ETIMEDOUT, e)
 
 with tenure.Tie(hold=10, name="one") as one, tenure.Tie(hold=10, follow=tenure.SERVICES) as two:
     one.held(); two.held()

@@ -122,7 +122,7 @@ case_refused() {
 	}
 	nothing "nobody holds it" 2 "Nobody holds the lock 'job'" job db1
 	nothing "no such node" 2 "Nobody holds|No node and no session is named 'db9'" job db9
-	nothing "no arguments" 1 "switchover wants NAME \[NODE\]"
+	nothing "no arguments" 1 "switchover needs NAME \[NODE\]"
 	nothing "a time that is none" 1 "1 ms to a day" job db1 --wait=0
 	line db1
 	nothing "nobody waits" 2 "Nobody waits for the lock 'job'" job

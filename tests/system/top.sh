@@ -64,9 +64,9 @@ is "as often as it is asked for" "$(top --iterations=3 --interval=100ms | grep -
 is "tenurectl top without an agent" "$(nobody --endpoints="$URLS" top | grep -cE '^db[123] +held|^No agent on this host$')" 4
 out=$(timeout 60 valgrind -q --leak-check=full --error-exitcode=9 "$BIN/tenurectl" --bus="$(bus_of db1)" top --iterations=2 2>&1 >"$DIR/valgrind.out")
 is "valgrind has nothing to say" "$? $out $(grep -c '^NODE ' "$DIR/valgrind.out")" "0  2"
-has "a column that there is not" "$(top --sort=color 2>&1)" '^tenurectl: --sort wants node, state, '
+has "a column that there is not" "$(top --sort=color 2>&1)" '^tenurectl: --sort must be node, state, '
 is "an unknown column is an error" "$(top --sort=color >/dev/null 2>&1; echo $?)" 1
-has "a time that is none" "$(top --interval=1ms 2>&1)" '^tenurectl: --interval wants a time from 100ms to 1h'
+has "a time that is none" "$(top --interval=1ms 2>&1)" '^tenurectl: --interval must be a time from 100ms to 1h'
 
 # ---- on a terminal ----
 happen() {

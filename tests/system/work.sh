@@ -211,11 +211,11 @@ case_commands() {
 	kill -TERM "$i"; until_ok 20 eval "! kill -0 $i 2>/dev/null" && ok "work: and it ends when it is told to" || not_ok "work: and it ends when it is told to"
 	end "$i"; end "${pids[1]}"
 	wrong() { local what=$1 want=$2 got; shift 2; got=$(timeout 5 "$BIN/tenurectl" work "$@" 2>&1); is "work: $what: 125" $? 125; has "work: $what: it says so" "$got" "$want"; }
-	wrong "a command without tasks" "work wants GROUP --tasks=TASKS -- COMMAND" g -- true
+	wrong "a command without tasks" "work needs GROUP --tasks=TASKS -- COMMAND" g -- true
 	wrong "a task twice" "the task 'a' is named twice" g --tasks=a,b,a -- true
 	wrong "a name that is none" "a task's name has 1 to 255 letters, digits and . _ - :, without a leading dot; 'a/b' is not one" g --tasks=a/b -- true
-	wrong "no number of tasks" "--tasks wants a number from 1 to 10000" g --tasks=10001 -- true
-	wrong "a weight that is none" "--weight wants a number from 1 to 10000, not '0'" g --tasks=1 --weight=0 -- true
+	wrong "no number of tasks" "--tasks must be a number from 1 to 10000" g --tasks=10001 -- true
+	wrong "a weight that is none" "--weight must be a number from 1 to 10000, not '0'" g --tasks=1 --weight=0 -- true
 	wrong "to list a group whose name is none" "a group's name has 1 to 255 letters, digits and . _ - :, without a leading dot; 'xxx" "$(printf 'x%.0s' {1..5000})"
 	wrong "a file that is not there" "cannot read tasks from /nowhere: No such file" g --tasks=@/nowhere -- true
 }
