@@ -4,9 +4,9 @@
 #include <sys/epoll.h>
 #include <unistd.h>
 
-/* How long the members that share the loop may run in a turn, before the hooks and after them.
- * Even if both are used up, and the longest piece follows, the next heartbeat is less than 10
- * ms away. */
+/* How long the members that share the loop may run in a turn, before the hooks and after them:
+ * even with both used up, and the longest piece after that, a heartbeat waits for less than 10
+ * ms. */
 #define SHARE_IN (3 * NSEC_PER_MSEC)
 #define SHARE_OUT (3 * NSEC_PER_MSEC)
 #define NEWS NSEC_PER_MSEC   /* of SHARE_IN: to ask epoll which members of a crowd are ready */
@@ -36,37 +36,29 @@ struct loop {
         int n_news;
         nsec_t heard; /* how long that took in this turn */
         struct ev_prepare prepare;
-        struct ev_idle idle; /* active while a member waits for the next turn: libev does not
-                              * sleep */
+        struct ev_idle idle; /* active while a member waits for the next turn: no sleep */
         TAILQ_HEAD(, loop_hook) hooks[LOOP_STAGES];
-        struct loop_hook *running;  /* the hook that runs; NULL: it was stopped meanwhile,
-                                     * ... */
-        struct loop_hook *after_it; /* ... and this is the next one */
-        struct loop_later behind;   /* in `laters`: the hooks of LOOP_BEHIND, after the
-                                     * streams */
+        struct loop_hook *running;  /* the hook that runs; NULL: it was stopped meanwhile */
+        struct loop_hook *after_it; /* the hook after it */
+        struct loop_later behind;   /* in `laters`: LOOP_BEHIND, after the streams */
         struct loop_laters inputs, laters;
         struct loop_ring ring_in, ring_out; /* the groups that share the loop */
         struct loop_group alone;            /* the members without a group */
-        struct loop_later share;            /* in `laters`: the turn of the members that
-                                             * share */
-        nsec_t shared;                      /* the time they took in this turn, after the
-                                             * hooks */
+        struct loop_later share;            /* in `laters`: the turn of those that share */
+        nsec_t shared;                      /* the time they took after the hooks */
         unsigned n_turns;
         int outer_fd;  /* an epoll of what libev watches, for a loop around this one; or -1 */
         uint8_t *room; /* LOOP_ROOM bytes, see loop_room() */
         struct buf spare;
-        bool called; /* a descriptor's function was called, since loop_dispatch() last
-                      * checked */
+        bool called; /* since loop_dispatch() last checked, for a descriptor */
 
         struct boot_time turn_at; /* when this turn began */
         struct boot_time lap_at;
         struct loop_turn turn; /* the present turn, so far */
         struct boot_time minute_at;
-        nsec_t longest, longest_before; /* the longest turn of this minute, and of the one
-                                         * before */
+        nsec_t longest, longest_before; /* turn of this minute, and of the one before */
         struct histogram turns;
-        struct boot_time ran_at; /* when `ran`, the thread's processor time, was read, before
-                                  * this turn */
+        struct boot_time ran_at; /* when `ran` was read, before this turn */
         nsec_t ran;
         nsec_t watch_least;
         void (*watch_fn)(const struct loop_turn *t, void *arg);
