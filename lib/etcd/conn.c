@@ -15,7 +15,7 @@
 #define REQUEST_TIMEOUT (10 * NSEC_PER_SEC) /* for a message to arrive completely */
 #define REFUSED_TIMEOUT NSEC_PER_SEC /* for a refused client to show which HTTP it speaks */
 #define TLS_FIRST_BYTE 22            /* of a handshake (RFC 8446, 5.1) */
-#define ENDS_AT_ONCE 256 /* calls of a closed connection: 8,000 would take 10 ms */
+#define ENDS_AT_ONCE 256             /* calls of a closed connection: 8,000 would take 10 ms */
 #define COMPLAIN_EVERY (10 * NSEC_PER_SEC)
 
 /* Sent before the connection ends to a client whose HTTP/1.1 requests are not read. */
