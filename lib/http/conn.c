@@ -808,7 +808,7 @@ static void answer(struct http_conn *c, struct buf *out, size_t max)
                 c->broken = true;
                 return;
         }
-        over = rpc_call_is_over(x->call, &code, &message);
+        over = gateway_is_over(x, &code, &message);
         if (!x->begun && over && !(streams && buf_len(&c->body) > 0))
                 end_whole(c, out, code, message);
         else if (!x->begun &&

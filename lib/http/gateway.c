@@ -41,10 +41,44 @@ void gateway_refuse(struct exchange *x, enum rpc_code code, const char *why)
         rpc_call_finish(x->call, code, why);
 }
 
-/* etcd's gateway reports an unreadable message of a stream as UNKNOWN. */
-static void refuse(struct exchange *x, const char *why)
+/* A later message of a stream could not be read. What came before it is answered first, where
+ * the call then ends by itself, as keep-alives do. */
+static int refuse_later(struct exchange *x, const char *why)
 {
-        gateway_refuse(x, x->method->client_streams ? RPC_UNKNOWN : RPC_INVALID_ARGUMENT, why);
+        x->late = strdup(why);
+        if (!x->late)
+                return -ENOMEM;
+        x->deaf = true;
+        rpc_call_bring_end(x->call);
+        return 0;
+}
+
+static bool ends_by_itself(const struct rpc_call *call)
+{
+        return call->handler && call->handler->on_end;
+}
+
+/* etcd's gateway reports an unreadable message of a stream as UNKNOWN. */
+static int refuse(struct exchange *x, const char *why)
+{
+        bool streams = x->method->client_streams;
+
+        if (streams && x->got_message && ends_by_itself(x->call))
+                return refuse_later(x, why);
+        gateway_refuse(x, streams ? RPC_UNKNOWN : RPC_INVALID_ARGUMENT, why);
+        return 0;
+}
+
+bool gateway_is_over(const struct exchange *x, enum rpc_code *ret_code,
+                     const char **ret_message)
+{
+        if (!rpc_call_is_over(x->call, ret_code, ret_message))
+                return false;
+        if (*ret_code == RPC_OK && x->late) {
+                *ret_code = RPC_UNKNOWN;
+                *ret_message = x->late;
+        }
+        return true;
 }
 
 int gateway_input(struct exchange *x, const void *p, size_t n)
@@ -68,8 +102,8 @@ int gateway_input(struct exchange *x, const void *p, size_t n)
         }
         if (r == -ENOMEM)
                 return r;
-        if (r < 0)
-                refuse(x, r == -E2BIG ? x->too_large : json_reader_why(x->reader));
+        if (r < 0 && refuse(x, r == -E2BIG ? x->too_large : json_reader_why(x->reader)) < 0)
+                return -ENOMEM;
         if (x->deaf || rpc_call_is_over(x->call, &code, &why)) {
                 x->deaf = true;
                 return_reader(x);
@@ -82,8 +116,8 @@ int gateway_input_end(struct exchange *x)
 {
         if (x->deaf)
                 return 0;
-        if (json_reader_end(x->reader) < 0)
-                refuse(x, json_reader_why(x->reader));
+        if (json_reader_end(x->reader) < 0 && refuse(x, json_reader_why(x->reader)) < 0)
+                return -ENOMEM;
         x->deaf = true;
         return_reader(x);
         /* An empty body is a message with all its defaults. */
@@ -163,4 +197,5 @@ void gateway_fini(struct exchange *x)
         return_reader(x);
         if (x->writing)
                 return_writer(x);
+        free(x->late);
 }

@@ -37,8 +37,9 @@ struct exchange {
         bool got_message;           /* a message of the request has come */
         bool unread;                /* the request could not be parsed */
         bool deaf;                  /* the rest of the request is ignored */
-        bool writing;               /* a message of the answer has begun */
-        bool malformed;             /* the answer cannot be written as JSON */
+        char *late;   /* why a later message could not be read: told after the answers; NULL */
+        bool writing; /* a message of the answer has begun */
+        bool malformed; /* the answer cannot be written as JSON */
 };
 
 /* gateway.c: begins a request of at most @max bytes. Returns 0 or -ENOMEM. */
@@ -51,6 +52,9 @@ void gateway_refuse(struct exchange *x, enum rpc_code code, const char *why);
 /* Appends about @max bytes of the part of the answer that has been made, as JSON. Returns false
  * when there are none. */
 bool gateway_output(struct exchange *x, struct buf *json, size_t max);
+/* As rpc_call_is_over(); a later message that could not be read is then an error, too. */
+bool gateway_is_over(const struct exchange *x, enum rpc_code *ret_code,
+                     const char **ret_message);
 /* The error that is sent instead of an answer, or after a part of it. */
 void gateway_error(const struct exchange *x, enum rpc_code code, const char *message,
                    struct buf *json);

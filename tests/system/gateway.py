@@ -202,6 +202,18 @@ def streams(what, path, body, n, then=lambda: None, whole=True):
            f"{path} {body}: tenure-core says {got['tenure']}, etcd says {got['etcd']}")
 
 
+def later_is_bad(what, path, good, n):
+    """What is good before is answered as etcd does; where etcd leaves out what it could not read, a line says it, and it is the last."""
+    for bad in ("{bad", "[]", '{"x', "nul"):
+        s = {k: Stream(e, path, (good + bad).encode(), True) for k, e in ENGINES.items()}
+        got = {k: [s[k].line() for _ in range(n)] + [s[k].head()] for k in s}
+        error, end = s["tenure"].line(), s["tenure"].line()
+        for k in s:
+            s[k].close()
+        report(got["tenure"] == got["etcd"] and "nothing came" not in got["etcd"] and error["error"]["grpc_code"] == 2 and end == "end",
+               f"{what} {bad}", f"tenure-core says {got['tenure']}, then {error}, then {end}; etcd says {got['etcd']}")
+
+
 # ---- every method ----
 
 
@@ -332,6 +344,7 @@ def watch(v):
     streams(f"{v}: progress", p, json.dumps({"progress_request": {}}), 1)
     for text in ("{bad", "[]", '{"create_request":{"key":1}}', '{"create_request":[]}', "nul"):
         streams(f"{v}: watch {text}", p, text, 1)
+    later_is_bad(f"{v}: watch, then", p, json.dumps({"create_request": {"key": b64("w")}}), 1)
 
 
 def keepalive(v):
@@ -339,6 +352,7 @@ def keepalive(v):
     both(f"{v}: a lease to renew", f"/{v}/lease/grant", {"ID": 88, "TTL": 60}, status=200)
     streams(f"{v}: keepalive", p, '{"ID":88}', 2)
     streams(f"{v}: keepalive twice", p, '{"ID":88}{"ID":"88"}', 3)
+    later_is_bad(f"{v}: keepalive twice, then", p, '{"ID":88}{"ID":"88"}', 2)
     streams(f"{v}: keepalive of none", p, '{"ID":4711}', 2)
     streams(f"{v}: keepalive of nothing", p, "", 1)
     for text in ("{bad", "[]", '{"ID":"x"}', '{"ID":', "1"):

@@ -15,6 +15,7 @@ static struct {
         char query[64], accept[64];
         size_t large;   /* bytes that "/large" has */
         unsigned pages; /* answers of "/page" */
+        bool ended;     /* the request of `waits` */
 } seen;
 
 static void on_close(struct rpc_call *call)
@@ -68,6 +69,28 @@ static const struct rpc_handler put = {
         .on_message = on_put, .on_end = on_put_end, .on_close = on_close};
 static const struct rpc_handler stream = {
         .on_message = on_stream, .on_end = on_put_end, .on_close = on_close};
+/* A stream that answers its one message later, as keep-alives are. */
+static void on_late(struct rpc_call *call, struct view m unused_)
+{
+        seen.waits = call;
+}
+
+static void on_late_end(struct rpc_call *call unused_)
+{
+        seen.ended = true;
+}
+
+static void answer_late(void)
+{
+        const uint8_t asked[] = "\n\1a\22\1b"; /* a put of a key and a value */
+
+        CHECK(seen.waits && seen.ended);
+        on_put(seen.waits, (struct view){asked, sizeof(asked) - 1});
+        rpc_call_finish(seen.waits, RPC_OK, "");
+}
+
+static const struct rpc_handler late = {
+        .on_message = on_late, .on_end = on_late_end, .on_close = on_close};
 static const struct rpc_handler waiting = {.on_close = on_close};
 
 static void send_more(struct rpc_call *call)
@@ -137,6 +160,8 @@ static void accept_call(struct rpc_call *call, void *userdata)
                 call->handler = &put;
         else if (strcmp(call->path, "/t.T/Stream") == 0)
                 call->handler = &stream;
+        else if (strcmp(call->path, "/t.T/Late") == 0)
+                call->handler = &late;
         else if (strcmp(call->path, "/t.T/Lock") == 0)
                 call->handler = &waiting;
         else if (strcmp(call->path, "/t.T/Fail") == 0)
@@ -149,6 +174,8 @@ static const struct gateway_method *method_of(const char *path)
                 {"/v3/put", "/t.T/Put", &pb__put_request__descriptor,
                  &pb__range_response__descriptor, false, false, false},
                 {"/v3/stream", "/t.T/Stream", &pb__put_request__descriptor,
+                 &pb__range_response__descriptor, true, true, false},
+                {"/v3/late", "/t.T/Late", &pb__put_request__descriptor,
                  &pb__range_response__descriptor, true, true, false},
                 {"/v3/fail", "/t.T/Fail", &pb__put_request__descriptor,
                  &pb__range_response__descriptor, false, false, false},
@@ -584,6 +611,33 @@ TEST(streams)
         CHECK_STR(text_of(&end),
                   "5d\r\n{\"error\":{\"grpc_code\":11,\"http_code\":400,\"message\":"
                   "\"no \\\"key\\\"\",\"http_status\":\"Bad Request\"}}\r\n0\r\n\r\n");
+}
+
+/* What could be read before it is answered, and a sentence says what could not. */
+static void bad_later(const char *request)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0};
+
+        CHECK_EQ(http_conn_input(c, request, strlen(request)), 0);
+        drain(c, &out, 65536);
+        CHECK_EQ(buf_len(&out), 0);
+        answer_late();
+        drain(c, &out, 65536);
+        CHECK_STR(text_of(&out), "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+                                 "Transfer-Encoding: chunked\r\n\r\ncb\r\n" LINE
+                                 "{\"error\":{\"grpc_code\":2,\"http_code\":500,\"message\":"
+                                 "\"unexpected EOF\",\"http_status\":"
+                                 "\"Internal Server Error\"}}\r\n0\r\n\r\n");
+        c = http_conn_free(c);
+        CHECK_EQ(seen.closed, 1);
+}
+
+TEST(a_bad_message_behind_a_good_one)
+{
+        bad_later(POST("/v3/late", "{\"key\":\"YQ==\",\"value\":\"Yg==\"}{\"key\":", "36"));
+        bad_later(CHUNKED("/v3/late") "1d\r\n{\"key\":\"YQ==\",\"value\":\"Yg==\"}\r\n"
+                                      "2\r\n{\"\r\n0\r\n\r\n");
 }
 
 TEST(what_its_headers_say)
