@@ -24,18 +24,21 @@ const now = () => performance.now();
 
 /* ---- elements ---- */
 
+/* Characters that turn the text behind them around would have "left" read as something else. */
+const plain = (text) => String(text).replace(/[\u202a-\u202e\u2066-\u2069]/g, "\ufffd");
+
 function make(tag, className, text) {
 	const e = document.createElement(tag);
 	if (className)
 		e.className = className;
 	if (text !== undefined)
-		e.textContent = text;
+		e.textContent = plain(text);
 	return e;
 }
 
 function setText(e, text) {
 	if (e.lastText !== text)
-		e.textContent = e.lastText = text;
+		e.textContent = plain(e.lastText = text);
 }
 
 function setClass(e, name) {
@@ -100,15 +103,20 @@ class Refused extends Error {
 }
 const NEEDS_LOGIN = (e) => e instanceof Refused && (e.code === 16 || (e.code === 3 && /user name is empty/.test(e.message)));
 const IS_DENIED = (e) => e instanceof Refused && e.code === 7;
+const CLOCKS_AGREE = 2e3; // the header Date has whole seconds
 const UNHEARD = "the replica does not answer";
 
 let token = ""; // in memory only
+let ahead = 0; // of the replica's clock, in ms; ages are counted by that
 
-function post(path, body, signal) {
+async function post(path, body, signal) {
 	const headers = {"Content-Type": "application/json"};
 	if (token)
 		headers.Authorization = token;
-	return fetch("/v3/" + path, {method: "POST", headers, body: JSON.stringify(body), signal, cache: "no-store", credentials: "omit"});
+	const r = await fetch("/v3/" + path, {method: "POST", headers, body: JSON.stringify(body), signal, cache: "no-store", credentials: "omit"});
+	const off = Date.now() - Date.parse(r.headers.get("Date"));
+	ahead = Math.abs(off) > CLOCKS_AGREE ? off : 0;
+	return r;
 }
 
 async function ask(path, body, patience = SILENT) {
@@ -556,6 +564,8 @@ function begin() {
 /* ---- logging in ---- */
 
 function needLogin(why) {
+	if (following)
+		following.abort();
 	token = "";
 	run++;
 	forgetAll();
@@ -585,11 +595,7 @@ $("login").addEventListener("submit", async (ev) => {
 		$("password").focus();
 	}
 });
-$("logout").addEventListener("click", () => {
-	if (following)
-		following.abort();
-	needLogin("");
-});
+$("logout").addEventListener("click", () => needLogin(""));
 
 /* ---- what is asked for again and again ---- */
 
@@ -599,11 +605,14 @@ const busy = new Set();
 async function once(kind, fn) {
 	if (busy.has(kind))
 		return;
+	const me = run;
 	busy.add(kind);
 	try {
 		await fn();
 	} catch (e) {
-		if (kind === "status" && !(e instanceof Refused)) {
+		if (NEEDS_LOGIN(e) && token && me === run)
+			needLogin(e.message);
+		else if (kind === "status" && !(e instanceof Refused)) {
 			own = {};
 			if (live && following) // it goes on from where it was once that answers again
 				following.abort();
@@ -950,7 +959,7 @@ function fillLeft(r, n, t) {
 }
 
 function drawRows(t) {
-	const n = shown.length, wall = Date.now();
+	const n = shown.length, wall = Date.now() - ahead;
 	if (rowsInList !== n) {
 		rowsInList = n;
 		listBox.style.height = n * rowHeight + "px";

@@ -281,6 +281,10 @@ def hostile(br):
     br.eval(f"{ROW}.find((r) => r.textContent.includes('<img src=x')).click()")
     ok("all of such a one, too", br.until("document.querySelector('#detail').open && /<script>/.test(document.querySelector('#detail').textContent)"))
     br.key("Escape")
+    turned = "\u202eevil\u2066\U0001f600" + "x" * 300
+    node(turned, ids["evil"])
+    ok("names that turn text around do not", br.until(f"[...document.querySelectorAll('#event-list li')].some((e) => e.textContent.includes('\\ufffdevil\\ufffd\U0001f600xxx')) && {ROW}.some((r) => r.textContent.includes('\\ufffdevil'))"), names(br))
+    is_("and a long one widens nothing", br.eval("document.documentElement.scrollWidth <= innerWidth"), True)
     ok("broken records do not stop it", br.until(cell("broken", "state") + " !== null && " + cell("__proto__", "state") + " !== null"))
     is_("nothing of it ran", br.eval("[window.pwned ?? null, document.querySelectorAll('#list img, #list script, #aside img, #aside script, dialog img').length, ({}).zone ?? null]"), [None, 0, None])
     is_("no word of it in the console, nor of the policy", errors(br), [])
@@ -318,6 +322,26 @@ def outage(br, core):
     ok("no exception", not [e for e in errors(br, True)], errors(br, True))
     br.log.clear()
     return core
+
+
+def clock(br):
+    """A browser whose clock is an hour ahead, or behind, and one that is to move little."""
+    ids["young"] = lease()
+    node("young", ids["young"], since=time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()))
+    for off in (3600, -3600):
+        one = br.call("Page.addScriptToEvaluateOnNewDocument", source=f"Date.now = ((now) => () => now() + {off * 1000})(Date.now)")["identifier"]
+        br.open(args.url + "/")
+        br.until("document.querySelector('#live.on')")
+        ok(f"a clock that is off by {off} s: ages are right", br.until(f"/^[0-9]+ s$/.test({cell('young', 'age')}) && Math.abs(Date.now() - {int(time.time() * 1000)}) > 3000000"), br.eval(cell("young", "age")))
+        ok("and so is what leases have left", br.until(f"/ min/.test({cell('young', 'left')})"), br.eval(cell("young", "left")))
+        br.call("Page.removeScriptToEvaluateOnNewDocument", identifier=one)
+    post("lease/revoke", {"ID": ids["young"]})
+    br.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-reduced-motion", "value": "reduce"}])
+    br.open(args.url + "/")
+    br.until(f"document.querySelector('#live.on') && {ROW}.length > 10")
+    is_("who wants little motion gets none", br.eval("[...document.querySelectorAll('*')].filter((e) => ['animationDuration', 'transitionDuration'].some((p) => getComputedStyle(e)[p].split(', ').some((d) => d !== '0s'))).length"), 0)
+    br.scheme("light")
+    is_("no word of it in the console", errors(br), [])
 
 
 def many(br, n=10000):
@@ -376,8 +400,11 @@ def leader(br):
     is_("links to the others", br.eval("[...document.querySelectorAll('#replica-list a')].map((a) => a.href)"), [u + "/" for u in urls if u != at])
 
 
-def users(br):
+def users(br, core):
     global token
+    kill(core)
+    core = start("x1", [*args.core, "--auth-token-ttl", "4s"])
+    serves()
     for path, body in (("auth/user/add", {"name": "root", "password": "secret"}), ("auth/user/grant", {"user": "root", "role": "root"}), ("auth/user/add", {"name": "ann", "password": "ann"}),
                        ("auth/role/add", {"name": "one"}), ("auth/role/grant", {"name": "one", "perm": {"permType": "READ", "key": b64("/tenure/default/"), "range_end": b64("/tenure/default0")}}),
                        ("auth/user/add", {"name": "bob", "password": "bob"}), ("auth/user/grant", {"user": "ann", "role": "one"}), ("auth/enable", {})):
@@ -401,17 +428,37 @@ def users(br):
         ok("who may read sees it", br.until("document.querySelector('#live.on') && document.querySelector('#login').hidden") and br.until(cell("db5", "state") + " === 'held'"), br.eval("document.body.innerText")[:300])
         ok("and what leases have left", br.until(f"/ s \\/ |min/.test({cell('db5', 'left')})"), br.eval(cell("db5", "left")))
         is_("the login is nowhere but in memory", br.eval("[localStorage.length, sessionStorage.length, document.cookie, location.href.includes('ann')]"), [0, 0, "", False])
+        admin = post("auth/authenticate", {"name": "root", "password": "secret"})["token"]
+        token = admin
+        post("auth/user/changepw", {"name": "ann", "password": "ann2"})
+        ok("a login that was ended while the page is open: it asks for another", br.until("!document.querySelector('#login').hidden && /invalid auth token/.test(document.querySelector('#why').textContent)"), br.eval("document.body.innerText")[:300])
+        ok("and shows nothing any more", br.until(f"{ROW}.length === 0"), names(br))
+        login("ann", "ann2")
+        ok("with which it goes on", br.until("document.querySelector('#live.on') && document.querySelector('#login').hidden") and br.until(cell("db5", "state") + " === 'held'"), br.eval("document.body.innerText")[:300])
+        ok("and when its time is over, too", br.until("!document.querySelector('#login').hidden && /invalid auth token/.test(document.querySelector('#why').textContent)"), br.eval("document.body.innerText")[:300])
+        ok("without what it has shown", br.until(f"{ROW}.length === 0"), names(br))
+        login("ann", "ann2")
+        br.until("document.querySelector('#live.on')")
         br.eval("document.querySelector('#logout').click()")
         ok("signed out", br.until(f"!document.querySelector('#login').hidden && {ROW}.length === 0"), names(br))
         login("bob", "bob")
         ok("who may not is told so", br.until("/permission denied: you may not read .tenure.default/.test(document.querySelector('#trouble').textContent)"), br.eval("document.querySelector('#trouble').textContent"))
         is_("and sees nothing", names(br), [])
+        for path, body in (("auth/user/add", {"name": "carl", "password": "carl"}), ("auth/role/add", {"name": "part"}), ("auth/user/grant", {"user": "carl", "role": "part"}),
+                           ("auth/role/grant", {"name": "part", "perm": {"permType": "READ", "key": b64("/tenure/default/nodes/db1"), "range_end": b64("/tenure/default/nodes/db2")}})):
+            post(path, body)
+        br.open(args.url + "/?cluster=default")
+        br.until("!document.querySelector('#login').hidden && document.activeElement.id === 'user'")
+        login("carl", "carl")
+        ok("nor who may read a part of it", br.until("/permission denied: you may not read .tenure.default/.test(document.querySelector('#trouble').textContent)"), br.eval("document.querySelector('#trouble').textContent"))
+        is_("that one sees nothing, either", names(br), [])
         is_("no exception, no violation", [e for e in errors(br) if not e.startswith("network:")], [])
     finally:
         token = post("auth/authenticate", {"name": "root", "password": "secret"})["token"]
         post("auth/disable", {})
         token = ""
     br.log.clear()
+    return core
 
 
 def shoot(br):
@@ -479,8 +526,9 @@ try:
     sizes(br)
     hostile(br)
     x1 = outage(br, x1)
+    clock(br)
     leader(br)
-    users(br)
+    x1 = users(br, x1)
     shoot(br)
     many(br)
     print("end", flush=True)
