@@ -40,17 +40,19 @@ static void restore(void)
         (void) !write(saved.fd, LEAVE, sizeof(LEAVE) - 1);
 }
 
-static void on_crash(int signo)
+static void on_deadly(int signo)
 {
         restore();
         raise(signo); /* takes the default action, because of SA_RESETHAND */
 }
 
-static void catch_crashes(void)
+/* Crashes, and other signals whose default action ends us: SIGXCPU is that of `ulimit -t`. */
+static void catch_deadly(void)
 {
-        static const int signals[] = {SIGSEGV, SIGBUS,  SIGFPE, SIGILL,
-                                      SIGABRT, SIGTRAP, SIGSYS};
-        struct sigaction sa = {.sa_handler = on_crash,
+        static const int signals[] = {SIGSEGV, SIGBUS,  SIGFPE,    SIGILL,  SIGABRT, SIGTRAP,
+                                      SIGSYS,  SIGXCPU, SIGUSR1,   SIGUSR2, SIGALRM, SIGVTALRM,
+                                      SIGPROF, SIGPOLL, SIGSTKFLT, SIGPWR};
+        struct sigaction sa = {.sa_handler = on_deadly,
                                .sa_flags = (int) (SA_RESETHAND | SA_NODEFER)};
 
         for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
@@ -97,7 +99,7 @@ int terminal_open(struct terminal *t)
         if (!registered)
                 atexit(restore);
         registered = true;
-        catch_crashes();
+        catch_deadly();
         terminal_measure(t);
         r = take(t);
         if (r < 0)

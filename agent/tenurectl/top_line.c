@@ -40,6 +40,13 @@ static const char *style_text(const struct top_look *k, enum top_style s)
         return k->height == 0 ? "" : k->color ? colored[s] : plain[s];
 }
 
+/* Characters that turn the text behind them around (UAX #9, 2): they have no width, and could
+ * have "left" read as something else. */
+static bool is_override(wchar_t w)
+{
+        return (w >= 0x202a && w <= 0x202e) || (w >= 0x2066 && w <= 0x2069);
+}
+
 /* Takes the next character of *@p in a form that may be shown: moves *@p behind it, writes the
  * text to @out, and returns its width. */
 static size_t take(const char **p, bool utf8, char out[8])
@@ -58,7 +65,7 @@ static size_t take(const char **p, bool utf8, char out[8])
                                             (c[2] & 0x3f) << 6 | (c[3] & 0x3f));
                 width = len == 1 ? 1 : wcwidth(w);
         }
-        if (w == 0 || width < 0) { /* the text may come from anybody */
+        if (w == 0 || width < 0 || is_override(w)) { /* the text may come from anybody */
                 snprintf(out, 8, "\\x%02x", c[0]);
                 *p += 1;
                 return 4;

@@ -484,6 +484,8 @@ static int host_line(const struct top_model *m, const struct top_look *k,
         if (k->asks) {
                 snprintf(text, sizeof(text), "Filter: %s_", m->filter);
                 top_line_rest(&l, TOP_BOLD, text, false);
+        } else if (!m->followed && m->stale_since == 0) {
+                top_line_rest(&l, TOP_NOTICE, "Reading from the lease core", false);
         } else if (!m->followed) {
                 clock_text(m->stale_since, when);
                 snprintf(text, sizeof(text), "%s %s%s%s; trying on",

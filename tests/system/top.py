@@ -103,6 +103,26 @@ case("without a core it says so", p.shows(r"^Not followed since \d\d:\d\d:\d\d: 
 happen("core-up")
 case("and goes on when it is back", p.shows(r"^This host: db1") and p.shows(rf"^db2{HELD}", 15) and p.wrote("is followed again"), p)
 
+# ---- odd sizes ----
+def last_frame():
+    return p.raw.rpartition(b"\x1b[2J")[2]
+
+
+for width, height in (1, 1), (2, 1), (1, 40), (500, 1), (500, 120), (1000, 3):
+    p.raw = b""
+    p.size(width, height)
+    end = time.monotonic() + 5
+    while not (rows := {int(n) for n in re.findall(rb"\x1b\[(\d+);1H", last_frame())}) or max(rows) > height:
+        p.pump(0.1)
+        if time.monotonic() > end:
+            break
+    case(f"{width} x {height}: it draws, and nothing beyond", rows and max(rows) <= height and max(map(len, p.text().split("\n"))) <= width, p)
+for i in range(400):
+    p.size(1 + i * 7 % 200, 1 + i * 3 % 60)
+    p.pump(0)
+p.size(100, 50)
+case("after a storm of sizes it is whole", p.shows(rf"^db1{HELD}") and p.shows(rf"^db3{HELD}"), p)
+
 # ---- how it ends ----
 os.kill(p.pid, signal.SIGTSTP)
 status = p.wait()
@@ -116,7 +136,8 @@ case("q ends it well", status == 0, p)
 case("and the terminal is as it was", p.is_restored())
 if status is None:
     p.kill()
-for what, number, wanted in [("SIGTERM", signal.SIGTERM, signal.SIGTERM), ("SIGHUP", signal.SIGHUP, signal.SIGHUP), ("a crash", signal.SIGSEGV, signal.SIGSEGV), ("^C", None, 0)]:
+for what, number, wanted in [("SIGTERM", signal.SIGTERM, signal.SIGTERM), ("SIGHUP", signal.SIGHUP, signal.SIGHUP), ("SIGQUIT", signal.SIGQUIT, signal.SIGQUIT),
+                             ("the end of its processor time", signal.SIGXCPU, signal.SIGXCPU), ("SIGUSR1", signal.SIGUSR1, signal.SIGUSR1), ("a crash", signal.SIGSEGV, signal.SIGSEGV), ("^C", None, 0)]:
     p = top()
     p.shows(rf"^db1{HELD}")
     if number is None:

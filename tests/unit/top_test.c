@@ -216,6 +216,17 @@ TEST(top_shows)
         CHECK(strstr(line(&s, 9), "zone=\xc3\xa4"));
         CHECK(strstr(line(&s, 10), "degraded: mem"));
         CHECK(strstr(line(&s, 23), "event 19"));
+        /* Before anything has been heard, and then without an answer. */
+        m.followed = m.ever = false;
+        CHECK_EQ(top_draw(&m, &k, at(1), 200, &s), 0);
+        CHECK_STR(line(&s, 2), "Reading from the lease core");
+        m.stale_since = 100;
+        CHECK_EQ(top_draw(&m, &k, at(1), 200, &s), 0);
+        CHECK(strstr(line(&s, 2), "No lease core has answered since "));
+        /* A character that would turn around what stands behind it. */
+        CHECK_EQ(top_width("\xe2\x80\xae", true), 12);
+        CHECK_EQ(top_width("\xe2\x81\xa6", true), 12);
+        CHECK_EQ(top_width("\xe2\x80\xa6", true), 1);
         /* As a table: all columns, and no escapes. */
         k = (struct top_look){.legend = false};
         CHECK_EQ(top_draw(&m, &k, at(1), 200, &s), 0);
