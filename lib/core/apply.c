@@ -58,10 +58,9 @@ static int apply_command(struct core *c, const struct cmd *cmd, uint64_t term, s
         return 0;
 }
 
-static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
-                    struct view commands, size_t *left)
+static int apply_entry(struct core *c, uint64_t index, uint64_t term, struct lease_time at,
+                       struct view commands, size_t *left)
 {
-        struct core *c = u;
         struct view rest = commands;
         struct cmd cmd;
         int r;
@@ -90,6 +89,27 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
                 return r; /* another version wrote this entry; to continue would break I4 */
         core_reads_serve(c, index);
         return 0;
+}
+
+/* Whether the log had this entry when the replica started: it may have been applied, and
+ * counted, before. */
+static bool is_replayed(struct core *c, uint64_t index)
+{
+        if (c->replayed_to == 0)
+                c->replayed_to = replica_status(c->replica).last;
+        return index <= c->replayed_to;
+}
+
+static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
+                    struct view commands, size_t *left)
+{
+        struct core *c = u;
+        bool replayed = is_replayed(c, index);
+        int r = apply_entry(c, index, term, at, commands, left);
+
+        if (replayed)
+                c->state.counts = (struct state_counts){0};
+        return r;
 }
 
 static void on_save(void *u)

@@ -38,6 +38,7 @@ struct core {
         STAILQ_HEAD(, aside) gone; /* old states, freed in slices ... */
         struct boot_time gone_at;  /* ... the next one at this time */
         uint64_t installs;
+        uint64_t replayed_to; /* the last entry of the log at the first apply; 0: none yet */
         struct {
                 bool on;         /* an entry is half applied ... */
                 size_t at;       /* ... up to this byte of its commands ... */

@@ -158,4 +158,20 @@ is "a replica that is gone counts as not linked" "$(until_ok 10 sh -c "curl -s '
 is "frames for a replica that is gone count as failed" "$(until_ok 10 at_least "$(leader)" etcd_network_peer_sent_failures_total 1; echo $?)" 0
 is "the others are measured" "$(until_ok 10 at_least "$(leader)" etcd_network_peer_round_trip_time_seconds_count 1; echo $?)" 0
 is "the time in which nobody led is not counted against leases" "$(at_least "$(leader)" tenure_lease_outage_seconds_total 0.001; echo $?)" 0
+
+# ---- a replica that starts again ----
+# Its log has been counted before: applied again, it would look like new calls, and its expiries like late ones.
+c=c$L p=p$L
+start_replica "n$L" "${!c}" "${!p}" --initial-cluster "$INITIAL"
+CORE[L]=$PID
+caught_up() { curl -sf -m 5 "$A:$(port "$L")/readyz" && [ "$(value "$L" etcd_server_proposals_applied_total)" -ge "$(value "$OTHER" etcd_server_proposals_committed_total)" ]; }
+is "it has caught up" "$(until_ok 20 caught_up >"$DIR/caught"; echo $?)" 0
+for name in etcd_mvcc_put_total etcd_debugging_lease_granted_total etcd_debugging_lease_revoked_total etcd_debugging_server_lease_expired_total etcd_debugging_lease_ttl_total_count tenure_lease_expiry_lateness_seconds_count; do
+	is "it counts from 0: $name" "$(value "$L" "$name")" 0
+done
+is "what there is, is counted" "$(value "$L" etcd_debugging_mvcc_keys_total)" "$(value "$OTHER" etcd_debugging_mvcc_keys_total)"
+timeout 5 etcdctl --endpoints "127.0.0.1:$(port "$L")" put again v >/dev/null
+is "and what happens from now on" "$(until_ok 10 shows "$L" etcd_mvcc_put_total 1; echo $?)" 0
+is "promtool finds nothing to say" "$(lint "$L"; echo $?)" 0
+is "nothing is negative, or no number, or there twice" "$(scrape "$L" | awk '!/^#/ && (tolower($NF) == "nan" || $NF < 0 || seen[$0 = substr($0, 1, length($0) - length($NF))]++)')" ""
 finish
