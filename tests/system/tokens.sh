@@ -127,6 +127,25 @@ for level in "REPEATABLE READ" SERIALIZABLE; do
 done
 sql "TRUNCATE ledger" >/dev/null
 
+# A busy old holder, one transaction after the other, does not keep the new one out.
+does old "SELECT tenure.check_token('busy', 5);"; asked old "BEGIN; SELECT tenure.check_token('busy', 5);"; did old
+asked new "BEGIN; SELECT tenure.check_token('busy', 6);"; until_ok 5 waits 1
+has "while a larger token waits, no more transactions with a smaller one begin" "$(sql "SET statement_timeout = '300ms'; SELECT 'began' FROM tenure.check_token('busy', 5)")" "statement timeout"
+say old "COMMIT;"; did new; say new "COMMIT;"
+
+# Who may lower a token: nobody but the owner, also where ALTER DEFAULT PRIVILEGES gives tables away.
+sql "CREATE ROLE careless LOGIN" >/dev/null; "$PGBIN/createdb" -h "$PG" -U postgres given
+PGDATABASE=given sql "ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO careless; ALTER DEFAULT PRIVILEGES GRANT SELECT, UPDATE ON TABLES TO PUBLIC"
+install() { PGDATABASE=given psql -Xq -v ON_ERROR_STOP=1 -f "$EXAMPLES/tokens.sql" 2>&1; }
+is "default privileges: tokens.sql" "$(install)" ""
+PGDATABASE=given sql "GRANT USAGE ON SCHEMA tenure TO careless; SELECT tenure.check_token('r', 9)" >/dev/null
+for s in "UPDATE tenure.tokens SET token = 1" "DELETE FROM tenure.tokens" "TRUNCATE tenure.tokens"; do
+	has "default privileges do not let a role say $s" "$(PGDATABASE=given PGUSER=careless sql "$s")" "permission denied for table tokens"
+done
+is "tokens.sql may be run again, and the tokens stay" "$(install; PGDATABASE=given sql "SELECT token FROM tenure.tokens")" 9
+PGDATABASE=given sql "ALTER SCHEMA tenure OWNER TO careless"
+has "but not on a schema that somebody else has put there" "$(install)" "belongs to another role than postgres"
+
 # The trigger.
 sql "CREATE TABLE guarded (n int); CREATE TRIGGER token BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON guarded FOR EACH STATEMENT EXECUTE FUNCTION tenure.require_token('g')"
 has "a table with the trigger: nothing without a token" "$(sql 'INSERT INTO guarded VALUES (1)')" "there is no token for the resource \"g\""
@@ -135,6 +154,24 @@ for s in 'INSERT INTO guarded VALUES (3)' 'UPDATE guarded SET n = 3' 'DELETE FRO
 	has "a table with the trigger: no ${s%% *} with an older token" "$(PGOPTIONS='-c tenure.token=5' sql "$s")" "the token 5 for the resource \"g\" is refused"
 done
 is "a table with the trigger: refused writes changed nothing" "$(sql 'SELECT n FROM guarded')" 2
+# A program with two locks: a token of one is not stored for the other, whose next holder may have a smaller one.
+sql "CREATE TABLE second (n int); CREATE TRIGGER token BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON second FOR EACH STATEMENT EXECUTE FUNCTION tenure.require_token('g2', 'tenure.token_g2')"
+is "two locks: each table has its own token" "$(PGOPTIONS='-c tenure.token=6 -c tenure.token_g2=9' sql 'INSERT INTO second VALUES (1); UPDATE guarded SET n = 2'; seen g; seen g2)" "6
+9"
+has "two locks: the other one's does not do" "$(PGOPTIONS='-c tenure.token=9' sql 'INSERT INTO second VALUES (1)')" "there is no token for the resource \"g2\""
+# By other ways to the table.
+sql "CREATE TABLE parent (id int PRIMARY KEY); CREATE TABLE child (n int PRIMARY KEY, id int REFERENCES parent ON DELETE CASCADE ON UPDATE CASCADE); CREATE VIEW view AS SELECT * FROM child;
+	CREATE TRIGGER token BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON child FOR EACH STATEMENT EXECUTE FUNCTION tenure.require_token('c'); INSERT INTO parent VALUES (1), (2)"
+PGOPTIONS='-c tenure.token=6' sql 'INSERT INTO child VALUES (1, 1)'
+WAYS=('DELETE FROM parent' 'UPDATE parent SET id = 3 WHERE id = 1' 'TRUNCATE parent CASCADE' 'UPDATE view SET n = 2' 'INSERT INTO child VALUES (1, 1) ON CONFLICT (n) DO UPDATE SET id = 2' 'WITH w AS (DELETE FROM child RETURNING n) SELECT n FROM w')
+[ "$("$PGBIN/postgres" -V | sed 's/[^0-9]*\([0-9]*\).*/\1/')" -lt 15 ] || WAYS+=('MERGE INTO child USING parent ON child.id = parent.id WHEN MATCHED THEN DELETE')
+for s in "${WAYS[@]}"; do has "with an older one: no $s" "$(PGOPTIONS='-c tenure.token=5' sql "$s")" "the token 5 for the resource \"c\" is refused"; done
+is "it is as it was, too" "$(sql 'SELECT n, id FROM child')" "1|1"
+# What a pooled connection keeps: nothing of SET LOCAL.
+does old "BEGIN; SET LOCAL tenure.token = 6; UPDATE child SET n = 2; COMMIT;"; at=$(lines old); does old "UPDATE child SET n = 3;"
+has "a token of SET LOCAL is gone with its transaction" "$(last old "$at")" TN002
+for t in 9223372036854775808 0x10 1e3 -5 abc 9.0; do has "no token: $t" "$(sql "SET tenure.token = '$t'; UPDATE child SET n = 3")" "out of range|invalid input syntax|there is no token"; done
+has "tokens beyond 2^53 are not rounded" "$(sql "SET tenure.token = '9007199254740993'; UPDATE child SET n = 2; SET tenure.token = '9007199254740992'; UPDATE child SET n = 3")" "9007199254740992 .* refused: 9007199254740993"
 sql "CREATE ROLE teller LOGIN; GRANT ALL ON guarded TO teller"
 has "a role that was not let in cannot lock others out" "$(PGUSER=teller sql "SELECT tenure.check_token('g', 99)")" "permission denied for schema tenure"
 is "that role can write what it may, with a token" "$(PGUSER=teller PGOPTIONS='-c tenure.token=6' sql 'UPDATE guarded SET n = 4')" ""

@@ -2,20 +2,49 @@
 -- transaction with a smaller one. tenure-tokens(7) has the rules, README the use.
 --
 --   psql -v ON_ERROR_STOP=1 -f tokens.sql DATABASE
+--
+-- Run it again to update the functions; the tokens stay.
 BEGIN;
 
-CREATE SCHEMA tenure;
+SET LOCAL client_min_messages = warning;
+CREATE SCHEMA IF NOT EXISTS tenure;
 
-CREATE TABLE tenure.tokens (
+-- Whoever owns one of these could change what the functions do.
+DO $$
+BEGIN
+	IF EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'tenure' AND nspowner <> current_user::regrole)
+	   OR EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = 'tenure'::regnamespace AND relowner <> current_user::regrole)
+	   OR EXISTS (SELECT FROM pg_catalog.pg_proc WHERE pronamespace = 'tenure'::regnamespace AND proowner <> current_user::regrole) THEN
+		RAISE EXCEPTION 'the schema tenure, or something in it, belongs to another role than %', current_user
+			USING HINT = 'Run this as its owner.';
+	END IF;
+END
+$$;
+
+CREATE TABLE IF NOT EXISTS tenure.tokens (
 	resource text PRIMARY KEY,
 	token bigint NOT NULL CHECK (token > 0),
 	since timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
+-- Only the owner may write to it directly, whatever ALTER DEFAULT PRIVILEGES gives to others.
+DO $$
+DECLARE
+	other text;
+BEGIN
+	FOR other IN SELECT DISTINCT CASE a.grantee WHEN 0 THEN 'PUBLIC' ELSE a.grantee::regrole::text END
+		FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
+		WHERE c.oid = 'tenure.tokens'::regclass AND a.grantee <> c.relowner
+	LOOP
+		EXECUTE 'REVOKE ALL ON tenure.tokens FROM ' || other || ' CASCADE';
+	END LOOP;
+END
+$$;
+
 -- Call it at the beginning of each transaction, before anything is read. It raises TN001 if a larger token has been seen. Otherwise it
 -- has waited for transactions with smaller tokens to end, and transactions with larger tokens wait until this one has ended. At
 -- REPEATABLE READ and SERIALIZABLE, a transaction sees the state from before that wait, so a token larger than any before raises TN003.
-CREATE FUNCTION tenure.check_token(resource text, token bigint) RETURNS void
+CREATE OR REPLACE FUNCTION tenure.check_token(resource text, token bigint) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
@@ -28,7 +57,9 @@ BEGIN
 	LOOP
 		SELECT t.token INTO seen FROM tenure.tokens t WHERE t.resource = check_token.resource;
 		IF seen = check_token.token THEN
-			-- The usual case. Transactions of the same holder may run at the same time.
+			-- The usual case. Transactions of the same holder may run at the same time, but no more of them begin while a larger
+			-- token waits: row locks alone let them pass, and a busy old holder would keep the new one out for good.
+			PERFORM pg_advisory_xact_lock_shared(hashtext('tenure.check_token'), hashtext(check_token.resource));
 			SELECT t.token INTO seen FROM tenure.tokens t WHERE t.resource = check_token.resource FOR SHARE;
 		ELSIF seen IS NULL OR seen < check_token.token THEN
 			IF current_setting('transaction_isolation') IN ('repeatable read', 'serializable') THEN
@@ -37,6 +68,7 @@ BEGIN
 					USING ERRCODE = 'TN003', HINT = 'Call tenure.check_token() once in a separate transaction at READ COMMITTED, then begin this one again.';
 			END IF;
 			-- Take no shared lock before this: two transactions that share one and both want more would deadlock.
+			PERFORM pg_advisory_xact_lock(hashtext('tenure.check_token'), hashtext(check_token.resource));
 			INSERT INTO tenure.tokens AS t (resource, token) VALUES (check_token.resource, check_token.token)
 				ON CONFLICT (resource) DO UPDATE SET token = EXCLUDED.token, since = clock_timestamp()
 				WHERE t.token <= EXCLUDED.token
@@ -67,10 +99,12 @@ $$;
 --   	FOR EACH ROW EXECUTE FUNCTION tenure.require_token('RESOURCE');
 --
 -- The token is the setting tenure.token of the session or transaction; PGOPTIONS="-c tenure.token=$TENURE_TOKEN" sets it, for example.
-CREATE FUNCTION tenure.require_token() RETURNS trigger
+-- A second argument names another setting: programs that hold several locks need one for each, since a token of one lock must not be
+-- stored for another.
+CREATE OR REPLACE FUNCTION tenure.require_token() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-	PERFORM tenure.check_token(TG_ARGV[0], nullif(current_setting('tenure.token', true), '')::bigint);
+	PERFORM tenure.check_token(TG_ARGV[0], nullif(current_setting(coalesce(TG_ARGV[1], 'tenure.token'), true), '')::bigint);
 	RETURN NULL;
 END
 $$;
