@@ -27,6 +27,11 @@ is "a file: half a line has never been" "$(append 10 fourth; cat "$F")" "0
 is "a file: none" "$(append 0 x; append x x; append 11 "$(printf 'two\nlines')")" "1
 1
 1"
+# A number that is not wholly understood is no token: taken for the largest one, it would lock everybody out.
+for t in 99999999999999999999 9223372036854775808 12x ' 12' +12 0x12 -12 ''; do is "a file: no token: \"$t\"" "$(append "$t" x)" 1; done
+is "a file: it is as it was" "$(tail -n 1 "$F")" "10 fourth"
+cp "$F" "$DIR/odd"; echo '99999999999999999999 x' >>"$DIR/odd"; is "a file: nor in the file" "$("$DIR/append" "$DIR/odd" 11 x 2>/dev/null; echo $?)" 1
+cp "$F" "$DIR/odd"; echo '11x' >>"$DIR/odd"; is "a file: nor a line that begins with something else" "$("$DIR/append" "$DIR/odd" 11 x 2>/dev/null; echo $?)" 1
 head -c 20000 /dev/zero >"$DIR/other"; printf 'no token\n' >"$DIR/text"
 is "a file of something else is refused" "$("$DIR/append" "$DIR/other" 5 x 2>"$DIR/said"; echo $?; "$DIR/append" "$DIR/text" 5 x 2>>"$DIR/said"; echo $?; cat "$DIR/said"; stat -c %s "$DIR/other"; cat "$DIR/text")" "1
 1

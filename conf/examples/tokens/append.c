@@ -9,7 +9,9 @@
  * Exit status: 0: the line is on disk; 1: error; 3: refused, the file has a larger token.
  *
  * The file must be on a local file system: on a network file system, flock(2) may not exclude
- * other hosts.
+ * other hosts. Do not rotate, truncate or replace it: an empty file has seen no token, and an
+ * old holder may write to it. After it was restored from a backup, let no program write until
+ * all former holders are stopped, or the present one has written.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -27,6 +29,21 @@ static int fail(const char *what)
 {
         fprintf(stderr, "append: %s: %s.\n", what, strerror(errno));
         return 1;
+}
+
+/* Reads the token at the beginning of a text, which `end` follows. Returns 0 if there is none:
+ * what is not wholly understood must not be taken for another token, least of all for the
+ * largest one, which would lock everybody out. */
+static long long read_token(const char *text, char end)
+{
+        size_t n = strspn(text, "0123456789");
+        long long token;
+
+        if (n == 0 || text[n] != end)
+                return 0;
+        errno = 0;
+        token = strtoll(text, NULL, 10);
+        return errno == 0 ? token : 0;
 }
 
 /* Finds the end of the last complete line, and its token; both are 0 if there is none. Returns
@@ -56,11 +73,13 @@ static int read_last(int fd, off_t *ret_end, long long *ret_token)
         *end = '\0';
         begin = memrchr(tail, '\n', (size_t) (end - tail));
         *ret_end = from + (end + 1 - tail);
-        *ret_token = strtoll(begin ? begin + 1 : tail, NULL, 10);
+        *ret_token = read_token(begin ? begin + 1 : tail, ' ');
+        errno = EBADMSG;
         return *ret_token > 0 ? 0 : -1;
 }
 
-/* Makes the file's entry in its directory durable. */
+/* Makes the file's entry in its directory durable: each time, since the program that created
+ * the file may have been killed before it did. */
 static int sync_directory(const char *file)
 {
         char *copy = strdup(file);
@@ -72,7 +91,7 @@ static int sync_directory(const char *file)
 
 int main(int argc, char **argv)
 {
-        long long token = argc > 2 ? strtoll(argv[2], NULL, 10) : 0, seen;
+        long long token = argc > 2 ? read_token(argv[2], '\0') : 0, seen;
         char line[LINE_MOST];
         off_t end;
         int fd, n;
@@ -95,7 +114,7 @@ int main(int argc, char **argv)
                 return 3;
         }
         if (ftruncate(fd, end) < 0 || pwrite(fd, line, (size_t) n, end) != n || fsync(fd) < 0 ||
-            (end == 0 && sync_directory(argv[1]) < 0))
+            sync_directory(argv[1]) < 0)
                 return fail(argv[1]);
         return 0;
 }
