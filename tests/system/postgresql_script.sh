@@ -41,7 +41,7 @@ play pg_controldata <<'END'
 case ${LC_ALL:-$LANG} in C*) echo "Latest checkpoint's TimeLineID:          $(cat "$D/timeline")" ;; *) echo "TimeLineID des letzten Checkpoints:          $(cat "$D/timeline")" ;; esac
 END
 begin() { # TIMELINE LAST
-	rm -f "$DIR"/did "$DIR"/promotes "$DIR"/*-fails "$DIR"/run/*; touch "$DIR/did" "$DIR/data/standby.signal"
+	rm -f "$DIR"/did "$DIR"/promotes "$DIR"/*-fails "$DIR"/*.unrecorded "$DIR"/run/*; touch "$DIR/did" "$DIR/data/standby.signal"
 	echo "$1" >"$DIR/timeline"; echo "$2" >"$DIR/last"
 	sleep 60 & PIDS+=("$!"); echo "$!" >"$DIR/data/postmaster.pid"
 }
@@ -86,6 +86,24 @@ has "a promotion that PostgreSQL does not wait for any longer: the cluster is st
 is "and that is a failure" "$CODE" 1
 : >"$DIR/did"; touch "$DIR/data/standby.signal"; run prepare; run yield
 is "after the next start as a standby it is left alone" "$(cat "$DIR/did")" ""
+
+# ---- a primary that died before its timeline was in the core: another host may have led on a timeline of the same number ----
+left() { until_ok 5 did put; kill -KILL -- "-$LEAD"; end_of_lead; }
+play pg_rewind <<'END'
+echo rewind >>"$D/did"
+END
+begin 2 2; echo t >"$DIR/promotes"; touch "$DIR/put-fails"; lead; left
+for last in 3 4; do
+	echo 3 >"$DIR/timeline"; echo "$last" >"$DIR/last"; : >"$DIR/did"; run prepare
+	is "another one has led, on timeline $last: it is not started, nor wound back to what only looks like its own history" "$? $(cat "$DIR/did")" "1 "
+done
+has "and says what to do" "$(cat "$DIR/script.log")" pg_basebackup
+echo 2 >"$DIR/last"; run prepare; is "nobody has led: it is started" "$? $(ls "$DIR/data/standby.signal")" "0 $DIR/data/standby.signal"
+rm "$DIR/data/standby.signal"; echo 3 >"$DIR/last"; echo 2 >"$DIR/timeline"; run prepare; is "it died before it was promoted: it is started" $? 0
+begin 2 2; echo t >"$DIR/promotes"; : >"$DIR/lead.log"; lead; until_ok 5 leads; kill -KILL -- "-$LEAD"; end_of_lead
+echo 3 >"$DIR/last"; : >"$DIR/did"; run prepare
+is "one whose timeline was in the core is wound back" "$? $(cat "$DIR/did")" "0 rewind"
+is "and nothing is left lying about" "$(ls "$DIR" | grep -c unrecorded)" 0
 
 # ---- the core does not take the timeline ----
 begin 2 2; echo t >"$DIR/promotes"; : >"$DIR/lead.log"; touch "$DIR/put-fails"; lead
