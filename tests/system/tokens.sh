@@ -148,6 +148,11 @@ for s in "UPDATE tenure.tokens SET token = 1" "DELETE FROM tenure.tokens" "TRUNC
 	has "default privileges do not let a role say $s" "$(PGDATABASE=given PGUSER=careless sql "$s")" "permission denied for table tokens"
 done
 is "tokens.sql may be run again, and the tokens stay" "$(install; PGDATABASE=given sql "SELECT token FROM tenure.tokens")" 9
+sql 'CREATE ROLE "Bank-Owner" LOGIN' >/dev/null; "$PGBIN/createdb" -h "$PG" -U postgres -O Bank-Owner owned
+is "a database's owner may run it, and again, whatever the name" "$(PGUSER=Bank-Owner PGDATABASE=owned sql 'ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO "Bank-Owner", careless'; for _ in 1 2; do PGUSER=Bank-Owner psql -Xq -v ON_ERROR_STOP=1 -d owned -f "$EXAMPLES/tokens.sql" 2>&1; done)" ""
+# An operator that fits better than PostgreSQL's own would run with the rights of whoever runs tokens.sql.
+PGDATABASE=given sql "CREATE FUNCTION public.trap(oid, name) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE ''trapped''; END'; CREATE FUNCTION public.trap(oid, regrole) RETURNS boolean LANGUAGE plpgsql AS 'BEGIN RAISE ''trapped''; END'; CREATE OPERATOR public.<> (LEFTARG = oid, RIGHTARG = regrole, FUNCTION = public.trap)"
+is "whoever may create operators does not get them run by it" "$(install)" ""
 PGDATABASE=given sql "ALTER SCHEMA tenure OWNER TO careless"
 has "but not on a schema that somebody else has put there" "$(install)" "belongs to another role than postgres"
 

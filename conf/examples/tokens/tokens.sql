@@ -7,14 +7,15 @@
 BEGIN;
 
 SET LOCAL client_min_messages = warning;
+SET LOCAL search_path = pg_catalog, pg_temp; -- nothing that somebody has put into public
 CREATE SCHEMA IF NOT EXISTS tenure;
 
 -- Whoever owns one of these could change what the functions do.
 DO $$
 BEGIN
-	IF EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'tenure' AND nspowner <> current_user::regrole)
-	   OR EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = 'tenure'::regnamespace AND relowner <> current_user::regrole)
-	   OR EXISTS (SELECT FROM pg_catalog.pg_proc WHERE pronamespace = 'tenure'::regnamespace AND proowner <> current_user::regrole) THEN
+	IF EXISTS (SELECT FROM pg_catalog.pg_namespace WHERE nspname = 'tenure' AND pg_get_userbyid(nspowner) <> current_user)
+	   OR EXISTS (SELECT FROM pg_catalog.pg_class WHERE relnamespace = 'tenure'::regnamespace AND pg_get_userbyid(relowner) <> current_user)
+	   OR EXISTS (SELECT FROM pg_catalog.pg_proc WHERE pronamespace = 'tenure'::regnamespace AND pg_get_userbyid(proowner) <> current_user) THEN
 		RAISE EXCEPTION 'the schema tenure, or something in it, belongs to another role than %', current_user
 			USING HINT = 'Run this as its owner.';
 	END IF;
