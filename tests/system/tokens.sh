@@ -148,6 +148,8 @@ for s in "UPDATE tenure.tokens SET token = 1" "DELETE FROM tenure.tokens" "TRUNC
 	has "default privileges do not let a role say $s" "$(PGDATABASE=given PGUSER=careless sql "$s")" "permission denied for table tokens"
 done
 is "tokens.sql may be run again, and the tokens stay" "$(install; PGDATABASE=given sql "SELECT token FROM tenure.tokens")" 9
+PGDATABASE=given sql "GRANT SELECT ON tenure.tokens TO careless" >/dev/null
+is "and whoever may read them, for a monitor, still may" "$(install; PGDATABASE=given PGUSER=careless sql "SELECT token FROM tenure.tokens")" 9
 sql 'CREATE ROLE "Bank-Owner" LOGIN' >/dev/null; "$PGBIN/createdb" -h "$PG" -U postgres -O Bank-Owner owned
 is "a database's owner may run it, and again, whatever the name" "$(PGUSER=Bank-Owner PGDATABASE=owned sql 'ALTER DEFAULT PRIVILEGES GRANT ALL ON TABLES TO "Bank-Owner", careless'; for _ in 1 2; do PGUSER=Bank-Owner psql -Xq -v ON_ERROR_STOP=1 -d owned -f "$EXAMPLES/tokens.sql" 2>&1; done)" ""
 # An operator that fits better than PostgreSQL's own would run with the rights of whoever runs tokens.sql.

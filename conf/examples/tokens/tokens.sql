@@ -37,7 +37,7 @@ BEGIN
 		FROM pg_catalog.pg_class c, pg_catalog.aclexplode(c.relacl) a
 		WHERE c.oid = 'tenure.tokens'::regclass AND a.grantee <> c.relowner
 	LOOP
-		EXECUTE 'REVOKE ALL ON tenure.tokens FROM ' || other || ' CASCADE';
+		EXECUTE 'REVOKE INSERT, UPDATE, DELETE, TRUNCATE, REFERENCES, TRIGGER ON tenure.tokens FROM ' || other || ' CASCADE';
 	END LOOP;
 END
 $$;
