@@ -87,8 +87,10 @@ void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index)
 {
         struct outgoing *o = outgoing_of(r, peer);
 
-        if (o && o->head && (o->index < index || (!o->data && !boot_before(r->now, o->at))))
-                outgoing_end(o); /* the replica has had enough time to install that one */
+        /* One that the replica has got may still be loading there, however old it is: another
+         * one would make it begin again. */
+        if (o && o->head && (o->data ? o->index < index : !boot_before(r->now, o->at)))
+                outgoing_end(o);
         o = outgoing_of(r, o && o->peer == peer ? peer : 0);
         if (!o || o->head)
                 return;

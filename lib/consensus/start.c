@@ -280,7 +280,10 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         raft_set_heartbeat_timeout(&r->raft, (unsigned) (cfg->heartbeat / NSEC_PER_MSEC));
         raft_set_pre_vote(&r->raft, true);
         raft_set_max_inflight_entries(&r->raft, INFLIGHT_MAX);
-        raft_set_install_snapshot_timeout(&r->raft, 10000);
+        /* [libraft] A replica that did not install a snapshot is only noticed until we take
+         * another one; then raft waits for this timeout. Asking more often is harmless: see
+         * snapshot_asked(). */
+        raft_set_install_snapshot_timeout(&r->raft, (unsigned) (cfg->election / NSEC_PER_MSEC));
 
         k = load_recovered(r, &r->start.meta, err);
         if (k < 0)

@@ -776,6 +776,31 @@ TEST(a_snapshot_that_is_written_for_long_is_waited_for)
         stop();
 }
 
+/* The log of the leader outgrows its bound while a replica writes a snapshot, so the replica
+ * will need a later one. It may end all the same, or a slow disk would begin again and again.
+ */
+TEST(a_snapshot_that_is_written_is_not_replaced_by_a_later_one)
+{
+        struct net_node *dead, *leader = lag_behind(100000, &dead);
+
+        firsts = 0;
+        dead->stuck = true;
+        net.lost = count_firsts;
+        replica_peer_up(leader->replica, id_of(dead), net.now);
+        pass(500 * MS);
+        for (unsigned i = 0; i < 500; i++) {
+                CHECK_EQ(propose(leader, 20000), 0);
+                pass(50 * MS);
+        }
+        CHECK_EQ(firsts, 1);
+        dead->stuck = false;
+        for (unsigned i = 0; i < 40 && dead->applied < 700; i++)
+                pass(100 * MS);
+        CHECK_EQ(dead->applied, 700);
+        CHECK_EQ(dead->snaps, 2);
+        stop();
+}
+
 /* A snapshot that was requested, to defragment, releases the room that a log of large entries
  * took: in memory and on disk. */
 TEST(a_requested_snapshot_releases_the_log)
