@@ -178,19 +178,19 @@ static const struct kind {
 } kinds[] = {
         [PROTOBUF_C_TYPE_INT32] = {.narrow = true, .is_signed = true},
         [PROTOBUF_C_TYPE_SINT32] = {.narrow = true, .is_signed = true, .zigzag = true},
-        [PROTOBUF_C_TYPE_SFIXED32] = {WIRE_32, .narrow = true, .is_signed = true},
+        [PROTOBUF_C_TYPE_SFIXED32] = {.wire = WIRE_32, .narrow = true, .is_signed = true},
         [PROTOBUF_C_TYPE_INT64] = {.is_signed = true, .quoted = true},
         [PROTOBUF_C_TYPE_SINT64] = {.is_signed = true, .zigzag = true, .quoted = true},
-        [PROTOBUF_C_TYPE_SFIXED64] = {WIRE_64, .is_signed = true, .quoted = true},
+        [PROTOBUF_C_TYPE_SFIXED64] = {.wire = WIRE_64, .is_signed = true, .quoted = true},
         [PROTOBUF_C_TYPE_UINT32] = {.narrow = true},
-        [PROTOBUF_C_TYPE_FIXED32] = {WIRE_32, .narrow = true},
+        [PROTOBUF_C_TYPE_FIXED32] = {.wire = WIRE_32, .narrow = true},
         [PROTOBUF_C_TYPE_UINT64] = {.quoted = true},
-        [PROTOBUF_C_TYPE_FIXED64] = {WIRE_64, .quoted = true},
-        [PROTOBUF_C_TYPE_BOOL] = {WIRE_VARINT},
+        [PROTOBUF_C_TYPE_FIXED64] = {.wire = WIRE_64, .quoted = true},
+        [PROTOBUF_C_TYPE_BOOL] = {.wire = WIRE_VARINT},
         [PROTOBUF_C_TYPE_ENUM] = {.narrow = true, .is_signed = true},
-        [PROTOBUF_C_TYPE_STRING] = {WIRE_BYTES},
-        [PROTOBUF_C_TYPE_BYTES] = {WIRE_BYTES},
-        [PROTOBUF_C_TYPE_MESSAGE] = {WIRE_BYTES},
+        [PROTOBUF_C_TYPE_STRING] = {.wire = WIRE_BYTES},
+        [PROTOBUF_C_TYPE_BYTES] = {.wire = WIRE_BYTES},
+        [PROTOBUF_C_TYPE_MESSAGE] = {.wire = WIRE_BYTES},
 };
 
 static const struct kind *kind_of(const ProtobufCFieldDescriptor *f)
