@@ -13,6 +13,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "deadly.h"
 #include "loop/clock.h"
 #include "offspring.h"
 
@@ -116,13 +117,7 @@ static void take(sigset_t *set, int signo)
 
 void keeper_take_signals(sigset_t *ret, sigset_t *ret_mask)
 {
-        static const int more[] = {
-                SIGTERM,   SIGINT,  SIGHUP,    SIGQUIT, SIGUSR1, SIGUSR2,
-                SIGALRM,   SIGPROF, SIGVTALRM, SIGXCPU, SIGIO,   SIGPWR,
-#ifdef SIGSTKFLT /* not on MIPS */
-                SIGSTKFLT,
-#endif
-        };
+        static const int asked[] = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
 
         for (size_t i = 0; i < ARRAY_SIZE(actions); i++) {
                 const struct sigaction sa = {.sa_handler = actions[i].handler};
@@ -131,8 +126,10 @@ void keeper_take_signals(sigset_t *ret, sigset_t *ret_mask)
         }
         sigemptyset(ret);
         sigaddset(ret, SIGCHLD);
-        for (size_t i = 0; i < ARRAY_SIZE(more); i++)
-                take(ret, more[i]);
+        for (size_t i = 0; i < ARRAY_SIZE(asked); i++)
+                take(ret, asked[i]);
+        for (size_t i = 0; i < ARRAY_SIZE(deadly_signals); i++)
+                take(ret, deadly_signals[i]);
         for (int signo = SIGRTMIN; signo <= SIGRTMAX; signo++)
                 take(ret, signo);
         sigprocmask(SIG_BLOCK, ret, ret_mask);

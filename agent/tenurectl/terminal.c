@@ -7,6 +7,8 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "deadly.h"
+
 #define ENTER "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[H\x1b[2J"
 #define LEAVE "\x1b[0m\x1b[?7h\x1b[?25h\x1b[?1049l"
 #define SIZE_LIMIT 1000
@@ -49,14 +51,14 @@ static void on_deadly(int signo)
 /* Crashes, and other signals whose default action ends us: SIGXCPU is that of `ulimit -t`. */
 static void catch_deadly(void)
 {
-        static const int signals[] = {SIGSEGV, SIGBUS,  SIGFPE,    SIGILL,  SIGABRT, SIGTRAP,
-                                      SIGSYS,  SIGXCPU, SIGUSR1,   SIGUSR2, SIGALRM, SIGVTALRM,
-                                      SIGPROF, SIGPOLL, SIGSTKFLT, SIGPWR};
+        static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGTRAP, SIGSYS};
         struct sigaction sa = {.sa_handler = on_deadly,
                                .sa_flags = (int) (SA_RESETHAND | SA_NODEFER)};
 
-        for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
-                sigaction(signals[i], &sa, NULL);
+        for (size_t i = 0; i < ARRAY_SIZE(faults); i++)
+                sigaction(faults[i], &sa, NULL);
+        for (size_t i = 0; i < ARRAY_SIZE(deadly_signals); i++)
+                sigaction(deadly_signals[i], &sa, NULL);
 }
 
 static int take(struct terminal *t)

@@ -80,6 +80,12 @@ static bool is_wanted(const struct replica *r)
         return false;
 }
 
+/* Whether the replica does not have it yet, or has it and may still be loading it. */
+static bool is_under_way(const struct replica *r, const struct outgoing *o)
+{
+        return o->head && (o->data || boot_before(r->now, o->at));
+}
+
 /* [libraft] It may ask for a snapshot with every answer of a replica that is already installing
  * one. And it waits until the replica has the index that it asked for, so an older snapshot is
  * not enough. */
@@ -89,7 +95,7 @@ void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index)
 
         /* One that the replica has got may still be loading there, however old it is: another
          * one would make it begin again. */
-        if (o && o->head && (o->data ? o->index < index : !boot_before(r->now, o->at)))
+        if (o && o->head && (!is_under_way(r, o) || (o->data && o->index < index)))
                 outgoing_end(o);
         o = outgoing_of(r, o && o->peer == peer ? peer : 0);
         if (!o || o->head)
@@ -494,7 +500,7 @@ static uint64_t on_its_way(const struct replica *r)
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++) {
                 const struct outgoing *o = &r->snap.outgoing[i];
 
-                if (o->head && (o->data || boot_before(r->now, o->at)))
+                if (is_under_way(r, o))
                         index = min_of(index, o->index);
         }
         return index;

@@ -360,7 +360,6 @@ void conn_accept(int fd, void *userdata)
         c->kind = port->probes ? PROBE : CLIENT;
         c->called_at = loop_now(s->loop);
         loop_timer_init(&c->timer, s->loop, on_timer);
-        TAILQ_INSERT_TAIL(&s->crowds[c->kind].conns, c, next);
         TAILQ_INSERT_TAIL(&s->by_age, c, by_age);
         if (greet(c, fd) < 0)
                 conn_free(c);

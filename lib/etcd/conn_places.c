@@ -175,6 +175,7 @@ int place_take(struct conn *c)
         if (!c->host)
                 return -ENOMEM;
         count(c, c->kind);
+        TAILQ_INSERT_TAIL(&crowd_of(c)->conns, c, next);
         set_stranger(c, true);
         why = too_many(c);
         return why ? refuse(c, why) : 0;
@@ -192,6 +193,8 @@ void place_called(struct conn *c)
 
 void place_leave(struct conn *c)
 {
+        if (!c->host) /* it never had a place */
+                return;
         TAILQ_REMOVE(&crowd_of(c)->conns, c, next);
         set_stranger(c, false);
 }

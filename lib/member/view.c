@@ -118,14 +118,13 @@ static int feed_event(struct member *m, const Pb__Event *e, enum kind kind)
 static int feed_events(struct member *m, Pb__Event **events, size_t n)
 {
         for (size_t i = 0, end; i < n; i = end) {
-                int64_t revision = events[i]->kv ? events[i]->kv->mod_revision : 0;
+                int64_t revision = events[i]->kv->mod_revision;
                 int r = 0;
 
-                for (end = i + 1;
-                     end < n && events[end]->kv && events[end]->kv->mod_revision == revision;)
+                for (end = i + 1; end < n && events[end]->kv->mod_revision == revision;)
                         end++;
-                if (!events[i]->kv || revision <= m->members.revision)
-                        continue; /* deletes nothing, or was announced before (A41) */
+                if (revision <= m->members.revision)
+                        continue; /* it was announced before (A41) */
                 for (enum kind kind = NODES; kind < N_KINDS; kind++)
                         for (size_t k = i; k < end && r == 0; k++)
                                 r = feed_event(m, events[k], kind);
@@ -182,7 +181,7 @@ static void watch_message(struct rpc_call *call, struct view bytes)
         } else if (r->created) {
                 /* The replica does not have the revision that we asked for: it is behind, or
                  * the core has begun anew. */
-                if (r->header && r->header->revision < m->members.revision)
+                if (r->header->revision < m->members.revision)
                         view_doubt(m);
                 else
                         set_synced(m, true);
@@ -194,10 +193,10 @@ static void watch_message(struct rpc_call *call, struct view bytes)
         /* The replica reports that nothing happened up to this revision. Debian's etcd 3.4 may
          * report that ahead of events (etcd 15220): so it counts only for callers that wait for
          * a revision, not as the point from which to resume. */
-        if (r->n_events == 0 && !r->created && !r->canceled && r->header && m->synced)
+        if (r->n_events == 0 && !r->created && !r->canceled && m->synced)
                 m->progress = max_of(m->progress, r->header->revision);
         /* A response holds whole revisions, so all of the last one has been announced now. */
-        if (r->n_events > 0 && r->events[r->n_events - 1]->kv)
+        if (r->n_events > 0)
                 m->members.revision = max_of(m->members.revision,
                                              r->events[r->n_events - 1]->kv->mod_revision);
         pb_free(r);

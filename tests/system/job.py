@@ -300,6 +300,15 @@ for s in TERM, signal.SIGINT:
     j.ends(f"a list of tasks that does not come, {s.name}: ends by it", -s, lock="/tenure/default/work/g/tasks")
 
 # ---- nobody reads what it says ----
+def hand_over(j, what):
+    n = Job("lock", "job", "--", "true", bus=BUS2)
+    until(lambda: requests() == 2)
+    r = subprocess.run(["timeout", "20", BIN + "/tenurectl", "--bus=" + BUS, "switchover", "job", "h2"], capture_output=True, text=True)
+    case(f"{what}: the command is told, not killed", r.returncode == 0 and j.says("got-TERM", 1), r.stderr + j.out())
+    j.ends("and it hands the lock over", 123)
+    n.ends("to who was named", 0)
+
+
 def broken():
     r, w = os.pipe()
     os.close(r)
@@ -309,12 +318,7 @@ def broken():
 w = broken()
 j = Job("lock", "job", "--", "bash", "-c", "exec 2>/dev/null; " + TOLD, stderr=w)
 j.says("ready")
-n = Job("lock", "job", "--", "true", bus=BUS2)
-until(lambda: requests() == 2)
-r = subprocess.run(["timeout", "20", BIN + "/tenurectl", "--bus=" + BUS, "switchover", "job", "h2"], capture_output=True, text=True)
-case("nobody reads what lock says, and it is handed over: the command is told, not killed", r.returncode == 0 and j.says("got-TERM", 1), r.stderr + j.out())
-j.ends("and it hands the lock over", 123)
-n.ends("to who was named", 0)
+hand_over(j, "nobody reads what lock says, and it is handed over")
 j = Job("lock", "job", "--", "sh", "-c", "kill -PIPE $$; exit 3", stderr=w)
 j.ends("the command gets SIGPIPE as ever", -signal.SIGPIPE)
 j = Job("work", "g", "--tasks=2", "--ttl=2s", "--", "sh", "-c", "echo run; exit 1", stderr=w)
@@ -337,12 +341,7 @@ with open(DIR + "/full", "a") as f:
     j.ends("until SIGTERM", 0, lock="/tenure/default/work/g/tasks")
     j = Job("lock", "job", "--", "bash", "-c", TOLD, stderr=f, before=limited)
     j.says("ready")
-    n = Job("lock", "job", "--", "true", bus=BUS2)
-    until(lambda: requests() == 2)
-    r = subprocess.run(["timeout", "20", BIN + "/tenurectl", "--bus=" + BUS, "switchover", "job", "h2"], capture_output=True, text=True)
-    case("what lock says, too, and it is handed over: the command is told, not killed", r.returncode == 0 and j.says("got-TERM", 1), r.stderr + j.out())
-    j.ends("and it hands the lock over", 123)
-    n.ends("to who was named", 0)
+    hand_over(j, "what lock says, too, and it is handed over")
 
 # ---- many at a time ----
 N, TTL = 300, 4

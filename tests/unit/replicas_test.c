@@ -753,16 +753,22 @@ static bool count_firsts(const struct frame *f)
         return false;
 }
 
+/* The one that lags can be reached, and its disk ends nothing that it begins. */
+static void write_for_long(struct net_node *leader, struct net_node *dead)
+{
+        firsts = 0;
+        dead->stuck = true;
+        net.lost = count_firsts;
+        replica_peer_up(leader->replica, id_of(dead), net.now);
+}
+
 /* The transfer was short, but the disk is slow: no other snapshot is sent meanwhile, and the
  * entries after it are still there when it is done. */
 TEST(a_snapshot_that_is_written_for_long_is_waited_for)
 {
         struct net_node *dead, *leader = lag_behind(100000, &dead);
 
-        firsts = 0;
-        dead->stuck = true;
-        net.lost = count_firsts;
-        replica_peer_up(leader->replica, id_of(dead), net.now);
+        write_for_long(leader, dead);
         for (unsigned i = 0; i < 100; i++) {
                 CHECK_EQ(propose(leader, 10000), 0);
                 pass(50 * MS);
@@ -783,10 +789,7 @@ TEST(a_snapshot_that_is_written_is_not_replaced_by_a_later_one)
 {
         struct net_node *dead, *leader = lag_behind(100000, &dead);
 
-        firsts = 0;
-        dead->stuck = true;
-        net.lost = count_firsts;
-        replica_peer_up(leader->replica, id_of(dead), net.now);
+        write_for_long(leader, dead);
         pass(500 * MS);
         for (unsigned i = 0; i < 500; i++) {
                 CHECK_EQ(propose(leader, 20000), 0);
