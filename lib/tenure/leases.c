@@ -6,7 +6,8 @@
 /* tenure-core answers in milliseconds, etcd in seconds. */
 static int64_t ms_of(int64_t ttl_ms, int64_t ttl_s)
 {
-        return ttl_ms > 0 ? ttl_ms : min_of(ttl_s, INT64_MAX / 1000) * 1000;
+        return ttl_ms > 0 ? ttl_ms
+                          : max_of(min_of(ttl_s, INT64_MAX / 1000), INT64_MIN / 1000) * 1000;
 }
 
 static int check_id(struct tenure *t, int64_t lease, int64_t *ret)
