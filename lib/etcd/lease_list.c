@@ -9,10 +9,11 @@
 #include "etcd/slow.h"
 #include "state/names.h"
 
-#define LOOK_STEPS 8000 /* in one turn of the loop: about 2 ms */
-#define LOOK_COST 5     /* steps of request_spent() for one lease */
-#define KEYS_PER_STEP 8 /* of a lease, to check whether the caller may read them */
-#define SEND_ITEMS 2000 /* each time the reader has taken the output, in its own turn */
+#define LOOK_STEPS 8000    /* in one turn of the loop: about 2 ms */
+#define LOOK_COST 5        /* steps of request_spent() for one of these */
+#define BYTES_PER_STEP 256 /* of the answer: names may be long */
+#define KEYS_PER_STEP 8    /* of a lease, to check whether the caller may read them */
+#define SEND_ITEMS 2000    /* each time the reader has taken the output, in its own turn */
 #define SEND_HIGH ((size_t) 256 << 10) /* no more is produced while this much waits */
 #define SEND_SMALL ((size_t) 16 << 10)
 #define LEASES (2 << 3 | 2) /* the field of LeaseLeasesResponse */
@@ -97,23 +98,24 @@ static int add(struct lease_list *l, const struct lease *x)
 }
 
 /* Returns 0 when all have been read, 1 if there are more, or -ENOMEM. */
-static int look(struct lease_list *l)
+static int look(struct lease_list *l, int64_t *steps)
 {
         struct state *s = core_state(l->slow.q->api->core);
-        int64_t steps = LOOK_STEPS;
 
         for (; l->slot < s->leases.n_slots; l->slot++) {
                 const struct lease *x = s->leases.slots[l->slot];
+                size_t before = buf_len(&l->parts);
 
-                if (steps-- <= 0)
+                if ((*steps)-- <= 0)
                         return 1;
                 if (!x)
                         continue;
                 if (s->auth.enabled)
-                        steps -= x->n_keys / KEYS_PER_STEP;
+                        *steps -= x->n_keys / KEYS_PER_STEP;
                 if (permit_lease(s, &l->slow.q->who.user, x->id, PERMIT_READ) == STATE_OK &&
                     add(l, x) < 0)
                         return -ENOMEM;
+                *steps -= (int64_t) ((buf_len(&l->parts) - before) / BYTES_PER_STEP);
         }
         return 0;
 }
@@ -197,8 +199,10 @@ static void list_begin(struct slow *s)
 static int list_run(struct slow *s)
 {
         struct lease_list *l = container_of(s, struct lease_list, slow);
-        int r = slow_is_stale(s) ? -ESTALE : look(l);
+        int64_t steps = LOOK_STEPS;
+        int r = slow_is_stale(s) ? -ESTALE : look(l, &steps);
 
+        request_spent(s->q, LOOK_COST * (size_t) (LOOK_STEPS - steps), 0);
         if (r < 0)
                 return r;
         /* A small list is sent at once, and counted then. */
@@ -231,10 +235,6 @@ static void answer(struct request *q)
         l = calloc(1, sizeof(*l));
         if (!l)
                 return request_fail(q, status_nomem);
-        request_spent(q,
-                      LOOK_COST * min_of(core_state(q->api->core)->leases.n_slots,
-                                         (size_t) LOOK_STEPS),
-                      0);
         slow_start(&l->slow, q, &list_ops);
         r = list_run(&l->slow); /* mostly there are few leases */
         if (r < 0)

@@ -1,3 +1,4 @@
+/* One thing: a turn of the loop: who runs in it, in which order, and for how long. */
 #include "loop/loop.h"
 
 #include <stdio.h>
@@ -36,7 +37,7 @@ struct loop {
         int n_news;
         nsec_t heard; /* how long that took in this turn */
         struct ev_prepare prepare;
-        struct ev_idle idle; /* active while a member waits for the next turn: no sleep */
+        struct ev_idle idle; /* active while somebody waits for the next turn: no sleep */
         TAILQ_HEAD(, loop_hook) hooks[LOOP_STAGES];
         struct loop_hook *running;  /* the hook that runs; NULL: it was stopped meanwhile */
         struct loop_hook *after_it; /* the hook after it */
@@ -146,10 +147,10 @@ static void on_timer_fd(struct loop_io *io, int events)
         run_timers(l, now);
 }
 
-/* The latest instant at which the next turn begins. */
-static struct boot_time next_turn(const struct loop *l)
+/* When the hooks want to run at the latest. */
+static struct boot_time hooks_next(const struct loop *l)
 {
-        struct boot_time when = l->soonest ? l->soonest->when : BOOT_TIME_NEVER;
+        struct boot_time when = BOOT_TIME_NEVER;
         const struct loop_hook *h;
 
         for (enum loop_stage s = 0; s < LOOP_STAGES; s++)
@@ -158,19 +159,26 @@ static struct boot_time next_turn(const struct loop *l)
         return when;
 }
 
-/* Sets the timerfd to the next turn, by the rate of its clock. The time is absolute, so a
- * suspend does no harm. */
-static void arm(struct loop *l)
+/* Sets the timerfd to the next timer or, if no hook wants the next turn at once, to that of the
+ * hooks, by the rate of its clock. The time is absolute, so a suspend does no harm. Returns
+ * whether the next turn follows at once. */
+static bool arm(struct loop *l)
 {
-        struct boot_time when = next_turn(l);
+        struct boot_time when = l->soonest ? l->soonest->when : BOOT_TIME_NEVER,
+                         hooks = hooks_next(l);
+        bool at_once = !boot_before(l->lap_at, hooks);
         double off = boot_rate() - l->armed_rate;
 
-        if (when.ns == l->armed_for.ns && off < RATE_MOVED && off > -RATE_MOVED)
-                return;
+        if (!at_once)
+                when = boot_min(when, hooks);
+        if (off < RATE_MOVED && off > -RATE_MOVED &&
+            (at_once ? !boot_before(when, l->armed_for) : when.ns == l->armed_for.ns))
+                return at_once;
         boot_timer_arm(l->timer_fd, when);
         l->armed_for = when;
         l->armed_rate = boot_rate();
         l->armed_ahead = boot_before(l->lap_at, when);
+        return at_once;
 }
 
 static struct boot_time lap(struct loop *l, struct boot_time now, const char *what,
@@ -424,8 +432,7 @@ static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events)
                 run_stage(l, s);
         loop_later(&l->behind, l, on_behind);
         run_laters(l);
-        arm(l);
-        if (TAILQ_EMPTY(&l->inputs) && l->ring_in.n == 0 && TAILQ_EMPTY(&l->laters))
+        if (!arm(l) && TAILQ_EMPTY(&l->inputs) && l->ring_in.n == 0 && TAILQ_EMPTY(&l->laters))
                 ev_idle_stop(ev, &l->idle);
         else
                 ev_idle_start(ev, &l->idle);

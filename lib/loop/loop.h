@@ -43,8 +43,8 @@ void loop_stop(struct loop *l);
 /* For callers that have an event loop of their own and run this one inside it, from the start.
  * loop_nest() returns a descriptor that is readable when there is something to do, including a
  * timer that is due, or a negative errno. loop_dispatch() does it, without waiting, and returns
- * whether there is more to do at once. Requests made outside of it (a call, a timer, a hook)
- * take effect with the next loop_dispatch(). */
+ * whether there is more to do at once, which the descriptor does not show. Requests made
+ * outside of it (a call, a timer, a hook) take effect with the next loop_dispatch(). */
 must_check_ int loop_nest(struct loop *l);
 must_check_ bool loop_dispatch(struct loop *l);
 

@@ -43,8 +43,8 @@ struct stream_ops {
         void (*on_close)(struct stream *s, const char *why);
 };
 
-/* Takes over the connected @fd. @tls NULL: plaintext. Returns 0, or a negative errno and @fd is
- * closed. */
+/* Takes over the connected @fd, which a listener accepted: its options are the listener's. @tls
+ * NULL: plaintext. Returns 0, or a negative errno and @fd is closed. */
 must_check_ int stream_accept(struct stream **ret, struct loop *l, int fd, struct tls *tls,
                               const struct stream_ops *ops, void *userdata);
 
@@ -69,7 +69,12 @@ struct buf *stream_tx(struct stream *s);
  * kernel (tcp(7), SIOCOUTQ). Costs a system call. */
 size_t stream_unsent(const struct stream *s);
 
-/* Makes a patient stream a member of @group, see loop_share(); borrowed. */
+/* How many bytes have arrived in the kernel and were not read (tcp(7), SIOCINQ). Costs a system
+ * call. */
+size_t stream_unread(const struct stream *s);
+
+/* Makes a patient stream, which has not read yet, a member of @group, see loop_share();
+ * borrowed. */
 void stream_set_group(struct stream *s, struct loop_group *group);
 
 /* Requests a flush at the end of this iteration; on_fill is called first. */

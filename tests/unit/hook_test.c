@@ -222,6 +222,22 @@ TEST(a_hook_that_returns_the_past_needs_no_other_event)
         end_probes();
 }
 
+TEST(a_hook_that_returns_the_past_delays_no_timer)
+{
+        struct boot_time began = boot_now();
+        struct loop_timer t;
+
+        begin_probes();
+        start(0, LOOP_DECIDE, NULL);
+        probes[0].next = (struct boot_time){1};
+        loop_timer_init(&t, w.loop, stop_loop);
+        loop_timer_in(&t, 20 * NSEC_PER_MSEC);
+        loop_run(w.loop); /* or for ever */
+        CHECK(boot_diff(boot_now(), began) >= 20 * NSEC_PER_MSEC);
+        CHECK(probes[0].runs >= 2);
+        end_probes();
+}
+
 static void again_from_behind(struct probe *p)
 {
         if (p->runs == 1)
