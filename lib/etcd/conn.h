@@ -67,7 +67,7 @@ struct conn {
         struct boot_time called_at,
                 looked_at;       /* when it last had a call, or else when it came */
         struct rpc_traffic seen; /* at the last check, see is_stuck() */
-        bool stuck;              /* the result of that check */
+        bool lags, silent;       /* by that check, it does not read, or sends no more */
         size_t tx;               /* bytes in the stream and in http_conn, as counted */
         struct api_turn turn;
         struct loop_later ending; /* it is closed; its calls are ended in slices */

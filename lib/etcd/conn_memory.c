@@ -85,21 +85,34 @@ static void forget(struct conn *list[static DOOMED], const struct conn *c)
                 list[n] = NULL;
 }
 
+/* True if the client has sent nothing more of a message that it began. What waits in the socket
+ * it has sent: then we are slow. */
+static bool sends_no_more(const struct conn *c, struct rpc_traffic was, struct rpc_traffic now)
+{
+        return min_of(now.in, was.in) > 0 && now.received == was.received &&
+               stream_unread(c->stream) == 0;
+}
+
 /* True if, at the rate at which the client has read since the last check, it would need more
- * than a minute for what waits for it; or if it has sent nothing more of a message that it
- * began. False if it merely has much data, or waits for us. Only what waited at both checks
- * counts, and only if they follow closely: there are no checks while there is room. */
+ * than a minute for what waits for it; or if it sends no more of a message. False if it merely
+ * has much data, or waits for us. Only what waited at both checks counts, and only if they
+ * follow closely: there are no checks while there is room. Who was found to send no more, and
+ * has sent something since, does. */
 static bool is_stuck(struct conn *c, struct boot_time now)
 {
         const struct server *s = c->server;
-        struct rpc_traffic t = {0}, was = c->seen;
+        struct rpc_traffic t, was = c->seen;
         nsec_t since = boot_diff(now, c->looked_at),
                patience = s->account.held > 2 * s->account.max ? PATIENCE_LEAST : PATIENCE;
+        bool follows = since < 2 * PATIENCE;
         uint64_t taken;
         size_t unsent;
 
-        if (since < patience || !c->rpc)
-                return c->stuck;
+        if (!c->rpc)
+                return false;
+        if (since < patience)
+                return c->lags ||
+                       (c->silent && sends_no_more(c, was, rpc_conn_traffic(c->rpc)));
         t = rpc_conn_traffic(c->rpc);
         /* The kernel buffers megabytes for a slow reader, and then takes nothing for seconds.
          */
@@ -109,10 +122,9 @@ static bool is_stuck(struct conn *c, struct boot_time now)
         c->looked_at = now;
         c->seen = t;
         taken = (t.taken - min_of(t.taken, was.taken)) / (uint64_t) (since / NSEC_PER_SEC);
-        c->stuck = since < 2 * PATIENCE &&
-                   (taken * TAKEN_WITHIN < min_of(t.out, was.out) ||
-                    (min_of(t.in, was.in) > 0 && t.received == was.received));
-        return c->stuck;
+        c->lags = follows && taken * TAKEN_WITHIN < min_of(t.out, was.out);
+        c->silent = follows && sends_no_more(c, was, t);
+        return c->lags || c->silent;
 }
 
 /* Compares addresses by what they hold, and connections of one address likewise. */

@@ -81,6 +81,7 @@ struct http_conn {
         bool moved;                    /* input has arrived since then */
         bool parsed;                   /* some input has been parsed since then */
         bool began;                    /* a request has begun since then */
+        bool wrote;                    /* output was made since then */
         bool all;                      /* the other side sends no more */
         bool looked_all;
         const char *complaint;
@@ -875,13 +876,11 @@ static void next(struct http_conn *c)
  * be in the unparsed input. */
 static bool is_to_be_answered(const struct http_conn *c)
 {
-        const struct gateway_method *m = c->x.method;
-
         if (buf_len(&c->pending) > 0)
                 return true;
         if (!c->x.call)
                 return c->refused && !c->ends;
-        return c->x.came && !(m && (m->server_streams || m->waits));
+        return c->x.came && !gateway_goes_on(&c->x);
 }
 
 int http_conn_output(struct http_conn *c, struct buf *out, size_t max)
@@ -916,6 +915,7 @@ int http_conn_output(struct http_conn *c, struct buf *out, size_t max)
         }
         if (buf_error(out) < 0 || buf_error(&c->body) < 0 || c->nomem)
                 return -ENOMEM;
+        c->wrote = c->wrote || buf_len(out) > 0;
         if (c->broken && is_half_told(x))
                 return -ECONNABORTED;
         return c->broken || (c->ends && !c->reading) ? -EPIPE : 0;
@@ -942,16 +942,17 @@ bool http_conn_look(struct http_conn *c)
              half = c->reading && (!c->x.call || c->x.over || c->ends),
              idle = !c->moved && !c->x.call, stuck = full && c->looked_full && !c->parsed,
              stays = !stuck && !(half && c->looked_half && !c->began) &&
-                     !(c->all && c->looked_all);
+                     !(c->all && c->looked_all && !c->wrote);
 
         c->looked_full = full;
         c->looked_half = half;
         c->looked_all = c->all;
         c->idle_looks = idle ? c->idle_looks + 1 : 0;
-        c->moved = c->parsed = c->began = false;
-        c->complaint = stays   ? NULL
-                       : stuck ? "it sends requests, and does not read the answers"
-                               : "it does not send the whole of a request";
+        c->moved = c->parsed = c->began = c->wrote = false;
+        c->complaint = stays    ? NULL
+                       : stuck  ? "it sends requests, and does not read the answers"
+                       : c->all ? "it sends no more, and its answer makes no progress"
+                                : "it does not send the whole of a request";
         return stays && c->idle_looks < IDLE_LOOKS;
 }
 

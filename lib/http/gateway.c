@@ -58,6 +58,14 @@ static bool ends_by_itself(const struct rpc_call *call)
         return call->handler && call->handler->on_end;
 }
 
+bool gateway_goes_on(const struct exchange *x)
+{
+        const struct gateway_method *m = x->method;
+
+        return m && (m->waits || (m->server_streams && !ends_by_itself(x->call))) &&
+               !rpc_call_is_complete(x->call);
+}
+
 /* etcd's gateway reports an unreadable message of a stream as UNKNOWN. */
 static int refuse(struct exchange *x, const char *why)
 {
@@ -108,7 +116,7 @@ int gateway_input(struct exchange *x, const void *p, size_t n)
                 x->deaf = true;
                 return_reader(x);
         }
-        rpc_call_half(x->call, x->reader ? json_reader_held(x->reader) : 0);
+        rpc_call_half(x->call, n, x->reader ? json_reader_held(x->reader) : 0);
         return 0;
 }
 

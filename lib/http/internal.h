@@ -47,6 +47,10 @@ must_check_ int gateway_begin(struct exchange *x, struct http_desk *d, size_t ma
 /* Take the request's body, and its end. An error in it ends the call. Return 0 or -ENOMEM. */
 must_check_ int gateway_input(struct exchange *x, const void *p, size_t n);
 must_check_ int gateway_input_end(struct exchange *x);
+/* Whether the call waits for others, or goes on until the client ends it, as a watch does. A
+ * keep-alive and a snapshot end by themselves once all of the request has come and been
+ * answered. */
+bool gateway_goes_on(const struct exchange *x);
 /* Ends the call. What has arrived of the request is discarded. */
 void gateway_refuse(struct exchange *x, enum rpc_code code, const char *why);
 /* Appends about @max bytes of the part of the answer that has been made, as JSON. Returns false

@@ -73,10 +73,11 @@ void rpc_call_bring_end(struct rpc_call *pub)
         call_deliver(call_of(pub));
 }
 
-void rpc_call_half(struct rpc_call *pub, size_t bytes)
+void rpc_call_half(struct rpc_call *pub, size_t came, size_t held)
 {
-        flow_apart(call_of(pub), bytes);
-        pub->half = bytes > 0;
+        pub->conn->received += came;
+        flow_apart(call_of(pub), held);
+        pub->half = held > 0;
 }
 
 bool rpc_call_has_input(const struct rpc_call *pub)
@@ -117,6 +118,11 @@ void rpc_call_taken(struct rpc_call *pub, size_t n)
         k->left -= n;
         buf_consume(&k->out, n);
         flow_out_changed(k, buf_len(&k->out) + n);
+}
+
+bool rpc_call_is_complete(const struct rpc_call *pub)
+{
+        return container_of(pub, const struct call, pub)->finished;
 }
 
 bool rpc_call_is_over(const struct rpc_call *pub, enum rpc_code *ret_code,

@@ -299,9 +299,9 @@ must_check_ int rpc_call_arrive(struct rpc_conn *c, const char *path,
  * more. Messages for a call that is over are dropped. */
 must_check_ int rpc_call_bring(struct rpc_call *call, const void *p, size_t n);
 void rpc_call_bring_end(struct rpc_call *call);
-/* Sets how many bytes are held of a message that is not complete; 0: none has begun. They count
- * like those of half a message of HTTP/2. */
-void rpc_call_half(struct rpc_call *call, size_t bytes);
+/* @came bytes of messages have come; sets how many are held of one that is not complete, 0:
+ * none has begun. They count like those of half a message of HTTP/2. */
+void rpc_call_half(struct rpc_call *call, size_t came, size_t held);
 /* A message that has begun may take @bytes: bring more of it only once the call no longer waits
  * for that room (rpc_call_begs()). The room is the message's until none of it is held
  * (rpc_call_half()). */
@@ -320,6 +320,8 @@ bool rpc_call_next(struct rpc_call *call);
 size_t rpc_call_left(const struct rpc_call *call);
 struct view rpc_call_piece(const struct rpc_call *call);
 void rpc_call_taken(struct rpc_call *call, size_t n);
+/* True once nothing will be added to the answer. */
+bool rpc_call_is_complete(const struct rpc_call *call);
 /* True once the whole answer has been taken; then also how it ended. The text is borrowed. */
 bool rpc_call_is_over(const struct rpc_call *call, enum rpc_code *ret_code,
                       const char **ret_message);

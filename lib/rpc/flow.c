@@ -261,7 +261,6 @@ void flow_apart(struct call *k, size_t bytes)
         struct rpc_conn *c = k->pub.conn;
 
         c->in = c->in - k->apart + bytes;
-        c->received += bytes - min_of(k->apart, bytes);
         account(c, k->apart, bytes);
         k->apart = bytes;
         if (bytes == 0 && k->room > 0)

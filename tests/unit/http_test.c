@@ -175,6 +175,10 @@ static const struct gateway_method *method_of(const char *path)
                  &pb__range_response__descriptor, false, false, false},
                 {"/v3/stream", "/t.T/Stream", &pb__put_request__descriptor,
                  &pb__range_response__descriptor, true, true, false},
+                {"/v3/watch", "/t.T/Lock", &pb__put_request__descriptor,
+                 &pb__range_response__descriptor, true, true, false},
+                {"/v3/refused", "/t.T/Fail", &pb__put_request__descriptor,
+                 &pb__range_response__descriptor, true, true, false},
                 {"/v3/late", "/t.T/Late", &pb__put_request__descriptor,
                  &pb__range_response__descriptor, true, true, false},
                 {"/v3/fail", "/t.T/Fail", &pb__put_request__descriptor,
@@ -200,13 +204,18 @@ static struct http_site site = {.method_of = method_of, .has = has};
 static struct http_desk desk; /* all connections' */
 static struct rpc_limits limits = {.message_max = 1024, .too_large = "too large"};
 
-static struct http_conn *begin(void)
+static struct http_conn *begin_within(const struct rpc_limits *l)
 {
         struct http_conn *c;
 
         memset(&seen, 0, sizeof(seen));
-        CHECK_EQ(http_conn_new(&c, &limits, &site, &desk, accept_call, NULL), 0);
+        CHECK_EQ(http_conn_new(&c, l, &site, &desk, accept_call, NULL), 0);
         return c;
+}
+
+static struct http_conn *begin(void)
+{
+        return begin_within(&limits);
 }
 
 /* Takes all that there is to send; returns whether it may go on. */
@@ -1077,16 +1086,12 @@ TEST(one_that_is_busy_stays)
 /* What has come of a message counts, as if it had come by HTTP/2, and does not stay. */
 static void holds(const char *path, bool whole)
 {
-        cleanup_(http_conn_freep) struct http_conn *c = NULL;
         cleanup_(buf_fini) struct buf b = {0}, out = {0};
         struct rpc_account account = {.max = 1 << 20, .kept_max = 1 << 20};
         struct rpc_limits roomy = {
                 .message_max = 1 << 20, .too_large = "too large", .account = &account};
-        struct http_conn *made;
+        cleanup_(http_conn_freep) struct http_conn *c = begin_within(&roomy);
 
-        memset(&seen, 0, sizeof(seen));
-        CHECK_EQ(http_conn_new(&made, &roomy, &site, &desk, accept_call, NULL), 0);
-        c = made;
         buf_printf(&b, CHUNKED("%s") "100000\r\n", path);
         buf_printf(&b, "{\"key\":\"%0400000d", 0);
         if (whole)
@@ -1110,6 +1115,28 @@ TEST(half_a_message_counts)
         holds("/v3/stream", false);
         holds("/v3/put", true);
         holds("/v3/stream", true);
+}
+
+/* Who sends is told by that from one who does not, however seldom the memory for it grows. */
+TEST(each_piece_of_a_large_message_counts_as_received)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        struct rpc_account account = {.max = 64 << 20, .kept_max = 64 << 20};
+        struct rpc_limits roomy = {
+                .message_max = 1 << 20, .too_large = "too large", .account = &account};
+        cleanup_(http_conn_freep) struct http_conn *c = begin_within(&roomy);
+        char piece[10000];
+        uint64_t before;
+
+        memset(piece, 'A', sizeof(piece));
+        buf_printf(&b, POST("/v3/put", "{\"key\":\"", "900010"));
+        CHECK_EQ(http_conn_input(c, buf_head(&b), buf_len(&b)), 0);
+        for (size_t i = 0; i < 90; i++) {
+                before = rpc_conn_traffic(http_conn_rpc(c)).received;
+                CHECK_EQ(http_conn_input(c, piece, sizeof(piece)), 0);
+                CHECK_EQ(rpc_conn_traffic(http_conn_rpc(c)).received, before + sizeof(piece));
+        }
+        CHECK(rpc_conn_traffic(http_conn_rpc(c)).in > 0);
 }
 
 /* Each may be in the middle of something while another begins and ends. */
@@ -1171,6 +1198,29 @@ static void ends(const char *in, const char *answer)
         CHECK_STR(text_of(&out), answer);
 }
 
+/* What is answered later, or refused at once. */
+static void late_for_one_who_sends_no_more(void)
+{
+        cleanup_(http_conn_freep) struct http_conn *c = begin();
+        cleanup_(buf_fini) struct buf out = {0};
+        const char *q = POST("/v3/late", "{\"key\":\"YQ==\",\"value\":\"Yg==\"}", "29");
+
+        CHECK_EQ(http_conn_input(c, q, strlen(q)), 0);
+        CHECK(http_conn_end(c));
+        CHECK(drain(c, &out, 65536));
+        CHECK_EQ(buf_len(&out), 0);
+        answer_late();
+        CHECK(!drain(c, &out, 65536));
+        CHECK_STR(text_of(&out),
+                  "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+                  "Transfer-Encoding: chunked\r\n\r\n61\r\n" LINE "\r\n0\r\n\r\n");
+        ends(POST("/v3/refused", "{}", "2"),
+             "HTTP/1.1 404 Not Found\r\nContent-Type: application/json\r\n"
+             "Content-Length: 92\r\n\r\n"
+             "{\"error\":{\"grpc_code\":5,\"http_code\":404,\"message\":\"not \\\"here\\\"\","
+             "\"http_status\":\"Not Found\"}}");
+}
+
 TEST(who_sends_no_more_is_answered)
 {
         cleanup_(http_conn_freep) struct http_conn *c = begin();
@@ -1186,8 +1236,13 @@ TEST(who_sends_no_more_is_answered)
         ends("GET /ill", NULL);
         ends("POST /v3/put HTTP/1.1\r\nHost: x\r\nContent-Length: 29\r\n\r\n{", NULL);
         ends(POST("/v3/lock", "{}", "2"), NULL);
-        ends(POST("/v3/stream", "{\"key\":\"YQ==\"}", "14"), NULL);
+        ends(POST("/v3/watch", "{\"key\":\"YQ==\"}", "14"), NULL);
         ends("", NULL);
+        /* A stream that ends with its request. */
+        ends(POST("/v3/stream", "{\"key\":\"YQ==\",\"value\":\"Yg==\"}", "29"),
+             "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+             "Transfer-Encoding: chunked\r\n\r\n61\r\n" LINE "\r\n0\r\n\r\n");
+        late_for_one_who_sends_no_more();
         /* One that takes its time; but not for ever. */
         CHECK_EQ(http_conn_input(c, GET("/wait"), strlen(GET("/wait"))), 0);
         CHECK(http_conn_end(c));
