@@ -84,6 +84,19 @@ static inline void buf_add(struct buf *b, const void *p, size_t n)
         b->end += n;
 }
 
+/* All of it or nothing: returns -ENOMEM instead of remembering it. */
+must_check_ static inline int buf_try_add(struct buf *b, const void *p, size_t n)
+{
+        bool failed = b->failed;
+
+        if (n > 0 && !buf_reserve(b, n)) {
+                b->failed = failed;
+                return -ENOMEM;
+        }
+        buf_add(b, p, n);
+        return 0;
+}
+
 /* Without the NUL at its end. */
 static inline void buf_add_text(struct buf *b, const char *text)
 {

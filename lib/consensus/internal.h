@@ -150,7 +150,10 @@ struct incoming {
 struct queue {
         STAILQ_HEAD(, batch) batches;
         struct buf urgent;
-        size_t bytes;       /* of `batches` */
+        size_t bytes;                   /* of `batches` */
+        size_t seen;                    /* leader: `bytes` as of the last flush ... */
+        bool gathers;                   /* ... and whether they wait for others ... */
+        struct boot_time gathers_since; /* ... since then */
         uint64_t forwarded; /* the number of the last frame of proposals in this life */
         STAILQ_HEAD(, forwarded) unacked; /* the frames that the leader may not have */
         size_t unacked_bytes;
@@ -339,10 +342,9 @@ void install_fini(struct replica *r);
 /* The term is over: drops the commands that wait. */
 void queue_drop(struct replica *r);
 must_check_ int queue_proposed(struct replica *r, uint64_t peer, struct view in);
-/* Leader: whether an entry may be appended now; queue_submit() appends one with the waiting
- * commands. */
-bool queue_may_submit(const struct replica *r);
-bool queue_submit(struct replica *r);
+/* Leader: appends entries with the waiting commands; queue_flush() does unless they gather. */
+void queue_submit(struct replica *r);
+void queue_flush(struct replica *r);
 /* Leader: called once when its term begins. */
 void queue_term_begins(struct replica *r);
 /* Leader: acknowledges forwarded frames to their senders; after everything else that a flush

@@ -54,22 +54,31 @@ static int grow(struct log *l)
 
 int log_push(struct log *l, uint64_t term, uint8_t type, const void *data, size_t len)
 {
-        uint8_t *copy;
+        cleanup_(freep) uint8_t *copy = malloc(len > 0 ? len : 1);
+        int r;
+
+        if (!copy)
+                return -ENOMEM;
+        if (len > 0)
+                memcpy(copy, data, len);
+        r = log_take(l, term, type, copy, len);
+        if (r == 0)
+                (void) take_ptr(copy);
+        return r;
+}
+
+int log_take(struct log *l, uint64_t term, uint8_t type, void *data, size_t len)
+{
         uint64_t end;
 
         if (l->n == l->cap && grow(l) < 0)
                 return -ENOMEM;
         end = l->n > 0 ? at(l, l->n - 1)->end : 0;
-        copy = malloc(len > 0 ? len : 1);
-        if (!copy)
-                return -ENOMEM;
-        if (len > 0)
-                memcpy(copy, data, len);
         *at(l, l->n++) = (struct log_entry){.term = term,
                                             .len = (uint32_t) len,
                                             .type = type,
                                             .end = end + len,
-                                            .data = copy};
+                                            .data = data};
         l->bytes += len;
         return 0;
 }

@@ -1,5 +1,5 @@
 /* The tail of the raft log in memory: entries that may still have to be sent or applied. Pure;
- * entries are copied in and owned. */
+ * entries are owned. */
 #pragma once
 
 #include "base/base.h"
@@ -34,8 +34,12 @@ const struct log_entry *log_get(const struct log *l, uint64_t index);
 /* The size of the entries from @from to @upto that are in memory. */
 size_t log_bytes(const struct log *l, uint64_t from, uint64_t upto);
 
+/* Copies @data in. */
 must_check_ int log_push(struct log *l, uint64_t term, uint8_t type, const void *data,
                          size_t len);
+
+/* Takes @data over, which malloc() has made, unless there is too little memory. */
+must_check_ int log_take(struct log *l, uint64_t term, uint8_t type, void *data, size_t len);
 
 /* Drops entry @from and all after it. */
 void log_cut(struct log *l, uint64_t from);

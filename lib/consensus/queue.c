@@ -18,6 +18,8 @@
 #define RESEND_BYTES ((size_t) 1 << 20)
 /* After this many frames a peer gets an acknowledgement even if nothing else is sent to it. */
 #define ACK_AFTER (WINDOW / 4)
+/* How long commands gather at most. */
+#define GATHER_MOST (4 * NSEC_PER_MSEC)
 /* [libraft] After a conflict it goes back one entry a round trip, so only a few entries may be
  * uncommitted. */
 #define UNCOMMITTED_MAX 64
@@ -52,12 +54,14 @@ void queue_drop(struct replica *r)
         while (!STAILQ_EMPTY(&r->queue.batches))
                 drop_first(r);
         buf_clear(&r->queue.urgent);
-        r->queue.leader_full = false;
+        r->queue.leader_full = r->queue.gathers = false;
+        r->queue.seen = 0;
 }
 
 static int add_batch(struct replica *r, const void *p, size_t n)
 {
         struct batch *b = STAILQ_LAST(&r->queue.batches, batch, next);
+        int k;
 
         if (!b || buf_len(&b->bytes) + n > ENTRY_BYTES) {
                 b = calloc(1, sizeof(*b));
@@ -65,17 +69,17 @@ static int add_batch(struct replica *r, const void *p, size_t n)
                         return -ENOMEM;
                 STAILQ_INSERT_TAIL(&r->queue.batches, b, next);
         }
-        buf_add(&b->bytes, p, n);
-        r->queue.bytes += n;
-        return buf_error(&b->bytes);
+        k = buf_try_add(&b->bytes, p, n);
+        if (k == 0)
+                r->queue.bytes += n;
+        return k;
 }
 
 static int add_urgent(struct replica *r, const void *p, size_t n)
 {
         if (buf_len(&r->queue.urgent) + n > URGENT_BYTES_MAX)
                 return -ENOBUFS;
-        buf_add(&r->queue.urgent, p, n);
-        return buf_error(&r->queue.urgent);
+        return buf_try_add(&r->queue.urgent, p, n);
 }
 
 static size_t queued_max(const struct replica *r)
@@ -224,14 +228,14 @@ void queue_acknowledge(struct replica *r)
 
 /* Not before the present lease time is known, and not during a handover of leadership:
  * [libraft] raft would refuse the entry, and the commands would be lost. */
-bool queue_may_submit(const struct replica *r)
+static bool may_submit(const struct replica *r)
 {
         return r->ready && lease_clock_healthy(&r->time.clock, r->now) &&
                raft_transferee((struct raft *) (uintptr_t) &r->raft) == 0;
 }
 
 /* Appends one entry: urgent commands first, then the oldest batch. */
-bool queue_submit(struct replica *r)
+static bool submit(struct replica *r)
 {
         struct batch *b = STAILQ_FIRST(&r->queue.batches);
         size_t n_urgent = buf_len(&r->queue.urgent),
@@ -261,6 +265,36 @@ bool queue_submit(struct replica *r)
         ev.submit.n = 1;
         replica_step(r, &ev);
         return true;
+}
+
+/* Commands gather while each turn of the loop brings more of them. An entry costs each replica
+ * a write, an fdatasync() and some wakeups, whatever is in it, so a busy leader makes fewer and
+ * larger ones. Urgent commands do not wait, and take the others along. */
+static bool gathers(struct replica *r)
+{
+        const struct batch *first = STAILQ_FIRST(&r->queue.batches);
+
+        if (r->queue.seen == 0)
+                r->queue.gathers_since = r->now;
+        return r->queue.bytes > r->queue.seen && buf_len(&r->queue.urgent) == 0 &&
+               !STAILQ_NEXT(first, next) &&
+               boot_diff(r->now, r->queue.gathers_since) < GATHER_MOST;
+}
+
+void queue_submit(struct replica *r)
+{
+        r->queue.gathers = false;
+        while (replica_leads(r) && may_submit(r) && submit(r))
+                ;
+        r->queue.seen = r->queue.bytes;
+}
+
+void queue_flush(struct replica *r)
+{
+        if (!gathers(r))
+                return queue_submit(r);
+        r->queue.gathers = true;
+        r->queue.seen = r->queue.bytes;
 }
 
 static void send_forwarded(struct replica *r, struct forwarded *f)
@@ -363,6 +397,8 @@ struct boot_time queue_next(const struct replica *r)
         struct boot_time next = BOOT_TIME_NEVER;
         struct forwarded *f;
 
+        if (replica_leads(r))
+                return r->queue.gathers || r->queue.bytes > r->queue.seen ? r->now : next;
         if (replica_leader(r) == 0)
                 return next;
         STAILQ_FOREACH (f, &r->queue.unacked, next)

@@ -345,11 +345,21 @@ static void apply_committed(struct replica *r)
         }
 }
 
+/* Most often there is one entry, and nothing else in its memory: then the log takes that over.
+ * [libraft] It comes from raft_malloc(), and is ours. */
+static bool owns_its_memory(const struct raft_update *u)
+{
+        const struct raft_entry *e = &u->entries.batch[0];
+
+        return u->entries.n == 1 && e->type == RAFT_COMMAND && e->batch == e->buf.base;
+}
+
 static void save_entries(struct replica *r, const struct raft_update *u)
 {
         uint64_t first = u->entries.index;
+        bool changes = false, owned = owns_its_memory(u);
         struct store_entry *se;
-        bool changes = false;
+        int k;
 
         log_cut(&r->log, first);
         se = calloc(u->entries.n, sizeof(*se));
@@ -362,8 +372,10 @@ static void save_entries(struct replica *r, const struct raft_update *u)
                 if (e->type == RAFT_COMMAND)
                         lease_clock_learn(&r->time.clock, e->term,
                                           replica_stamp(e->buf.base, e->buf.len), r->now);
-                if (log_push(&r->log, e->term, (uint8_t) e->type, e->buf.base, e->buf.len) <
-                    0) {
+                k = owned ? log_take(&r->log, e->term, RAFT_COMMAND, e->buf.base, e->buf.len)
+                          : log_push(&r->log, e->term, (uint8_t) e->type, e->buf.base,
+                                     e->buf.len);
+                if (k < 0) {
                         free(se);
                         return replica_fatal(r, "out of memory");
                 }
@@ -379,7 +391,8 @@ static void save_entries(struct replica *r, const struct raft_update *u)
         if (store_append(r->store, se, u->entries.n) < 0)
                 replica_fatal(r, "out of memory");
         free(se);
-        raft_free(u->entries.batch[0].batch);
+        if (!owned)
+                raft_free(u->entries.batch[0].batch);
 }
 
 void replica_step(struct replica *r, struct raft_event *ev)
@@ -815,14 +828,14 @@ struct boot_time replica_next(const struct replica *r)
         return raft;
 }
 
-/* Followers learn the commit index from the next message. If none follows at once, they would
+/* Followers learn the commit index from the next message. If none follows soon, they would
  * apply, and notify their watchers, up to a heartbeat late. So each follower that has the
  * committed entries gets a heartbeat at once, which to raft is one like any other. */
 static void tell_commit(struct replica *r)
 {
         uint64_t commit = raft_commit_index(&r->raft);
 
-        if (!replica_leads(r) || log_last(&r->log) > commit)
+        if (!replica_leads(r) || log_last(&r->log) > commit || r->queue.gathers)
                 return;
         for (unsigned i = 0; i < replica_conf(r)->n && i < REPLICA_PEERS_MAX; i++) {
                 uint64_t id = replica_conf(r)->servers[i].id;
@@ -845,8 +858,7 @@ void replica_flush(struct replica *r, struct boot_time now)
                 return;
         if (replica_leads(r)) {
                 reads_start_round(r);
-                while (replica_leads(r) && queue_may_submit(r) && queue_submit(r))
-                        ;
+                queue_flush(r);
                 append_run(r);
                 tell_commit(r);
                 queue_acknowledge(r);
@@ -863,6 +875,7 @@ static void transfer(struct replica *r, uint64_t id)
         struct raft_event ev = {.type = RAFT_TRANSFER};
 
         ev.transfer.server_id = id;
+        queue_submit(r); /* what gathers would be lost with the leadership */
         replica_step(r, &ev);
 }
 

@@ -187,7 +187,9 @@ void replica_peer_up(struct replica *r, uint64_t peer, struct boot_time now);
 void replica_run(struct replica *r, struct boot_time now);
 struct boot_time replica_next(const struct replica *r);
 
-/* Sends and writes what has been gathered; called at the end of each turn of the loop. */
+/* Sends and writes what has been gathered; called at the end of each turn of the loop. A leader
+ * to which each turn brings more commands goes on to gather them, for 4 ms and a turn at most.
+ */
 void replica_flush(struct replica *r, struct boot_time now);
 
 /* The latest time that a call passed in. */

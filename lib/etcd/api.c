@@ -6,7 +6,8 @@
 #include "wire/renewal.h"
 
 #define SPARE_MAX 4096
-#define PACKED_KEEP ((size_t) 64 << 10)
+/* A request is at most 1.5 MB by default, and so is a value; the buffer grows by doubling. */
+#define PACKED_KEEP ((size_t) 3 << 20)
 #define MESSAGES_MIN 64 /* in one request, in addition to those of its operations */
 
 static const struct {

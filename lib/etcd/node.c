@@ -36,8 +36,8 @@ static void no_lap(void *arg, const char *what)
         (void) what;
 }
 
-/* Runs the parts from top to bottom. Renewals are gathered before they are proposed, and
- * proposals are sent to the other replicas in the same turn. */
+/* Runs the parts from top to bottom. Renewals are gathered before they are proposed, and a
+ * batch of them is sent to the other replicas in the same turn. */
 void node_run(struct node *n, struct boot_time now, void (*lap)(void *arg, const char *what),
               void *arg)
 {

@@ -98,6 +98,7 @@ struct store {
         uint64_t had;     /* ...and the highest that ever was, in this life */
         uint64_t durable; /* up to here every present entry is on the disk */
         struct buf queued;
+        struct buf reused;      /* empty: the memory of the write before, for the next one */
         uint64_t queued_index;  /* when that is written, all up to here is durable... */
         uint64_t writing_index; /* ...and with the write under way, up to here */
         bool writing;

@@ -5,6 +5,9 @@
 #include "base/le.h"
 #include "store/internal.h"
 
+/* Of a write, for the next one. */
+#define MEMORY_KEPT ((size_t) 256 << 10)
+
 void store_segment_name(uint64_t seq, char out[static 32])
 {
         snprintf(out, 32, "log-%016" PRIx64, seq);
@@ -28,6 +31,7 @@ struct store *store_free(struct store *s)
         }
         room_fini(s);
         buf_fini(&s->queued);
+        buf_fini(&s->reused);
         free(s);
         return NULL;
 }
@@ -251,6 +255,15 @@ static void count(struct store *s, const struct job *j)
         }
 }
 
+/* What is queued next need not grow from nothing again. One write is under way at a time, and
+ * what was kept before has gone into it. */
+static void keep_memory(struct store *s, struct buf *b)
+{
+        s->reused = *b;
+        *b = (struct buf){0};
+        buf_reuse(&s->reused, MEMORY_KEPT);
+}
+
 static void job_done(struct disk_job *dj)
 {
         struct job *j = container_of(dj, struct job, disk_job);
@@ -265,6 +278,7 @@ static void job_done(struct disk_job *dj)
         case JOB_LOG:
                 if (full)
                         return room_stall(s, j);
+                keep_memory(s, &j->bytes);
                 if (j->r < 0)
                         store_fail(s, j->name, j->r);
                 else
@@ -402,7 +416,8 @@ void store_flush(struct store *s)
         j->size = seg->size;
         j->offset = s->offset;
         j->bytes = s->queued;
-        s->queued = (struct buf){0};
+        s->queued = s->reused;
+        s->reused = (struct buf){0};
         s->offset += n;
         s->batch++;
         seg->last = max_of(seg->last, s->queued_index);
