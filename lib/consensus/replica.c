@@ -134,6 +134,13 @@ bool replica_installs(const struct replica *r)
         return r->snap.installing || r->snap.incoming.loading;
 }
 
+bool replica_awaits_snapshot(const struct replica *r)
+{
+        const struct incoming *c = &r->snap.incoming;
+
+        return c->have > 0 && c->index > r->applied;
+}
+
 struct replica_peer_counts *replica_peer_counts(struct replica *r, uint64_t id)
 {
         struct replica_peer_counts *c = r->counts.peers, *unused = c;

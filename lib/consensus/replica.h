@@ -290,6 +290,9 @@ uint64_t replica_lag(const struct replica *r, uint64_t id);
 
 /* Whether a snapshot of another replica is being installed. */
 bool replica_installs(const struct replica *r);
+/* Whether one is on its way to us, or is being installed, that has more than we have: no
+ * linearizable read succeeds before it is installed. */
+bool replica_awaits_snapshot(const struct replica *r);
 
 /* The size of log and snapshot on the disk; adds up every file of the log. */
 uint64_t replica_disk_bytes(const struct replica *r);

@@ -135,6 +135,11 @@ bool core_is_installing(const struct core *c)
         return replica_installs(c->replica);
 }
 
+bool core_awaits_snapshot(const struct core *c)
+{
+        return replica_awaits_snapshot(c->replica);
+}
+
 size_t core_n_writes(const struct core *c)
 {
         return c->n_writes;

@@ -157,6 +157,9 @@ const struct store_counts *core_store_counts(const struct core *c);
 
 /* Whether a snapshot of another replica is being installed. */
 bool core_is_installing(const struct core *c);
+/* Whether one that has more than we have is on its way to us, or is being installed: no
+ * linearizable read succeeds before that. */
+bool core_awaits_snapshot(const struct core *c);
 
 /* The number of commands that wait for the log. */
 size_t core_n_writes(const struct core *c);

@@ -87,6 +87,10 @@ static const struct {
 #define LIVE LOCAL_READ
 #define READY (CORRUPTION | LOCAL_READ | READ | NO_LEARNER)
 
+/* A large snapshot takes longer than any probe waits, so its read is not even tried. */
+static const struct status behind = {
+        RPC_UNAVAILABLE, "etcdserver: this replica installs a snapshot from the leader"};
+
 /* A probe that waits for a linearizable read. */
 struct probe {
         struct api *api;
@@ -111,7 +115,7 @@ static void probe_done(struct core_read *rd, struct status st)
         struct probe *p = container_of(rd, struct probe, read);
 
         p->call->userdata = NULL;
-        p->then(p, st);
+        p->then(p, st.code != RPC_OK && core_awaits_snapshot(p->api->core) ? behind : st);
         free(p);
 }
 
@@ -162,6 +166,8 @@ static void health(struct api *a, struct rpc_call *call)
                 return tell_health(a, call, "", "");
         if (core_status(a->core).leader_id == 0)
                 return tell_health(a, call, "RAFT NO LEADER", "");
+        if (core_awaits_snapshot(a->core))
+                return tell_health(a, call, "RANGE ERROR:", behind.text);
         probe(a, call, 0, health_read);
 }
 
@@ -225,6 +231,8 @@ static void run_checks(struct api *a, struct rpc_call *call, unsigned all)
                         which |= checks[i].check;
         if (one && which == 0)
                 return rpc_call_finish(call, RPC_UNIMPLEMENTED, "");
+        if ((which & READ) && core_awaits_snapshot(a->core))
+                return tell_checks(a, call, which, behind);
         if (which & READ)
                 return probe(a, call, which, checks_read);
         tell_checks(a, call, which, status_ok);
