@@ -379,7 +379,7 @@ void reads_start_round(struct replica *r);
 void reads_ping(struct replica *r);
 void reads_ask_leader(struct replica *r);
 void reads_ponged(struct replica *r, unsigned i, uint64_t seq);
-void reads_answered(struct replica *r, uint64_t id, uint64_t index);
+void reads_answered(struct replica *r, uint64_t id, uint64_t index, struct lease_time at);
 void reads_reroute(struct replica *r);
 
 /* ---- beacons.c ---- */

@@ -19,7 +19,7 @@ enum frame_type {
                             Raft thesis 6.4) */
         FRAME_READ_PONG, /* term:u64 seq:u64 */
         FRAME_READ_ASK,  /* id:u64: follower to leader: from which index may I read? */
-        FRAME_READ_TELL, /* id:u64 index:u64 */
+        FRAME_READ_TELL, /* id:u64 index:u64 lease_time:u64 */
         FRAME_PROPOSE, /* term:u64 life:u64 n:u64 priority:u8 commands: follower to leader, the
                           n-th of that life */
         FRAME_BEACON,  /* term:u64 clock:u64 lease_time:u64: leader to all, each heartbeat

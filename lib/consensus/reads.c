@@ -71,17 +71,28 @@ void reads_add(struct replica *r, struct reads *list, uint64_t id, uint64_t peer
                 STAILQ_INSERT_TAIL(list, rd, next);
 }
 
+/* A leader that is not healthy may learn later that more lease time had passed by now. */
+static struct lease_time confirmed_time(const struct replica *r)
+{
+        return lease_clock_healthy(&r->time.clock, r->now)
+                       ? lease_clock_read(&r->time.clock, r->now)
+                       : LEASE_TIME_NEVER;
+}
+
 static void answer_round(struct replica *r)
 {
+        struct lease_time at = confirmed_time(r);
         struct read *rd;
 
         r->reading.round_on = false;
         while ((rd = first(&r->reading.in_round))) {
                 if (rd->peer == 0)
-                        r->ops->read_at(r->userdata, rd->id, r->reading.round_index);
+                        r->ops->read_at(r->userdata, rd->id, r->reading.round_index, at);
                 else
-                        replica_send(r, rd->peer, FRAME_READ_TELL,
-                                     (uint64_t[]){rd->id, r->reading.round_index}, 2);
+                        replica_send(
+                                r, rd->peer, FRAME_READ_TELL,
+                                (uint64_t[]){rd->id, r->reading.round_index, (uint64_t) at.ns},
+                                3);
                 read_free(r, rd);
         }
 }
@@ -151,7 +162,7 @@ void reads_ponged(struct replica *r, unsigned i, uint64_t seq)
                 answer_round(r);
 }
 
-void reads_answered(struct replica *r, uint64_t id, uint64_t index)
+void reads_answered(struct replica *r, uint64_t id, uint64_t index, struct lease_time at)
 {
         struct read key = {.id = id}, *rd = RB_FIND(reads_asked, &r->reading.asked, &key);
 
@@ -159,7 +170,7 @@ void reads_answered(struct replica *r, uint64_t id, uint64_t index)
                 return;
         RB_REMOVE(reads_asked, &r->reading.asked, rd);
         read_free(r, rd);
-        r->ops->read_at(r->userdata, id, index);
+        r->ops->read_at(r->userdata, id, index, at);
 }
 
 /* A deposed leader answers no read (I8). Our own reads are sent to the new leader; other

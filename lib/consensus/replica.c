@@ -674,12 +674,12 @@ static int numbers_in(uint8_t type)
         case FRAME_PROPOSED:
                 return 5;
         case FRAME_BEACON:
+        case FRAME_READ_TELL:
         case FRAME_TIME_TELL:
         case FRAME_SNAPSHOT_ACK:
                 return 3;
         case FRAME_READ_PING:
         case FRAME_READ_PONG:
-        case FRAME_READ_TELL:
         case FRAME_CHANGED:
         case FRAME_BEACON_ACK:
         case FRAME_LACKS:
@@ -773,7 +773,7 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         if (type == FRAME_READ_ASK && replica_leads(r))
                 reads_add(r, &r->reading.waiting, v[0], peer);
         else if (type == FRAME_READ_TELL)
-                reads_answered(r, v[0], v[1]);
+                reads_answered(r, v[0], v[1], (struct lease_time){(nsec_t) v[2]});
         else if (type == FRAME_CHANGED)
                 r->ops->changed_members(r->userdata, v[0], (int) v[1]);
         else if (type == FRAME_REMOVED)

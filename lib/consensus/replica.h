@@ -119,8 +119,9 @@ struct replica_ops {
         /* Leader, term or our readiness changed. */
         void (*changed)(void *u);
         /* Answers replica_read() @id: a read made once `applied` has reached @index is
-         * linearizable (I8). */
-        void (*read_at)(void *u, uint64_t id, uint64_t index);
+         * linearizable (I8). @at: the leader's lease time when a majority had confirmed it,
+         * which is later than the request; LEASE_TIME_NEVER: not known. */
+        void (*read_at)(void *u, uint64_t id, uint64_t index, struct lease_time at);
         /* A snapshot of another replica was installed: commands of ours may be in it, for which
          * `apply` was not called. */
         void (*skipped)(void *u);

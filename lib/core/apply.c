@@ -91,23 +91,14 @@ static int apply_entry(struct core *c, uint64_t index, uint64_t term, struct lea
         return 0;
 }
 
-/* Whether the log had this entry when the replica started: it may have been applied, and
- * counted, before. */
-static bool is_replayed(struct core *c, uint64_t index)
-{
-        if (c->replayed_to == 0)
-                c->replayed_to = replica_status(c->replica).last;
-        return index <= c->replayed_to;
-}
-
 static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
                     struct view commands, size_t *left)
 {
         struct core *c = u;
-        bool replayed = is_replayed(c, index);
         int r = apply_entry(c, index, term, at, commands, left);
 
-        if (replayed)
+        /* It may have been applied, and counted, in a former life. */
+        if (index <= c->replayed_to)
                 c->state.counts = (struct state_counts){0};
         return r;
 }

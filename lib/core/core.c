@@ -22,6 +22,7 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         RB_INIT(&c->reads);
         TAILQ_INIT(&c->confirmed);
         STAILQ_INIT(&c->renewals);
+        STAILQ_INIT(&c->covered);
         STAILQ_INIT(&c->gone);
         TAILQ_INIT(&c->waiting);
         c->waiting_at = BOOT_TIME_NEVER;
@@ -55,6 +56,10 @@ struct core *core_free(struct core *c)
                 STAILQ_REMOVE_HEAD(&c->renewals, next);
                 rn->done(rn, status_stopped, 0);
         }
+        while ((rn = STAILQ_FIRST(&c->covered))) {
+                STAILQ_REMOVE_HEAD(&c->covered, next);
+                rn->done(rn, status_stopped, 0);
+        }
         state_saver_fini(&c->saver);
         core_drop_loaded(c);
         (void) !core_free_gone(c, &all);
@@ -76,6 +81,7 @@ void core_set_owner(struct core *c, const struct core_owner *owner, void *userda
 void core_attach(struct core *c, struct replica *r)
 {
         c->replica = c->changes.replica = r;
+        c->replayed_to = replica_status(r).last;
 }
 
 struct state *core_state(struct core *c)
@@ -339,6 +345,8 @@ struct boot_time core_next(struct core *c)
                 next = boot_min(next, c->gone_at);
         if (!c->part.on) /* otherwise the batch waits until the entry is applied */
                 next = boot_min(next, c->renew_at);
+        if (!STAILQ_EMPTY(&c->covered))
+                next = boot_min(next, c->now);
         if (!TAILQ_EMPTY(&c->waiting))
                 next = boot_min(next, c->state.cached.n_returned != c->waiting_returned
                                               ? c->now
@@ -382,6 +390,7 @@ void core_flush(struct core *c, struct boot_time now)
          * may belong to another lease at its end. */
         if (c->n_renewals > 0 && !boot_before(c->now, c->renew_at) && !c->part.on)
                 core_renewals_send(c);
+        core_covered_ask(c);
         if (c->skipped.on)
                 core_writes_tell_lost(c);
         if (!c->skipped.on)

@@ -37,6 +37,8 @@ struct core_config {
         nsec_t leader_timeout; /* after this time without a leader, `hasleader` streams end */
         nsec_t watch_progress; /* the interval of progress notifications */
         nsec_t cache_term;     /* the longest term of a cache lease; 0: none are given */
+        unsigned renew_part; /* a lease that is renewed in a loop is renewed ahead by this part
+                              * of its TTL (covered.c); 0: the default */
         uint64_t seed;
 };
 
@@ -69,6 +71,7 @@ struct core_read {
         uint64_t id;
         TAILQ_ENTRY(core_read) by_index; /* once the index is known */
         uint64_t index;                  /* 0 while unknown */
+        struct lease_time at;            /* lease time then (struct replica_ops) */
         struct boot_time deadline;
 };
 
@@ -82,7 +85,8 @@ struct core_renewal {
         ProtobufCBinaryData name;
         uint32_t slot;            /* a hint: the lease's slot when the renewal came */
         struct boot_time came_at; /* the new term begins no earlier */
-        struct core_read read;    /* used if this replica does not know the lease (yet) */
+        bool ahead;            /* the lease is renewed in a loop: the new term begins later */
+        struct core_read read; /* used if this replica does not know the lease (yet) */
         struct core *core;
 };
 
@@ -115,6 +119,7 @@ struct core_owner {
         void (*removed)(void *u);
 };
 void core_set_owner(struct core *c, const struct core_owner *owner, void *userdata);
+/* @r as replica_new() has opened it, before replica_start(). */
 void core_attach(struct core *c, struct replica *r);
 
 /* What this replica publishes about itself in MemberList. It is proposed once there is a
@@ -148,6 +153,7 @@ struct core_counts {
         struct histogram batches; /* renewals in one command (histogram_sizes) */
         /* How much of its TTL a lease had left when a renewal came, in thousandths. */
         struct histogram left; /* core_left_shape */
+        uint64_t covered;      /* renewals that needed no command */
 };
 extern const struct histogram_shape core_left_shape;
 /* Borrowed, as long as the core; the last two as long as what it was attached to. */

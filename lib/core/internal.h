@@ -6,6 +6,7 @@
  *     caches.c    commands that wait until the terms of cache leases end
  *     reads.c     reads that wait until they are linearizable
  *     renewals.c  renewals, in batches
+ *     covered.c   renewals of leases that have been renewed ahead
  *     expiry.c    expiry of leases, and lease time in the log
  *     apply.c     applies entries and installs snapshots, as the replica's callbacks
  *     upkeep.c    alarms and automatic compaction
@@ -22,6 +23,7 @@
 
 RB_HEAD(core_writes, core_write);
 RB_HEAD(core_reads, core_read);
+STAILQ_HEAD(core_renewals, core_renewal);
 
 /* A state beside ours: being loaded, or to be freed. */
 struct aside {
@@ -38,7 +40,7 @@ struct core {
         STAILQ_HEAD(, aside) gone; /* old states, freed in slices ... */
         struct boot_time gone_at;  /* ... the next one at this time */
         uint64_t installs;
-        uint64_t replayed_to; /* the last entry of the log at the first apply; 0: none yet */
+        uint64_t replayed_to; /* the last entry of the log when it was opened */
         struct {
                 bool on;         /* an entry is half applied ... */
                 size_t at;       /* ... up to this byte of its commands ... */
@@ -84,8 +86,10 @@ struct core {
         bool reads_dropped;     /* our own first read: shows how far the others were when we
                                  * started */
 
-        STAILQ_HEAD(, core_renewal) renewals; /* waiting for the next batch */
-        struct core_renewal *unstamped;       /* waiting for the next batch */
+        struct core_renewals renewals;  /* waiting for the next batch */
+        struct core_renewal *unstamped; /* the first of them that has no `came_at` yet */
+        struct core_renewals covered;   /* waiting for the next confirmation */
+        nsec_t lead_used; /* what a lease uses of its lead until a confirmation, lately */
         size_t n_renewals, n_batches_out;
         size_t n_early;              /* how many were early: such clients renew again as soon as
                                       * they are answered */
@@ -151,10 +155,12 @@ void core_waiting_run(struct core *c);
 
 void core_read_finish(struct core *c, struct core_read *rd, struct status st);
 void core_read_stop_first(struct core *c);
+/* Whether one more would be refused. */
+bool core_reads_full(const struct core *c);
 /* Entries up to @applied have been applied. */
 void core_reads_serve(struct core *c, uint64_t applied);
 /* Read @id is linearizable once @index is applied. */
-void core_reads_at(void *core, uint64_t id, uint64_t index);
+void core_reads_at(void *core, uint64_t id, uint64_t index, struct lease_time at);
 void core_reads_time_out(struct core *c, size_t *left);
 /* Starts our first read, which shows how far the others were when we started. */
 void core_reads_catch_up(struct core *c);
@@ -165,6 +171,27 @@ void core_reads_catch_up(struct core *c);
 void core_pass_time(struct core *c, struct boot_time now);
 /* Proposes the waiting renewals. */
 void core_renewals_send(struct core *c);
+/* Queues a renewal for the next batch. @left: core_left_of() its lease. */
+void core_renewal_enqueue(struct core *c, struct core_renewal *rn, const struct lease *l,
+                          nsec_t left);
+/* Finds a renewal's lease. */
+struct lease *core_renewed_lease(const struct core *c, const struct core_renewal *rn);
+/* For a renewal by name that can be answered: whether another lease has the name by now; if so,
+ * that lease is renewed next. If not, *@l is the lease that has the name, or NULL. */
+bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease **l);
+
+/* ---- covered.c ---- */
+
+/* By how much a lease is renewed ahead. */
+nsec_t core_ahead_of(const struct core *c, const struct lease *l);
+/* The time until the deadline of @l, as far as this replica can tell. */
+nsec_t core_left_of(const struct core *c, const struct lease *l);
+/* Takes over a renewal that probably needs no entry; returns false if it needs one. */
+bool core_covers(struct core *c, struct core_renewal *rn, const struct lease *l, nsec_t left);
+/* Takes back those whose leases a batch that is being sent should renew as well. */
+void core_covered_join(struct core *c);
+/* Asks the leader for the rest. */
+void core_covered_ask(struct core *c);
 
 /* ---- expiry.c ---- */
 

@@ -27,9 +27,14 @@ void core_read_finish(struct core *c, struct core_read *rd, struct status st)
         rd->done(rd, st);
 }
 
+bool core_reads_full(const struct core *c)
+{
+        return c->n_reads >= READS_MAX;
+}
+
 void core_read(struct core *c, struct core_read *rd, nsec_t timeout)
 {
-        if (c->n_reads >= READS_MAX)
+        if (core_reads_full(c))
                 return rd->done(rd, status_too_many);
         c->n_reads++;
         rd->id = ++c->next_read;
@@ -76,7 +81,7 @@ void core_reads_serve(struct core *c, uint64_t applied)
         serve_some(c);
 }
 
-void core_reads_at(void *u, uint64_t id, uint64_t index)
+void core_reads_at(void *u, uint64_t id, uint64_t index, struct lease_time at)
 {
         struct core *c = u;
         struct core_read key = {.id = id}, *rd = RB_FIND(core_reads, &c->reads, &key), *before;
@@ -84,6 +89,7 @@ void core_reads_at(void *u, uint64_t id, uint64_t index)
         if (!rd || rd->index > 0)
                 return; /* it timed out, was canceled, or was answered before */
         rd->index = max_of(index, (uint64_t) 1);
+        rd->at = at;
         before = TAILQ_LAST(&c->confirmed, core_confirmed);
         while (before && before->index > rd->index)
                 before = TAILQ_PREV(before, core_confirmed, by_index);

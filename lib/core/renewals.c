@@ -21,15 +21,16 @@ const struct histogram_shape core_left_shape = {
 struct renew_batch {
         struct core_write write;
         struct core *core;
-        STAILQ_HEAD(, core_renewal) items;
+        struct core_renewals items;
         size_t n_early;
+        uint64_t as_of; /* as in the command: it renews no lease that was granted later */
 };
 
-static void enqueue_renewal(struct core *c, struct core_renewal *rn, const struct lease *l);
+static void look_up(struct core *c, struct core_renewal *rn);
 
-/* Finds a renewal's lease by its slot: with 10,000 of them, a look-up by id would cost more
+/* By its slot: with 10,000 of them, a look-up by id would cost more
  * than everything else. */
-static struct lease *renewed_lease(const struct core *c, const struct core_renewal *rn)
+struct lease *core_renewed_lease(const struct core *c, const struct core_renewal *rn)
 {
         struct lease *l = leases_at(&c->state.leases, rn->slot);
 
@@ -56,10 +57,8 @@ static void plan_batch(struct core *c)
                         c->renew_at, crowd_is_away(c) ? boot_add(c->now, CROWD_PAUSE) : c->now);
 }
 
-/* For a renewal by name whose batch has been applied: whether another lease has the name by
- * now. If so, that lease is renewed next; the answer must be about a time when the lease had
- * the name. */
-static bool goes_on(struct core *c, struct core_renewal *rn, struct lease **l)
+/* The answer to a renewal by name must be about a time when the lease had the name. */
+bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease **l)
 {
         if (rn->name.len == 0)
                 return false;
@@ -67,8 +66,42 @@ static bool goes_on(struct core *c, struct core_renewal *rn, struct lease **l)
         if (!*l || (*l)->id == rn->lease)
                 return false;
         rn->lease = (*l)->id;
-        enqueue_renewal(c, rn, *l);
+        core_renewal_enqueue(c, rn, *l, core_left_of(c, *l));
         return true;
+}
+
+/* Nothing waits for a batch. */
+static void clear_plan(struct core *c)
+{
+        c->n_renewals = c->n_early = 0;
+        c->renew_at = c->window_end = BOOT_TIME_NEVER;
+        c->renew_next = c->renew_late = false;
+}
+
+/* Leases have been renewed ahead, perhaps also for some that have waited meanwhile. */
+static void look_again(struct core *c)
+{
+        struct core_renewals waiting = STAILQ_HEAD_INITIALIZER(waiting);
+        struct core_renewal *rn, *unstamped = c->unstamped;
+        bool is_stamped = true;
+        nsec_t left;
+
+        STAILQ_CONCAT(&waiting, &c->renewals);
+        clear_plan(c);
+        c->unstamped = NULL;
+        while ((rn = STAILQ_FIRST(&waiting))) {
+                const struct lease *l = core_renewed_lease(c, rn);
+
+                STAILQ_REMOVE_HEAD(&waiting, next);
+                is_stamped = is_stamped && rn != unstamped;
+                left = l ? core_left_of(c, l) : 0;
+                if (!l)
+                        look_up(c, rn);
+                else if (!core_covers(c, rn, l, left))
+                        core_renewal_enqueue(c, rn, l, left);
+                if (is_stamped)
+                        c->unstamped = NULL;
+        }
 }
 
 static void batch_done(struct core_write *w, struct status st, struct view reply)
@@ -82,14 +115,22 @@ static void batch_done(struct core_write *w, struct status st, struct view reply
         while ((rn = STAILQ_FIRST(&b->items))) {
                 /* Use the TTL that the log says: the answer for a lease that is gone never has
                  * a positive TTL (I7). */
-                struct lease *l = renewed_lease(c, rn);
+                struct lease *l = core_renewed_lease(c, rn);
 
                 STAILQ_REMOVE_HEAD(&b->items, next);
-                if (st.code != RPC_OK || !goes_on(c, rn, &l))
+                if (st.code != RPC_OK)
+                        rn->done(rn, st, 0);
+                else if (core_renewal_goes_on(c, rn, &l))
+                        continue;
+                else if (l && l->born > b->as_of) /* its id was given away anew */
+                        core_renewal_enqueue(c, rn, l, core_left_of(c, l));
+                else
                         rn->done(rn, st, l ? l->ttl_ms : 0);
         }
         c->n_crowd = max_of(b->n_early + c->n_early, c->n_crowd - c->n_crowd / 4);
-        if (c->n_renewals > 0)
+        if (b->write.type == CMD_RENEW_AHEAD)
+                look_again(c);
+        else if (c->n_renewals > 0)
                 plan_batch(c);
         free(b);
 }
@@ -118,59 +159,90 @@ void core_pass_time(struct core *c, struct boot_time now)
                 c->unstamped->came_at = c->now;
 }
 
-void core_renewals_send(struct core *c)
+/* Encodes the slots of the @n renewals in @list. *@ret_n is how many of their leases exist. */
+static int encode(const struct core *c, struct core_renewals *list, size_t n, struct buf *out,
+                  size_t *ret_n)
 {
-        cleanup_(freep) struct slot_age *slots = NULL;
-        cleanup_(buf_fini) struct buf body = {0};
-        struct renew_batch *b = NULL;
+        cleanup_(freep) struct slot_age *slots = calloc(n, sizeof(*slots));
         struct core_renewal *rn;
         struct cmd_slots s;
-        size_t n = 0;
-        int r = -ENOMEM;
 
-        core_pass_time(c, c->now); /* some came in this turn, after their lease was looked up */
-        slots = calloc(c->n_renewals, sizeof(*slots));
-        b = calloc(1, sizeof(*b));
-        if (slots && b) {
+        if (!slots)
+                return -ENOMEM;
+        n = 0;
+        STAILQ_FOREACH (rn, list, next) {
+                const struct lease *l = core_renewed_lease(c, rn);
+                nsec_t age;
+
+                if (!l)
+                        continue;
+                age = rn->ahead ? core_ahead_of(c, l) : boot_diff(c->now, rn->came_at);
+                age = min_of(age / NSEC_PER_MSEC, (nsec_t) CMD_AGE_MAX);
+                slots[n++] = (struct slot_age){l->slot, (unsigned) age};
+        }
+        qsort(slots, n, sizeof(*slots), slot_cmp);
+        cmd_renew_begin(out, &s, c->state.applied);
+        for (size_t i = 0; i < n; i++)
+                if (i == 0 || slots[i].slot != slots[i - 1].slot)
+                        cmd_renew_add(out, &s, slots[i].slot, slots[i].age_ms);
+        *ret_n = n;
+        return buf_error(out);
+}
+
+/* Proposes the @n renewals of @list, or fails them. */
+static void send_batch(struct core *c, enum cmd_type type, struct core_renewals *list, size_t n,
+                       size_t n_early)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+        struct renew_batch *b = calloc(1, sizeof(*b));
+        struct core_renewal *rn;
+        int r = b ? encode(c, list, n, &body, &n) : -ENOMEM;
+
+        if (r == 0) {
                 b->core = c;
                 b->write.done = batch_done;
-                b->n_early = c->n_early;
+                b->n_early = n_early;
+                b->as_of = c->state.applied;
                 STAILQ_INIT(&b->items);
-                STAILQ_FOREACH (rn, &c->renewals, next) {
-                        struct lease *l = renewed_lease(c, rn);
-                        nsec_t age = boot_diff(c->now, rn->came_at) / NSEC_PER_MSEC;
-
-                        if (l)
-                                slots[n++] = (struct slot_age){
-                                        l->slot, (unsigned) min_of(age, (nsec_t) CMD_AGE_MAX)};
-                }
-                qsort(slots, n, sizeof(*slots), slot_cmp);
-                cmd_renew_begin(&body, &s, c->state.applied);
-                for (size_t i = 0; i < n; i++)
-                        if (i == 0 || slots[i].slot != slots[i - 1].slot)
-                                cmd_renew_add(&body, &s, slots[i].slot, slots[i].age_ms);
-                r = buf_error(&body);
+                r = core_write(c, &b->write, type, NULL, body.data, buf_len(&body), 0);
         }
-        if (r == 0)
-                r = core_write(c, &b->write, CMD_RENEW, NULL, body.data, buf_len(&body), 0);
-        c->n_renewals = c->n_early = 0;
-        c->renewed_at = c->now;
-        c->renew_at = c->window_end = BOOT_TIME_NEVER;
-        c->renew_next = c->renew_late = false;
-        /* Every batch counts, including one that waited. */
-        c->soon_full = boot_min(boot_add(boot_max(c->soon_full, c->now), WINDOW_MAX),
-                                boot_add(c->now, SOON_MAX * WINDOW_MAX));
         if (r == 0) {
                 c->n_batches_out++;
                 histogram_add(&c->counts.batches, &histogram_sizes, n);
-                STAILQ_CONCAT(&b->items, &c->renewals);
+                STAILQ_CONCAT(&b->items, list);
                 return;
         }
         free(b);
-        while ((rn = STAILQ_FIRST(&c->renewals))) {
-                STAILQ_REMOVE_HEAD(&c->renewals, next);
+        while ((rn = STAILQ_FIRST(list))) {
+                STAILQ_REMOVE_HEAD(list, next);
                 rn->done(rn, status_too_many, 0);
         }
+}
+
+void core_renewals_send(struct core *c)
+{
+        struct core_renewals plain = STAILQ_HEAD_INITIALIZER(plain),
+                             ahead = STAILQ_HEAD_INITIALIZER(ahead);
+        size_t n_plain = 0, n_ahead = 0, n_early = c->n_early;
+        struct core_renewal *rn;
+
+        core_covered_join(c);
+        core_pass_time(c, c->now); /* some came in this turn, after their lease was looked up */
+        while ((rn = STAILQ_FIRST(&c->renewals))) {
+                STAILQ_REMOVE_HEAD(&c->renewals, next);
+                STAILQ_INSERT_TAIL(rn->ahead ? &ahead : &plain, rn, next);
+                n_plain += !rn->ahead;
+                n_ahead += rn->ahead;
+        }
+        clear_plan(c);
+        c->renewed_at = c->now;
+        /* Every batch counts, including one that waited. */
+        c->soon_full = boot_min(boot_add(boot_max(c->soon_full, c->now), WINDOW_MAX),
+                                boot_add(c->now, SOON_MAX * WINDOW_MAX));
+        if (n_plain > 0)
+                send_batch(c, CMD_RENEW, &plain, n_plain, n_early);
+        if (n_ahead > 0)
+                send_batch(c, CMD_RENEW_AHEAD, &ahead, n_ahead, 0);
 }
 
 /* A client that renews a lease right after the last renewal does not pace itself: it waits only
@@ -185,17 +257,14 @@ static bool may_go_soon(const struct core *c)
         return boot_diff(c->soon_full, c->now) <= (SOON_MAX - 1) * WINDOW_MAX;
 }
 
-static void enqueue_renewal(struct core *c, struct core_renewal *rn, const struct lease *l)
+void core_renewal_enqueue(struct core *c, struct core_renewal *rn, const struct lease *l,
+                          nsec_t left)
 {
         nsec_t ttl = l->ttl_ms * NSEC_PER_MSEC, window = ttl / 50;
-        nsec_t left = lease_time_diff(deadlines_get(&c->state.deadlines, l->slot),
-                                      core_lease_time(c));
 
-        if (ttl > 0)
-                histogram_add(&c->counts.left, &core_left_shape,
-                              left > 0 ? (uint64_t) (left / (ttl / 1000 + 1)) : 0);
         window = window < WINDOW_MIN ? WINDOW_MIN : window > WINDOW_MAX ? WINDOW_MAX : window;
         rn->slot = l->slot;
+        rn->ahead = left > ttl - core_ahead_of(c, l);
         STAILQ_INSERT_TAIL(&c->renewals, rn, next);
         if (!c->unstamped)
                 c->unstamped = rn;
@@ -203,11 +272,22 @@ static void enqueue_renewal(struct core *c, struct core_renewal *rn, const struc
         /* A renewal late in its term waits for nothing (I1). An early one, or any one while few
          * arrive, waits only for the batch under way, and so goes at the disk's pace, like a
          * write. With many clients that pace themselves, it waits for the end of the window. */
-        c->n_early += is_early(left, ttl);
+        c->n_early += is_early(left, ttl) && !rn->ahead;
         c->renew_next = c->renew_next || is_early(left, ttl) || may_go_soon(c);
         c->renew_late = c->renew_late || left < ttl / 4;
         c->window_end = boot_min(c->window_end, boot_add(c->renewed_at, window));
         plan_batch(c);
+}
+
+static void arrive(struct core *c, struct core_renewal *rn, const struct lease *l)
+{
+        nsec_t ttl = l->ttl_ms * NSEC_PER_MSEC, left = core_left_of(c, l);
+
+        if (ttl > 0)
+                histogram_add(&c->counts.left, &core_left_shape,
+                              left > 0 ? (uint64_t) (min_of(left, ttl) / (ttl / 1000 + 1)) : 0);
+        if (!core_covers(c, rn, l, left))
+                core_renewal_enqueue(c, rn, l, left);
 }
 
 static struct lease *find_renewed(struct core *c, struct core_renewal *rn)
@@ -215,7 +295,7 @@ static struct lease *find_renewed(struct core *c, struct core_renewal *rn)
         struct lease *l;
 
         if (rn->name.len == 0)
-                return renewed_lease(c, rn);
+                return core_renewed_lease(c, rn);
         l = names_find(&c->state, &rn->name);
         rn->lease = l ? l->id : 0;
         return l;
@@ -231,7 +311,15 @@ static void renewal_looked_up(struct core_read *rd, struct status st)
         l = find_renewed(rn->core, rn);
         if (!l)
                 return rn->done(rn, status_ok, 0);
-        enqueue_renewal(rn->core, rn, l);
+        arrive(rn->core, rn, l);
+}
+
+/* The lease may have been granted a moment ago through another replica (A22), so it is gone
+ * only if the leader's log says so. */
+static void look_up(struct core *c, struct core_renewal *rn)
+{
+        rn->read.done = renewal_looked_up;
+        core_read(c, &rn->read, 0);
 }
 
 void core_renew(struct core *c, struct core_renewal *rn)
@@ -240,9 +328,7 @@ void core_renew(struct core *c, struct core_renewal *rn)
 
         rn->core = c;
         if (l)
-                return enqueue_renewal(c, rn, l);
-        /* It may have been granted a moment ago through another replica (A22), so it is gone
-         * only if the leader's log says so. */
-        rn->read.done = renewal_looked_up;
-        core_read(c, &rn->read, 0);
+                arrive(c, rn, l);
+        else
+                look_up(c, rn);
 }

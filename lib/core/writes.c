@@ -34,6 +34,7 @@ static enum replica_priority priority_of(enum cmd_type type)
 {
         switch (type) {
         case CMD_RENEW:
+        case CMD_RENEW_AHEAD:
         case CMD_EXPIRE:
                 return REPLICA_URGENT;
         default:
@@ -182,7 +183,7 @@ void core_writes_tell_lost(struct core *c)
                 left--;
                 if (!is_out(w, c->skipped.term))
                         continue;
-                if (w->type == CMD_RENEW)
+                if (cmd_is_renewal(w->type))
                         w->term = 0;
                 else
                         core_write_fail(c, w, status_lost);

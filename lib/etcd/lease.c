@@ -40,11 +40,13 @@ static void revoke_lease(struct request *q)
         request_write(q, CMD_REVOKE, q->msg);
 }
 
+/* Never more than the TTL, which etcd's clients may rely on: a lease that was renewed ahead has
+ * a little more left. */
 int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease_time now)
 {
         nsec_t left = lease_time_diff(deadlines_get(&s->deadlines, l->slot), now);
 
-        return max_of(left, (nsec_t) 0) / NSEC_PER_MSEC;
+        return min_of(max_of(left, (nsec_t) 0) / NSEC_PER_MSEC, l->ttl_ms);
 }
 
 /* ---- LeaseKeepAlive ---- */

@@ -672,6 +672,8 @@ static const struct metric table[] = {
          .help = "What was left of its TTL when the renewal of a lease came to this replica."},
         {"tenure_lease_renewal_batch_size", HISTOGRAM, H(core.batches, histogram_sizes),
          .help = "Leases in one entry of renewals from this replica."},
+        {"tenure_lease_renewals_covered_total", COUNTER, V(core.covered),
+         .help = "Renewals that needed no entry, since the lease is renewed in a loop."},
         {"tenure_lease_time_seconds", GAUGE, V(lease_time),
          .help = "The clock of leases; it stands still while nobody can renew."},
         {"tenure_lease_outages_total", COUNTER, V(replica.outages),

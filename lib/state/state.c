@@ -278,9 +278,9 @@ static int drop_lease(struct state *s, struct lease *l, size_t *left)
  * leader appended the command, less the time that the request had waited there; that instant is
  * no earlier than when the request was sent (I3). Batches may overtake each other, so a
  * deadline never moves to an earlier instant. */
-static int set_deadline(struct state *s, const struct lease *l, unsigned age_ms)
+static int set_deadline(struct state *s, const struct lease *l, int64_t later_ms)
 {
-        struct lease_time end = lease_time_add(s->time, (l->ttl_ms - age_ms) * NSEC_PER_MSEC),
+        struct lease_time end = lease_time_add(s->time, (l->ttl_ms + later_ms) * NSEC_PER_MSEC),
                           was = deadlines_get(&s->deadlines, l->slot);
 
         return deadlines_set(&s->deadlines, l->slot,
@@ -349,7 +349,7 @@ static int grant(struct state *s, const struct cmd_user *who, uint64_t quota,
 
 /* I7: the log orders renewals and the end of a lease, and a lease that has ended cannot be
  * found here. */
-static int renew(struct state *s, struct view body)
+static int renew(struct state *s, struct view body, bool ahead)
 {
         struct cmd_slots slots;
         uint64_t as_of;
@@ -370,7 +370,7 @@ static int renew(struct state *s, struct view body)
                 lease_past_keep(s, slot);
                 l->renewed = s->applied;
                 s->counts.renewed++;
-                r = set_deadline(s, l, age);
+                r = set_deadline(s, l, ahead ? (int64_t) age : -(int64_t) age);
         }
         return r == -ENOMEM ? r : 0;
 }
@@ -672,8 +672,8 @@ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
 /* The reads of a txn, and removals, are counted when they happen. */
 static size_t cost(const struct cmd *c)
 {
-        return c->type == CMD_RENEW || c->type == CMD_EXPIRE ? 1 + c->body.len / 4
-                                                             : FIND_STEPS + c->body.len / 64;
+        return cmd_is_renewal(c->type) || c->type == CMD_EXPIRE ? 1 + c->body.len / 4
+                                                                : FIND_STEPS + c->body.len / 64;
 }
 
 int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *reply,
@@ -742,7 +742,8 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
                 state_uncache(s, c->body, reply);
                 return 0;
         case CMD_RENEW:
-                return renew(s, c->body);
+        case CMD_RENEW_AHEAD:
+                return renew(s, c->body, c->type == CMD_RENEW_AHEAD);
         case CMD_EXPIRE:
                 return expire(s, c->body, left);
         case CMD_TICK:

@@ -6,7 +6,8 @@
  * passes the bytes of an entry, its index and its lease time.
  *
  * Where the invariants of leases are kept: I1 and I7 in CMD_EXPIRE and CMD_RENEW, I2 in the
- * deadlines, which always count from the true renewal, I6 in the history of kv.h.
+ * deadlines, which count from the true renewal, or from a little later (CMD_RENEW_AHEAD), I6 in
+ * the history of kv.h.
  */
 #pragma once
 

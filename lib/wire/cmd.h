@@ -32,8 +32,14 @@ enum cmd_type {
         CMD_AUTH,         /* AuthChange */
         CMD_CACHE,        /* CacheTerm */
         CMD_UNCACHE,      /* cmd_uncache() below */
-        CMD_LAST_ = CMD_UNCACHE,
+        CMD_RENEW_AHEAD,  /* as CMD_RENEW, but the terms begin later */
+        CMD_LAST_ = CMD_RENEW_AHEAD,
 };
+
+static inline bool cmd_is_renewal(enum cmd_type type)
+{
+        return type == CMD_RENEW || type == CMD_RENEW_AHEAD;
+}
 
 /* The user that made the request, as the replica that took it knows. Permissions are checked
  * where the command is applied. */
@@ -65,7 +71,7 @@ must_check_ int cmd_next(struct view *entry, struct cmd *ret);
  * ascend. `as_of` is the log index that the origin had applied when it looked the slots up: a
  * slot given to another lease later than that is skipped at apply. `age` is how many
  * milliseconds, rounded down, the renewal had waited for its batch: the term begins that much
- * earlier.
+ * earlier. RENEW_AHEAD has the same form; its terms begin so many milliseconds later.
  */
 #define CMD_AGE_MAX 63
 

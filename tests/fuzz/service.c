@@ -215,7 +215,8 @@ static void drive(void)
                                 HOLDS(rpc_conn_input(c->client, b.data, buf_len(&b)) == 0);
                         W->busy = W->busy || buf_len(&b) > 0;
                 }
-                if (!W->busy && !*core_busy(W->core))
+                if (!W->busy && !*core_busy(W->core) &&
+                    boot_before(W->now, replica_next(W->replica)))
                         break;
         }
 }

@@ -226,13 +226,16 @@ static void renew_slots(struct pair *p, uint8_t ago, struct view in)
         cleanup_(buf_fini) struct buf b = {0};
         struct cmd_slots slots;
         uint32_t slot = 0;
+        bool ahead = ago & 128;
 
+        ago &= 127;
         cmd_renew_begin(&b, &slots, p->index - min_of(p->index, (uint64_t) ago));
         while (in.len > 0) {
                 slot += take_u8(&in) & 7;
                 cmd_renew_add(&b, &slots, slot++, take_u8(&in) & CMD_AGE_MAX);
         }
-        apply_body(p, CMD_RENEW, 0, (struct view){b.data, buf_len(&b)});
+        apply_body(p, ahead ? CMD_RENEW_AHEAD : CMD_RENEW, 0,
+                   (struct view){b.data, buf_len(&b)});
 }
 
 static void expire_due(struct pair *p, uint8_t max)

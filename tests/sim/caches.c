@@ -19,7 +19,8 @@ struct client {
         struct rpc_call *stream;
         nsec_t act_at;
         int32_t ppm;
-        bool deaf; /* does not get recalls */
+        bool deaf;    /* does not get recalls */
+        bool crossed; /* it released its term while it waited for the next one */
         bool prefix;
         char name[4]; /* the key, or the prefix of its keys */
         nsec_t asked; /* when it asked for a term that is not answered yet; 0: it did not */
@@ -49,6 +50,7 @@ static void disconnect(void *arg)
         wire_close(&c->link);
         c->stream = NULL;
         c->asked = 0;
+        c->crossed = false;
         c->act_at = W->now + some(5 * MSEC, 300 * MSEC);
 }
 
@@ -152,9 +154,16 @@ static void on_message(struct rpc_call *k, struct view m)
         } else if (p->recall) {
                 read_cache(c); /* as late as possible */
                 W->counts.recalled++;
+                c->crossed = c->asked != 0;
                 release(c);
         } else if (*p->error) {
                 c->asked = 0;
+                c->crossed = false;
+        } else if (c->crossed) {
+                /* The core may have read our release after it gave this term, or before. */
+                c->asked = 0;
+                c->crossed = false;
+                release(c);
         } else {
                 take(c, p);
         }

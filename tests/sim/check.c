@@ -592,6 +592,7 @@ void check_undead(struct world *w)
                  * that is down serves nobody for an election timeout or two; and when a
                  * majority crashes at once, lease time continues from the log (TICK_AFTER in
                  * core/expiry.c). */
+                nsec_t ahead = w->loops ? min_of(ttl / LOOP_PART, 50 * MSEC) : 0;
                 nsec_t more =
                         (w->faults.loss ? 500 * MSEC + (w->now - l->renewed_at) / 3 : 0) +
                         (w->faults.stalls ? 500 * MSEC : 0) +
@@ -600,7 +601,7 @@ void check_undead(struct world *w)
                                  ? (nsec_t) (lulls + 1) * TICK_GRAIN
                                  : 0);
 
-                if (l->gone || w->now - l->renewed_at <= ttl + ttl / 500 + lull +
+                if (l->gone || w->now - l->renewed_at <= ttl + ahead + ttl / 500 + lull +
                                                                  (nsec_t) lulls * LULL_GRAIN +
                                                                  more + 100 * MSEC)
                         continue;

@@ -62,6 +62,8 @@
                 x(refused, "a write refused because too much waits"),                        \
                 x(late_renewal, "a lease that expires with a renewal on its way"),           \
                 x(read_across, "a read across a change of leader"),                          \
+                x(covered, "a renewal that needs no entry"),                                 \
+                x(covered_across, "a renewal without an entry across a change of leader"),   \
                 x(write_across, "a write across a change of leader"),                        \
                 x(behind_watch, "a watcher that resumes on a replica that is behind"),       \
                 x(compacted_watch, "a watcher that resumes at what was compacted"),          \

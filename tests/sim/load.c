@@ -20,6 +20,7 @@ struct request {
         int64_t lease, ttl_ms, key, value, revision, found, expect;
         nsec_t sent; /* true time */
         bool ok, done;
+        bool covered;  /* a renewal that needed no entry */
         bool counted;  /* it counts as a renewal under way */
         uint64_t term; /* the highest term of any leader when it was sent */
         struct core_write write;
@@ -40,6 +41,7 @@ static void reply(struct request *q)
 
         if (q->ok && q->term < W->top_term) {
                 W->met.read_across += q->kind == RQ_READ;
+                W->met.covered_across += q->covered;
                 W->met.write_across += q->kind == RQ_WRITE || q->kind == RQ_CAS;
         }
         if (q->ok && (q->kind == RQ_WRITE || q->kind == RQ_CAS)) {
@@ -117,7 +119,13 @@ static void renew_done(struct core_renewal *rn, struct status st, int64_t ttl_ms
         MEMORY(MEMORY_OURS);
         struct request *q = container_of(rn, struct request, renewal);
 
+        struct replica_node *n = &W->r[q->to];
+        uint64_t n_covered = core_counts(n->node.core)->covered;
+
         q->ok = st.code == RPC_OK;
+        q->covered = q->ok && n_covered != n->n_covered;
+        W->met.covered += q->covered;
+        n->n_covered = n_covered;
         check_timeout(W, q->to, st);
         q->ttl_ms = ttl_ms;
         reply(q);
@@ -270,6 +278,17 @@ static void renewing(struct world *w, struct request *q)
                 check_renewing(w, q->lease, 1);
 }
 
+static void ask_edge(struct world *w, struct edge *e)
+{
+        struct request *q = ask(w, e->lease ? RQ_RENEW : RQ_GRANT,
+                                (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1));
+
+        q->edge = e;
+        q->lease = e->lease;
+        q->ttl_ms = TTL_MIN_MS;
+        renewing(w, q);
+}
+
 static void edge_answered(struct world *w, struct request *q)
 {
         struct edge *e = q->edge;
@@ -284,19 +303,15 @@ static void edge_answered(struct world *w, struct request *q)
                 check_renewed(w, q->lease, q->sent, q->ttl_ms);
                 if (q->ttl_ms == 0)
                         e->lease = 0;
+                else if (w->loops && chance(w, 80))
+                        ask_edge(w, e);
         }
 }
 
 /* Renews around the very end of the term: before it, at it, or after it. */
 void on_edge(struct world *w, struct edge *e)
 {
-        struct request *q = ask(w, e->lease ? RQ_RENEW : RQ_GRANT,
-                                (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1));
-
-        q->edge = e;
-        q->lease = e->lease;
-        q->ttl_ms = TTL_MIN_MS;
-        renewing(w, q);
+        ask_edge(w, e);
         post(w, TTL_MIN_MS * MSEC / 100 * (nsec_t) rnd_between(&w->rnd, e->lease ? 85 : 2, 101),
              EV_EDGE)
                 ->edge = e;

@@ -8,8 +8,11 @@
  * With --all, a coincidence that never occurred fails the run.
  */
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/log.h"
 #include "world.h"
@@ -67,14 +70,52 @@ static unsigned tell_met(void)
         return never;
 }
 
+static struct world w;
+static const char *program, *aim;
+
+/* That the present seed failed, and the command that runs it again. */
+static size_t failure_text(char *out, size_t size, const char *why)
+{
+        int n = snprintf(out, size,
+                         "seed %" PRIu64 " (%s) FAILED %s\n  run it again: %s --seed %" PRIu64
+                         "%s%s%s\n",
+                         w.seed, w.aim ? aim_name(&w) : "not begun", why, program, w.seed,
+                         aim ? " --aim '" : "", aim ? aim : "", aim ? "'" : "");
+
+        return min_of((size_t) n, size - 1);
+}
+
+/* The program is about to end without another word. */
+static void on_crash(int signo)
+{
+        char text[300];
+        size_t n = failure_text(text, sizeof(text), sigdescr_np(signo));
+
+        (void) !write(STDOUT_FILENO, text, n);
+        raise(signo); /* SA_RESETHAND */
+}
+
+/* A sanitizer says more of its own. */
+static void tell_crashes(void)
+{
+        static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT};
+        struct sigaction old;
+
+        for (size_t i = 0; i < ARRAY_SIZE(signals); i++)
+                if (sigaction(signals[i], NULL, &old) == 0 && old.sa_handler == SIG_DFL)
+                        sigaction(signals[i],
+                                  &(struct sigaction){.sa_handler = on_crash,
+                                                      .sa_flags = (int) SA_RESETHAND},
+                                  NULL);
+}
+
 int main(int argc, char **argv)
 {
-        static struct world w;
         uint64_t seed = 1, n = 100, done = 0, bad = 0;
         double limit = 0, began = seconds(), reported = began;
-        const char *aim = NULL;
         bool all = false;
         unsigned never = 0;
+        char text[1024];
 
         log_set_level(LOG_CRIT); /* errors are what the faults are for */
         for (int i = 1; i < argc; i++) {
@@ -100,14 +141,14 @@ int main(int argc, char **argv)
                         return usage();
                 }
         }
+        program = argv[0];
+        tell_crashes();
         for (; done < n && bad < FAILURES_MAX && (limit == 0 || seconds() - began < limit);
              done++) {
                 if (!world_run(&w, seed + done, aim)) {
                         bad++;
-                        printf("seed %" PRIu64 " (%s) FAILED %s\n  run it again: %s --seed "
-                               "%" PRIu64 "%s%s%s\n",
-                               w.seed, aim_name(&w), w.failure, argv[0], w.seed,
-                               aim ? " --aim '" : "", aim ? aim : "", aim ? "'" : "");
+                        failure_text(text, sizeof(text), w.failure);
+                        fputs(text, stdout);
                         fflush(stdout);
                 }
                 add((uint64_t *) &total, &w.counts, sizeof(total));

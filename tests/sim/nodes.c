@@ -444,6 +444,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
         int r;
 
         aim_at(w, AT_START, n);
+        n->n_covered = 0;
         for (unsigned i = 0; i < w->n_replicas; i++)
                 peers[i] = (struct replica_peer){.id = i + 1, .address = addresses[i]};
         cfg = (struct node_config){
@@ -455,6 +456,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                          .watch_progress = 600 * NSEC_PER_SEC,
                          .cache_term = 3 * NSEC_PER_SEC,
                          .max_txn_ops = 128,
+                         .renew_part = w->loops ? LOOP_PART : 0,
                          .seed = rnd_u64(&w->rnd)},
                 .replica = {.id = n->i + 1,
                             .cluster_id = 7,

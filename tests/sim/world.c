@@ -253,6 +253,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         faults_draw(w);
         w->strangers = seed % 8 == 3;
         w->named = seed % 16 == 7;
+        w->loops = seed % 2 == 0;
         w->guarded = seed % 16 == 10;
         aim_draw(w, aim);
         memory_begin(&w->rnd, w->faults.memory ? rnd_between(&w->rnd, 500, 20000) : 0);

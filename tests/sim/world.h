@@ -122,13 +122,18 @@ struct replica_node {
         nsec_t disk_begun[DISK_QUEUES]; /* since when each queue is busy; 0: it is not */
         unsigned life;                  /* counts starts; events of an earlier life are void */
         uint64_t failures;              /* failed allocations before this life */
+        uint64_t n_covered;             /* renewals that needed no entry, as last seen */
         nsec_t wake;                    /* when to drive it next, true time */
         struct event *parked, **last_parked; /* what waits in its sockets while it is paused */
         struct seen seen;
 };
 
 /* A client that renews as late as it can, with a lease of its own: tests the moment where
- * renewal and expiry meet. */
+ * renewal and expiry meet. In some worlds it sometimes renews in a loop before that. */
+/* By this part of its TTL is a lease renewed ahead there, so that it often covers a round trip.
+ */
+#define LOOP_PART 20
+
 struct edge {
         int64_t lease, ttl_ms;
 };
@@ -166,6 +171,7 @@ struct world {
         size_t queued_bytes; /* limit of waiting commands; 0: one that is never reached */
         size_t apply_slice;  /* cost of entries in one turn; 0: the default */
         bool any_change;     /* members may be changed even if that may cost the majority */
+        bool loops;          /* edge clients renew in loops, so that leases are renewed ahead */
         nsec_t narrow;       /* how much of a link's time the data under way may take */
         uint64_t top_term;   /* the highest term in which any replica leads or led */
         bool cut[NODES_MAX][NODES_MAX];

@@ -50,16 +50,16 @@ static enum state_outcome grant(struct state *s, int64_t id, int64_t ttl_ms,
         return apply(s, CMD_GRANT, &q.base, now, NULL);
 }
 
-static void renew_aged(struct state *s, int64_t id, uint64_t as_of, struct lease_time now,
-                       unsigned age_ms)
+static void renew_as(struct state *s, enum cmd_type type, int64_t id, uint64_t as_of,
+                     struct lease_time now, unsigned ms)
 {
         cleanup_(buf_fini) struct buf body = {0};
         struct state_reply reply = {0};
         struct cmd_slots slots;
-        struct cmd c = {.type = CMD_RENEW};
+        struct cmd c = {.type = type};
 
         cmd_renew_begin(&body, &slots, as_of);
-        cmd_renew_add(&body, &slots, leases_find(&s->leases, id)->slot, age_ms);
+        cmd_renew_add(&body, &slots, leases_find(&s->leases, id)->slot, ms);
         c.body = (struct view){body.data, buf_len(&body)};
         state_begin(s, next_index++, now);
         CHECK_EQ(state_apply(s, &c, &reply), 0);
@@ -67,7 +67,7 @@ static void renew_aged(struct state *s, int64_t id, uint64_t as_of, struct lease
 
 static void renew(struct state *s, int64_t id, uint64_t as_of, struct lease_time now)
 {
-        renew_aged(s, id, as_of, now, 0);
+        renew_as(s, CMD_RENEW, id, as_of, now, 0);
 }
 
 static void expire(struct state *s, const struct buf *body)
@@ -142,10 +142,14 @@ TEST(a_renewal_counts_from_when_it_came)
 
         begin(&s);
         CHECK_EQ(grant(&s, 1, 1000, T0), STATE_OK);
-        renew_aged(&s, 1, s.applied, t1, 20);
+        renew_as(&s, CMD_RENEW, 1, s.applied, t1, 20);
         CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_time_add(t1, 980 * MS).ns);
-        renew_aged(&s, 1, s.applied, t2, 50);
+        renew_as(&s, CMD_RENEW, 1, s.applied, t2, 50);
         CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_time_add(t1, 980 * MS).ns);
+        renew_as(&s, CMD_RENEW_AHEAD, 1, s.applied, t2, 50);
+        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_time_add(t2, 1050 * MS).ns);
+        renew_as(&s, CMD_RENEW, 1, s.applied, t2, 0);
+        CHECK_EQ(deadlines_get(&s.deadlines, 0).ns, lease_time_add(t2, 1050 * MS).ns);
         state_fini(&s);
 }
 

@@ -196,6 +196,9 @@ static void others(struct script *s)
         body = &command(s, CMD_RENEW)->body;
         cmd_renew_begin(body, &slots, 10000);
         cmd_renew_add(body, &slots, 0, 0);
+        body = &command(s, CMD_RENEW_AHEAD)->body;
+        cmd_renew_begin(body, &slots, 10000);
+        cmd_renew_add(body, &slots, 0, 10);
         body = &command(s, CMD_EXPIRE)->body;
         slots = (struct cmd_slots){0};
         cmd_expire_add(body, &slots, 2, 3);

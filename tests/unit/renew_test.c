@@ -19,12 +19,15 @@ static struct {
         nsec_t slowest;
 } one;
 
+#define NOT_AHEAD UINT_MAX
+
 struct holder_of {
         struct core_renewal renewal;
         struct core_write grant;
         struct boot_time asked, next;
-        bool out, eager; /* eager: asks again when it is answered */
-        nsec_t every;    /* or, if it is eager, so long after that */
+        struct boot_time sent; /* the last request */
+        bool out, eager;       /* eager: asks again when it is answered */
+        nsec_t every;          /* or, if it is eager, so long after that */
 };
 
 static void turn(void)
@@ -49,43 +52,83 @@ static void on_granted(struct core_write *w, struct status st, struct view reply
         one.failed += st.code != RPC_OK;
 }
 
+/* The term begins no earlier than the request (I3), and little later (I2). */
+static void check_term(const struct holder_of *h, int64_t ttl_ms)
+{
+        struct lease *l = leases_find(&core_state(one.core)->leases, h->renewal.lease);
+        nsec_t left, waited = boot_diff(one.now, h->sent);
+
+        if (!l)
+                return;
+        left = lease_time_diff(deadlines_get(&core_state(one.core)->deadlines, l->slot),
+                               replica_lease_time(one.replica, one.now));
+        CHECK(left >= ttl_ms * MS - waited);
+        CHECK(left <= ttl_ms * MS + 50 * MS);
+}
+
 static void on_renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
 {
         struct holder_of *h = container_of(rn, struct holder_of, renewal);
 
         one.failed += st.code != RPC_OK || ttl_ms == 0;
         one.answered++;
+        if (st.code == RPC_OK)
+                check_term(h, ttl_ms);
         one.slowest = max_of(one.slowest, boot_diff(one.now, h->asked));
         h->out = false;
         h->next = boot_add(h->eager ? one.now : h->next, h->every);
 }
 
-static void begin(struct holder_of *h, size_t n, int64_t ttl_ms)
+static void grant(struct holder_of *h, int64_t id, int64_t ttl_ms)
+{
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+        cleanup_(buf_fini) struct buf b = {0};
+
+        q.id = id;
+        q.ttl_ms = ttl_ms;
+        pb_append(&b, &q.base);
+        h->grant.done = on_granted;
+        h->renewal.done = on_renewed;
+        h->renewal.lease = q.id;
+        CHECK_EQ(core_write(one.core, &h->grant, CMD_GRANT, NULL, buf_head(&b), buf_len(&b), 0),
+                 0);
+}
+
+static void start(unsigned part)
+{
+        one_new(&one.core, &one.replica, one.disk, 1,
+                &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .renew_part = part},
+                one.now);
+}
+
+static void start_anew(unsigned part)
 {
         memset(&one, 0, sizeof(one));
         one.now.ns = 1000 * NSEC_PER_SEC;
         one.disk = sim_disk_new();
-        one_new(&one.core, &one.replica, one.disk, 1,
-                &(struct core_config){.timeout = 5 * NSEC_PER_SEC}, one.now);
+        start(part);
+}
+
+static void turns(unsigned n)
+{
+        while (n-- > 0)
+                turn();
+}
+
+static void begin_with(struct holder_of *h, size_t n, int64_t ttl_ms, unsigned part)
+{
+        start_anew(part);
         while (!core_status(one.core).ready)
                 turn();
-        for (size_t i = 0; i < n; i++) {
-                Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
-                cleanup_(buf_fini) struct buf b = {0};
-
-                q.id = (int64_t) i + 1;
-                q.ttl_ms = ttl_ms;
-                pb_append(&b, &q.base);
-                h[i].grant.done = on_granted;
-                h[i].renewal.done = on_renewed;
-                h[i].renewal.lease = q.id;
-                CHECK_EQ(core_write(one.core, &h[i].grant, CMD_GRANT, NULL, buf_head(&b),
-                                    buf_len(&b), 0),
-                         0);
-        }
-        for (unsigned i = 0; i < 100; i++)
-                turn();
+        for (size_t i = 0; i < n; i++)
+                grant(&h[i], (int64_t) i + 1, ttl_ms);
+        turns(100);
         CHECK_EQ(core_state(one.core)->leases.n, n);
+}
+
+static void begin(struct holder_of *h, size_t n, int64_t ttl_ms)
+{
+        begin_with(h, n, ttl_ms, 0);
 }
 
 /* Returns how many entries that was. */
@@ -97,7 +140,7 @@ static uint64_t run(struct holder_of *h, size_t n, nsec_t time)
                 for (size_t i = 0; i < n; i++)
                         if (!h[i].out && !boot_before(one.now, h[i].next)) {
                                 h[i].out = true;
-                                h[i].asked = one.now;
+                                h[i].asked = h[i].sent = one.now;
                                 core_renew(one.core, &h[i].renewal);
                         }
                 turn();
@@ -105,13 +148,18 @@ static uint64_t run(struct holder_of *h, size_t n, nsec_t time)
         return core_status(one.core).last - last;
 }
 
-static void end(void)
+static void stop(void)
 {
         CHECK_EQ(one.failed, 0);
         while (sim_disk_busy(one.disk)) /* what that applies is the core's */
                 sim_disk_finish(one.disk);
         core_free(one.core);
         replica_free(one.replica);
+}
+
+static void end(void)
+{
+        stop();
         disk_free(one.disk);
 }
 
@@ -134,7 +182,7 @@ TEST(who_renews_early_waits_for_the_disk_only)
 
         for (size_t n = 1; n <= ARRAY_SIZE(h); n *= 10) {
                 memset(h, 0, sizeof(h));
-                begin(h, n, 100000);
+                begin_with(h, n, 100000, NOT_AHEAD);
                 for (size_t i = 0; i < n; i++)
                         h[i].eager = true;
                 (void) run(h, n, 200 * MS);
@@ -152,7 +200,7 @@ TEST(a_crowd_that_renews_early_shares_entries)
         uint64_t entries;
 
         memset(h, 0, sizeof(h));
-        begin(h, ARRAY_SIZE(h), 100000);
+        begin_with(h, ARRAY_SIZE(h), 100000, NOT_AHEAD);
         for (size_t i = 0; i < ARRAY_SIZE(h); i++) {
                 h[i].eager = true;
                 h[i].every = (nsec_t) rnd(0, 30) * STEP;
@@ -168,6 +216,210 @@ TEST(a_crowd_that_renews_early_shares_entries)
         (void) run(h, 1, 100 * MS);
         CHECK(one.answered > 30);
         CHECK(one.slowest < 4 * DISK_TIME);
+        end();
+}
+
+/* A renewal that adds next to nothing costs no entry, but its term is as long as any. */
+TEST(a_lease_that_is_renewed_in_a_loop_needs_few_entries)
+{
+        static const unsigned ttls[] = {5000, 10000, 100000, 3600000};
+        static struct holder_of h[100];
+
+        for (size_t k = 0; k < ARRAY_SIZE(ttls); k++) {
+                unsigned ahead = ttls[k] / 1000 < 50 ? ttls[k] / 1000 : 50;
+                uint64_t entries;
+
+                memset(h, 0, sizeof(h));
+                begin(h, ARRAY_SIZE(h), ttls[k]);
+                for (size_t i = 0; i < ARRAY_SIZE(h); i++)
+                        h[i].eager = true;
+                for (size_t i = 0; i < ARRAY_SIZE(h); i++)
+                        h[i].next = boot_add(one.now, (nsec_t) rnd(0, 50) * MS);
+                (void) run(h, ARRAY_SIZE(h), 100 * MS);
+                one.answered = 0;
+                entries = run(h, ARRAY_SIZE(h), 1000 * MS);
+                CHECK(entries <= 3 * 1000 / ahead + 20);
+                CHECK(one.answered > 1000 * ARRAY_SIZE(h));
+                end();
+        }
+}
+
+/* A renewal of a lease that has been renewed ahead; the leader's confirmation takes @late.
+ * Returns whether it was answered with that, without an entry. */
+static bool renew_confirmed_after(struct holder_of *h, nsec_t late)
+{
+        const struct lease *l = leases_find(&core_state(one.core)->leases, h->renewal.lease);
+        uint64_t renewed;
+        unsigned answered;
+
+        h->eager = true; /* renewed again at once, it is ahead */
+        (void) run(h, 1, 5 * MS);
+        while (h->out)
+                turn();
+        answered = one.answered;
+        renewed = l->renewed;
+        h->out = true;
+        h->asked = h->sent = one.now;
+        core_renew(one.core, &h->renewal);
+        core_flush(one.core, one.now);
+        CHECK_EQ(one.answered, answered);
+        one.now = boot_add(one.now, late);
+        replica_flush(one.replica, one.now);
+        if (one.answered > answered) {
+                CHECK_EQ(l->renewed, renewed);
+                return true;
+        }
+        for (unsigned i = 0; i < 1000 && h->out; i++)
+                turn();
+        CHECK(!h->out);
+        CHECK(l->renewed > renewed);
+        return false;
+}
+
+/* By then the leader's lease time says that less than the TTL is left; or, after so long, the
+ * leader cannot say what lease time it is. */
+TEST(a_renewal_that_is_confirmed_late_goes_through_the_log)
+{
+        static struct holder_of h[1];
+
+        memset(h, 0, sizeof(h));
+        begin(h, 1, 100000);
+        for (unsigned i = 0; i < 10000; i++)
+                turn(); /* lease time advances by now */
+        CHECK(renew_confirmed_after(&h[0], 0));
+        CHECK(!renew_confirmed_after(&h[0], 60 * MS));
+        CHECK(renew_confirmed_after(&h[0], MS));
+        CHECK(!renew_confirmed_after(&h[0], 300 * MS));
+        end();
+}
+
+/* The others are far away: what the leader says comes too late for a lease that is ahead. So
+ * one renewal takes one round trip, not a second one in vain before it. */
+TEST(a_renewal_waits_for_no_confirmation_that_comes_too_late)
+{
+        static struct holder_of h[1];
+        struct boot_time flush_at;
+        enum { WAYS = 100 };
+
+        memset(h, 0, sizeof(h));
+        begin(h, 1, 100000);
+        one.answered = 0;
+        flush_at = one.now;
+        for (unsigned i = 0; i < WAYS; flush_at = boot_add(flush_at, 60 * MS), i++) {
+                while (boot_before(one.now, flush_at)) {
+                        one.now = boot_add(one.now, STEP);
+                        if (sim_disk_busy(one.disk))
+                                sim_disk_finish(one.disk);
+                        replica_run(one.replica, one.now);
+                        core_run(one.core, one.now);
+                        if (!h[0].out) {
+                                h[0].out = true;
+                                h[0].asked = h[0].sent = one.now;
+                                core_renew(one.core, &h[0].renewal);
+                        }
+                        core_flush(one.core, one.now);
+                }
+                replica_flush(one.replica, one.now);
+        }
+        while (h[0].out)
+                turn();
+        CHECK(one.answered > WAYS * 8 / 10);
+        end();
+}
+
+static unsigned n_read;
+
+static void on_read(struct core_read *rd, struct status st)
+{
+        (void) rd;
+        one.failed += st.code != RPC_OK;
+        n_read++;
+}
+
+/* A confirmation is a read. Where as many reads wait as may, one more is refused; a renewal is
+ * not, since it can go through the log. */
+TEST(a_renewal_in_a_loop_is_not_refused_where_many_read)
+{
+        enum { N = 100000 };
+        static struct holder_of h[1];
+        struct core_read *reads = calloc(N, sizeof(*reads));
+
+        memset(h, 0, sizeof(h));
+        n_read = 0;
+        begin(h, 1, 100000);
+        h[0].eager = true;
+        (void) run(h, 1, 5 * MS);
+        while (h[0].out)
+                turn();
+        for (unsigned i = 0; i < N; i++) {
+                reads[i].done = on_read;
+                core_read(one.core, &reads[i], 0);
+        }
+        CHECK_EQ(n_read, 0);
+        h[0].out = true;
+        h[0].asked = h[0].sent = one.now;
+        core_renew(one.core, &h[0].renewal);
+        while (h[0].out || n_read < N)
+                turn();
+        end();
+        free(reads);
+}
+
+/* The leader does not answer for a while: what has gathered is not all answered in one turn. */
+TEST(many_renewals_without_an_entry_are_answered_in_several_turns)
+{
+        enum { TURNS = 10, AT_ONCE = 500, MOST = 1500 }; /* READS_AT_ONCE in core/core.c */
+        static struct holder_of h[TURNS * AT_ONCE];
+        unsigned most = 0;
+        uint64_t covered;
+
+        memset(h, 0, sizeof(h));
+        begin(h, ARRAY_SIZE(h), 100000);
+        for (unsigned k = 0; k < 2; k++) { /* the second time, they are renewed ahead */
+                for (size_t i = 0; i < ARRAY_SIZE(h); i++) {
+                        h[i].out = true;
+                        h[i].asked = h[i].sent = one.now;
+                        core_renew(one.core, &h[i].renewal);
+                }
+                for (one.answered = 0; one.answered < ARRAY_SIZE(h);)
+                        turn();
+        }
+        covered = core_counts(one.core)->covered;
+        one.answered = 0;
+        for (size_t i = 0; i < ARRAY_SIZE(h); i++) {
+                h[i].sent = one.now;
+                core_renew(one.core, &h[i].renewal);
+                if ((i + 1) % AT_ONCE == 0)
+                        core_flush(one.core, one.now);
+        }
+        while (one.answered < ARRAY_SIZE(h)) {
+                unsigned was = one.answered;
+
+                turn();
+                most = max_of(most, one.answered - was);
+        }
+        CHECK_EQ(core_counts(one.core)->covered, covered + ARRAY_SIZE(h));
+        CHECK(most <= MOST + AT_ONCE);
+        end();
+}
+
+/* When it is not renewed any more, it ends a little later than after TTL. */
+TEST(a_lease_that_was_renewed_in_a_loop_ends_in_time)
+{
+        static struct holder_of h[1];
+        struct boot_time asked;
+
+        memset(h, 0, sizeof(h));
+        begin(h, 1, 10000);
+        h[0].eager = true;
+        (void) run(h, 1, 500 * MS);
+        while (h[0].out)
+                turn();
+        asked = h[0].asked;
+        while (core_state(one.core)->leases.n > 0)
+                turn();
+        CHECK(boot_diff(one.now, asked) >= 10000 * MS);
+        CHECK(boot_diff(one.now, asked) <= 10020 * MS);
         end();
 }
 
@@ -265,7 +517,8 @@ TEST(who_renews_before_its_grant_is_known_loses_nothing)
         one.now = boot_add(one.now, 100 * MS);
         core_run(one.core, one.now);
         core_renew(one.core, &h[1].renewal);
-        core_replica_ops.read_at(one.core, h[1].renewal.read.id, core_status(one.core).last);
+        core_replica_ops.read_at(one.core, h[1].renewal.read.id, core_status(one.core).last,
+                                 LEASE_TIME_NEVER);
         CHECK(!leases_find(&core_state(one.core)->leases, q.id));
         while (sim_disk_busy(one.disk))
                 sim_disk_finish(one.disk);
@@ -277,6 +530,52 @@ TEST(who_renews_before_its_grant_is_known_loses_nothing)
         CHECK(l != NULL);
         end_of = deadlines_get(&core_state(one.core)->deadlines, l->slot);
         CHECK(lease_time_diff(end_of, granted) >= (100000 + 99) * MS);
+        end();
+}
+
+static void propose(struct core_write *w, enum cmd_type type, const ProtobufCMessage *m)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        pb_append(&b, m);
+        w->done = on_granted;
+        CHECK_EQ(core_write(one.core, w, type, NULL, buf_head(&b), buf_len(&b), 0), 0);
+}
+
+/* A lease was revoked and granted anew with the same id, through another replica; this one has
+ * not applied that when a renewal comes. The renewal is for the new lease, which is not
+ * answered for before it is renewed (I3). */
+TEST(a_lease_that_was_granted_anew_is_renewed_before_the_answer)
+{
+        Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
+        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
+        struct core_write writes[2];
+        static struct holder_of h[1];
+        struct lease *l;
+
+        memset(h, 0, sizeof(h));
+        begin(h, 1, 100000);
+        for (unsigned i = 0; i < 1000; i++)
+                turn(); /* lease time advances by now */
+        revoke.id = grant.id = 1;
+        grant.ttl_ms = 100000;
+        propose(&writes[0], CMD_REVOKE, &revoke.base);
+        propose(&writes[1], CMD_GRANT, &grant.base);
+        replica_flush(one.replica, one.now); /* they wait for others ... */
+        replica_flush(one.replica, one.now); /* ... of which none has come */
+        /* The disk takes its time. */
+        one.now = boot_add(one.now, 50 * MS);
+        core_run(one.core, one.now);
+        h[0].out = true;
+        h[0].asked = h[0].sent = one.now;
+        core_renew(one.core, &h[0].renewal);
+        core_flush(one.core, one.now);
+        replica_flush(one.replica, one.now);
+        for (unsigned i = 0; i < 1000 && h[0].out; i++)
+                turn();
+        CHECK(!h[0].out);
+        l = leases_find(&core_state(one.core)->leases, 1);
+        CHECK(l && l->renewed > l->born);
         end();
 }
 
@@ -323,4 +622,24 @@ TEST(the_end_of_many_leases_is_reported_in_batches)
         core_free(one.core);
         disk_free(one.disk);
         replica_free(one.replica);
+}
+
+/* Metrics count what happens from the start of a process on, the first of it included: its
+ * entry may be in the log before any entry has been applied. */
+TEST(what_a_replica_applies_counts_unless_its_log_had_it_at_the_start)
+{
+        struct holder_of h[2];
+
+        memset(h, 0, sizeof(h));
+        start_anew(0);
+        grant(&h[0], 1, 60000);
+        turns(100);
+        CHECK_EQ(core_state(one.core)->counts.granted, 1);
+        stop();
+        start(0);
+        grant(&h[1], 2, 60000);
+        turns(100);
+        CHECK_EQ(core_state(one.core)->leases.n, 2);
+        CHECK_EQ(core_state(one.core)->counts.granted, 1);
+        end();
 }

@@ -4,6 +4,7 @@
 
 #include "consensus/message.h"
 #include "consensus/replica.h"
+#include "nomem.h"
 #include "test.h"
 
 #include "../sim/world.h"
@@ -22,6 +23,7 @@ static struct {
                 struct replica *replica;
                 struct disk *disk;
                 unsigned applied, loaded, loads; /* how many '!' in commands */
+                unsigned entries;                /* that had commands */
                 unsigned saved, snaps;           /* ...as of the snapshot; those loaded */
                 uint64_t bytes, large; /* sent to it in all, and in the largest frame */
                 unsigned slices;       /* of the one that is taken, so far */
@@ -77,6 +79,7 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
                 }
         for (size_t i = 0; i < commands.len; i++)
                 n->applied += commands.p[i] == '!';
+        n->entries += commands.len > 0;
         return 0;
 }
 
@@ -136,11 +139,12 @@ static void on_changed(void *u)
         (void) u;
 }
 
-static void on_read_at(void *u, uint64_t id, uint64_t index)
+static void on_read_at(void *u, uint64_t id, uint64_t index, struct lease_time at)
 {
         (void) u;
         (void) id;
         (void) index;
+        (void) at;
 }
 
 static void on_changed_members(void *u, uint64_t request, int outcome)
@@ -753,6 +757,33 @@ static bool count_firsts(const struct frame *f)
         return false;
 }
 
+/* From the first part on until it is installed, so that a probe need not wait to say no. */
+TEST(a_replica_tells_that_it_awaits_a_snapshot)
+{
+        struct net_node *dead, *leader = lag_behind(1500000, &dead);
+
+        CHECK(!replica_awaits_snapshot(dead->replica));
+        last_parts = UINT32_MAX;
+        net.lost = is_last_part;
+        replica_peer_up(leader->replica, id_of(dead), net.now);
+        for (unsigned i = 0; i < 200 && !replica_awaits_snapshot(dead->replica); i++)
+                pass(MS);
+        CHECK(replica_awaits_snapshot(dead->replica));
+        CHECK(!replica_installs(dead->replica));
+        dead->stuck = true;
+        net.lost = count_firsts;
+        for (unsigned i = 0; i < 20 && !replica_installs(dead->replica); i++)
+                pass(100 * MS);
+        CHECK(replica_installs(dead->replica));
+        CHECK(replica_awaits_snapshot(dead->replica));
+        dead->stuck = false;
+        for (unsigned i = 0; i < 20 && dead->snaps == 0; i++)
+                pass(100 * MS);
+        CHECK_EQ(dead->snaps, 1);
+        CHECK(!replica_awaits_snapshot(dead->replica));
+        stop();
+}
+
 /* The one that lags can be reached, and its disk ends nothing that it begins. */
 static void write_for_long(struct net_node *leader, struct net_node *dead)
 {
@@ -848,6 +879,131 @@ TEST(what_is_urgent_has_a_bound)
                         turn();
         }
         CHECK_EQ(r, -ENOBUFS);
+        stop();
+}
+
+static unsigned sent_by_a_flush(struct net_node *n)
+{
+        unsigned before = net.sent[FRAME_RAFT];
+
+        replica_flush(n->replica, net.now);
+        return net.sent[FRAME_RAFT] - before;
+}
+
+/* A busy leader makes fewer and larger entries; one that is not busy waits for nothing. */
+TEST(commands_gather_while_each_turn_brings_more)
+{
+        struct net_node *leader;
+        unsigned before;
+
+        start();
+        leader = elect();
+        pass(200 * MS);
+        CHECK_EQ(propose(leader, 1), 0);
+        CHECK_EQ(sent_by_a_flush(leader), 0);
+        CHECK_EQ(replica_next(leader->replica).ns,
+                 net.now.ns); /* the next turn comes at once */
+        CHECK_EQ(sent_by_a_flush(leader), N - 1);
+        CHECK(boot_before(net.now, replica_next(leader->replica)));
+        pass(10 * MS);
+        before = leader->entries;
+        for (unsigned i = 0; i < 10; i++) {
+                CHECK_EQ(propose(leader, 1), 0);
+                CHECK_EQ(sent_by_a_flush(leader), 0);
+        }
+        CHECK_EQ(sent_by_a_flush(leader), N - 1);
+        pass(10 * MS);
+        CHECK_EQ(leader->applied, 11);
+        CHECK_EQ(leader->entries - before, 1);
+        stop();
+}
+
+/* Without memory a command is refused, and that is all: those before and after it are not. */
+TEST(a_command_that_finds_no_memory_is_forgotten)
+{
+        struct net_node *leader;
+        unsigned refused;
+
+        start();
+        leader = elect();
+        for (unsigned urgent = 0; urgent < 2; urgent++) {
+                refused = leader->applied = 0;
+                for (unsigned i = 0; i < 40; i++) {
+                        cleanup_(buf_fini) struct buf b = {0};
+
+                        buf_add_u8(&b, '!');
+                        for (unsigned k = 0; k < 1000; k++)
+                                buf_add_u8(&b, '.');
+                        if (i % 8 == 0)
+                                nomem_after(i / 8 % 2); /* of a batch, and of its bytes */
+                        refused += replica_propose(leader->replica, buf_head(&b), buf_len(&b),
+                                                   urgent ? REPLICA_URGENT : REPLICA_NORMAL) ==
+                                   -ENOMEM;
+                        if (i % 8 == 0)
+                                (void) nomem_end();
+                        replica_flush(leader->replica, net.now);
+                }
+                pass(20 * MS);
+                CHECK(refused > 0);
+                CHECK_EQ(leader->applied, 40 - refused);
+        }
+        stop();
+}
+
+TEST(commands_do_not_gather_for_long)
+{
+        struct net_node *leader;
+        unsigned before;
+
+        start();
+        leader = elect();
+        before = leader->entries;
+        for (unsigned i = 0; i < 100; i++) {
+                CHECK_EQ(propose(leader, 1), 0);
+                pass(MS);
+        }
+        pass(10 * MS);
+        CHECK_EQ(leader->applied, 100);
+        CHECK_EQ(leader->entries - before, 20); /* at 0, 1, 2, 3 and 4 ms each */
+        stop();
+}
+
+/* They would be lost with the leadership. */
+TEST(what_gathers_is_sent_before_the_leader_steps_down)
+{
+        struct net_node *leader;
+        unsigned before;
+
+        start();
+        leader = elect();
+        CHECK_EQ(propose(leader, 1), 0);
+        CHECK_EQ(sent_by_a_flush(leader), 0);
+        before = leader->applied;
+        CHECK(replica_step_down(leader->replica, net.now));
+        pass(100 * MS);
+        CHECK_EQ(leader->applied - before, 1);
+        stop();
+}
+
+/* What fills an entry waits for no more, and what is urgent for nothing. */
+TEST(full_entries_and_urgent_commands_do_not_gather)
+{
+        struct net_node *leader;
+
+        start();
+        leader = elect();
+        CHECK_EQ(propose(leader, 1), 0);
+        CHECK_EQ(sent_by_a_flush(leader), 0);
+        CHECK_EQ(propose(leader, 1), 0);
+        CHECK_EQ(replica_propose(leader->replica, "!", 1, REPLICA_URGENT), 0);
+        CHECK_EQ(sent_by_a_flush(leader), N - 1);
+        pass(10 * MS);
+        CHECK_EQ(leader->applied, 3);
+        CHECK_EQ(propose(leader, 600000), 0);
+        CHECK_EQ(propose(leader, 600000), 0);
+        CHECK(sent_by_a_flush(leader) >= N - 1);
+        pass(10 * MS);
+        CHECK_EQ(leader->applied, 5);
         stop();
 }
 
