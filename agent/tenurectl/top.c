@@ -165,6 +165,7 @@ static struct boot_time run_tables(struct top *t, struct boot_time now)
                         return t->print_by;
         }
         if ((settled && t->rounds == ROUNDS_FIRST && top_core_is_settled(t->replicas)) ||
+            (!t->model.ever && top_feed_is_refused(t->feed)) ||
             !boot_before(now, t->print_by)) {
                 print(t, now);
                 return BOOT_TIME_NEVER;
@@ -466,8 +467,9 @@ static void on_tick(struct loop_timer *timer)
         struct boot_time now = boot_now();
 
         ask(t, now);
+        if (!t->wanted) /* else one is due, maybe just now */
+                t->print_by = boot_add(now, min_of(t->interval, 2 * NSEC_PER_SEC));
         t->draw_now = t->wanted = true;
-        t->print_by = boot_add(now, min_of(t->interval, 2 * NSEC_PER_SEC));
         loop_timer_in(timer, t->interval);
         loop_hook_again(&t->hook);
 }

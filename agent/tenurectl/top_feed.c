@@ -42,6 +42,7 @@ struct top_feed {
         size_t n_sessions;
         unsigned round;
         char refused[TOP_REASON]; /* why the members could not be read, or "" */
+        bool forbidden;           /* it is that they may not be */
         int error;
 };
 
@@ -150,6 +151,7 @@ static void on_followed(struct top_feed *f, bool followed)
         }
         m->followed = followed;
         *f->refused = '\0';
+        f->forbidden = false;
         m->ever = m->ever || followed;
 }
 
@@ -266,12 +268,18 @@ static void take_sessions(struct top_feed *f, const struct tenure_call *c)
         }
 }
 
+static void refused(struct top_feed *f, const struct tenure_call *c)
+{
+        snprintf(f->refused, sizeof(f->refused), "%s", tenure_call_error(c));
+        f->forbidden = tenure_call_result(c) == -EACCES;
+}
+
 static void take_answer(struct top_feed *f, struct asked *a, struct boot_time now)
 {
         struct top_node *n = a->what == LOCK ? NULL : top_node_find(f->model, a->name);
 
         if (a->what == PERMISSION)
-                snprintf(f->refused, sizeof(f->refused), "%s", tenure_call_error(a->call));
+                refused(f, a->call);
         if (tenure_call_result(a->call) < 0)
                 return;
         if (n && n->there && n->lease == tenure_call_lease(a->call))
@@ -406,8 +414,6 @@ void top_feed_ask(struct top_feed *f, size_t first, size_t n, struct boot_time n
         for (size_t i = 0; i < CALLS; i++)
                 if (f->asked[i].call && boot_diff(now, f->asked[i].at) > GIVE_UP_AFTER)
                         drop(f, &f->asked[i]);
-        /* Without permission to read the members, the watch stays silent; a direct question
-         * gets an error. */
         if (!m->followed)
                 return ask(f, PERMISSION, m->cluster, 0, now);
         for (size_t i = first; i < first + n && i < m->n_shown; i++)
@@ -427,6 +433,11 @@ void top_feed_ask(struct top_feed *f, size_t first, size_t n, struct boot_time n
 bool top_feed_is_settled(const struct top_feed *f)
 {
         return f->n_asked == 0;
+}
+
+bool top_feed_is_refused(const struct top_feed *f)
+{
+        return f->forbidden;
 }
 
 int top_feed_error(const struct top_feed *f)
@@ -454,6 +465,9 @@ int top_feed_new(struct top_feed **ret, struct loop *l, struct top_model *m, str
         f->io.what = f->hook.what = "libtenure";
         loop_io_start(&f->io, l, tenure_get_fd(t), EV_READ, on_readable);
         loop_hook_start(&f->hook, l, LOOP_DECIDE, run);
+        /* Without permission to read the members, the watch stays silent; a direct question
+         * gets an error. */
+        ask(f, PERMISSION, m->cluster, 0, loop_now(l));
         *ret = f;
         return 0;
 }

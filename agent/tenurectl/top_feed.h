@@ -25,5 +25,8 @@ void top_feed_ask(struct top_feed *f, size_t first, size_t n, struct boot_time n
 /* Every question has its answer. */
 bool top_feed_is_settled(const struct top_feed *f);
 
+/* The members may not be read; model->down says why. */
+bool top_feed_is_refused(const struct top_feed *f);
+
 /* A negative errno once it cannot go on; tenure_error() says why. */
 must_check_ int top_feed_error(const struct top_feed *f);
