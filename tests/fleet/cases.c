@@ -6,9 +6,8 @@
 
 #include "fleet.h"
 
-#define ELECTION_US                                                              \
-        1100000 /* a timeout of 500 ms is drawn up to twice that, plus the votes \
-                 */
+/* A timeout of 500 ms is drawn up to twice that, plus the votes, which may be split once. */
+#define ELECTION_US 2100000
 
 static unsigned n_ok, n_not_ok;
 
@@ -49,7 +48,7 @@ static struct counts count(void)
 static void come_back(unsigned victim)
 {
         start_agent(victim);
-        if (!wait_until(everybody_there, NULL, 10000000))
+        if (!wait_until(everybody_there, NULL, PATIENCE_US))
                 die("%s does not come back", F.agents[victim].name);
 }
 
@@ -101,11 +100,12 @@ static void leave(unsigned round)
         come_back(victim);
 }
 
+/* The next round needs a majority that survives its kill. */
 static void restart_core(unsigned who)
 {
         start_core(who);
-        /* The next round needs a majority that survives its kill: wait until it follows. */
-        wait_until(NULL, NULL, 500000);
+        if (!wait_until(in_quorum, &F.cores[who], PATIENCE_US))
+                die("%s has no leader after its restart", F.cores[who].name);
 }
 
 /* kill -9 of the leader: nobody is lost, nobody thinks so, keep-alives go on (A9, A32). */
@@ -121,7 +121,7 @@ static void lead(void)
                 die("there is no leader");
         killed = now_us();
         stop_process(&F.cores[who].pid, SIGKILL);
-        renewed = wait_renewed(killed, 5000000, &last);
+        renewed = wait_renewed(killed, (int64_t) F.ttl_ms * 1000 + 3000000, &last);
         took = now_us() - killed;
         wait_until(NULL, NULL, (int64_t) F.ttl_ms * 1500);
         after = count();
@@ -156,45 +156,58 @@ static void both(unsigned round)
         after = count();
         snprintf(text, sizeof(text),
                  "SIGKILL of %s and of the leader %s: reported %.0f to %.0f ms after its last "
-                 "renewal, once",
+                 "renewal; %u others lost their place",
                  F.agents[victim].name, F.cores[who].name, (double) (first - renewed) / 1e3,
-                 (double) (last - renewed) / 1e3);
+                 (double) (last - renewed) / 1e3, after.lost - before.lost);
         result(all && first - renewed >= ttl && last - renewed <= ttl + ELECTION_US + slack() &&
                        after.left == before.left + F.n_agents - 1 &&
                        after.lost == before.lost && after.repeated == 0,
                text);
-        start_core((unsigned) who);
+        restart_core((unsigned) who);
         come_back(victim);
+}
+
+static bool one_renewed(void *since)
+{
+        for (unsigned i = 0; i < F.n_agents; i++)
+                if (last_renewal(i) > *(int64_t *) since)
+                        return true;
+        return false;
 }
 
 /* kill -9 of every replica, and a restart: leases and keys are there, nobody was lost, though
  * the outage was one for all. */
 static void restart_all(void)
 {
+        int64_t killed, back, took, half = (int64_t) F.ttl_ms * 500;
         struct counts before = count(), after;
-        int64_t killed;
+        bool renewed, brief;
         char text[200];
-        bool renewed;
 
         killed = now_us();
         for (unsigned i = 0; i < F.n_cores; i++)
                 stop_process(&F.cores[i].pid, SIGKILL);
         for (unsigned i = 0; i < F.n_cores; i++)
                 start_core(i);
-        renewed = wait_renewed(killed, 10000000, NULL);
-        killed = now_us() - killed;
+        renewed = wait_until(one_renewed, &killed, PATIENCE_US);
+        back = now_us() - killed;
+        renewed =
+                wait_renewed(killed, (int64_t) F.ttl_ms * 1000 + PATIENCE_US, NULL) && renewed;
+        took = now_us() - killed;
         wait_until(NULL, NULL, (int64_t) F.ttl_ms * 1500);
         after = count();
+        /* Every agent had half of its TTL left, and a little less where its request was on its
+         * way; it asks again each 0.6 s at least. If the replicas took longer than that, one
+         * whose deadline passed gave up, rightly. */
+        brief = back < half - 800000 || took < half - 100000;
         snprintf(text, sizeof(text),
-                 "SIGKILL and restart of all replicas: all renewed %.0f ms later",
-                 (double) killed / 1e3);
-        /* A holder whose deadline passes meanwhile gives up by itself, rightly; with leases
-         * that outlast it none does. */
+                 "SIGKILL and restart of all replicas: all renewed %.0f ms later%s",
+                 (double) took / 1e3,
+                 brief ? ", and nobody was lost" : "; who was lost is not judged");
         result(renewed && after.repeated == 0 &&
-                       (F.ttl_ms < 4000 ||
-                        (after.left == before.left && after.lost == before.lost)),
+                       (!brief || (after.left == before.left && after.lost == before.lost)),
                text);
-        if (!wait_until(everybody_there, NULL, 10000000))
+        if (!wait_until(everybody_there, NULL, PATIENCE_US))
                 die("not everybody came back");
 }
 
@@ -203,7 +216,7 @@ int cases(unsigned rounds)
         bool own_core = F.n_cores > 0;
 
         fleet_start();
-        result(wait_until(everybody_there, NULL, 20000000), "every agent sees every node");
+        result(wait_until(everybody_there, NULL, PATIENCE_US), "every agent sees every node");
         for (unsigned round = 0; round < rounds && n_not_ok == 0; round++) {
                 if (own_core) /* a real etcd revokes in its own time */
                         death(round);

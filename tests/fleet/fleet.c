@@ -171,6 +171,7 @@ void start_core(unsigned i)
 {
         struct core *c = &F.cores[i];
         char bin[600], data[600], log[600];
+        struct stat st;
         char *argv[] = {bin,
                         "--name",
                         c->name,
@@ -189,6 +190,7 @@ void start_core(unsigned i)
         snprintf(bin, sizeof(bin), "%s/tenure-core", F.bin);
         snprintf(data, sizeof(data), "%s/%s", F.dir, c->name);
         snprintf(log, sizeof(log), "%s/%s.log", F.dir, c->name);
+        c->log_from = stat(log, &st) == 0 ? st.st_size : 0;
         c->pid = spawn(log, argv);
 }
 
@@ -303,7 +305,7 @@ static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
 static void spectate(unsigned i)
 {
         struct agent *a = &F.agents[i];
-        int64_t limit = now_us() + 10000000;
+        int64_t limit = now_us() + PATIENCE_US;
         int r;
 
         for (;;) {
@@ -384,6 +386,30 @@ void state_of(unsigned i, char *out, size_t size)
 
 /* ---- ---- */
 
+/* The highest term of which the log of replica @i says @what, from @from on; 0: of none. */
+static unsigned long term_of(unsigned i, off_t from, const char *what)
+{
+        char path[600], *line = NULL;
+        unsigned long best = 0;
+        size_t cap = 0;
+        FILE *f;
+
+        snprintf(path, sizeof(path), "%s/%s.log", F.dir, F.cores[i].name);
+        f = fopen(path, "re");
+        if (f && fseeko(f, from, SEEK_SET) < 0)
+                die("cannot read %s: %s", path, strerror(errno));
+        while (f && getline(&line, &cap, f) > 0) {
+                const char *s = strstr(line, what);
+                unsigned long term = s ? strtoul(s + strlen(what), NULL, 10) : 0;
+
+                best = term > best ? term : best;
+        }
+        free(line);
+        if (f)
+                fclose(f);
+        return best;
+}
+
 /* The leader, as the logs tell: the highest term in which somebody said that it leads. */
 int leader(void)
 {
@@ -391,28 +417,22 @@ int leader(void)
         int who = -1;
 
         for (unsigned i = 0; i < F.n_cores; i++) {
-                char path[600], *line = NULL;
-                size_t cap = 0;
-                FILE *f;
+                unsigned long term = F.cores[i].pid > 0 ? term_of(i, 0, "leads now (term ") : 0;
 
-                if (F.cores[i].pid <= 0)
-                        continue;
-                snprintf(path, sizeof(path), "%s/%s.log", F.dir, F.cores[i].name);
-                f = fopen(path, "re");
-                while (f && getline(&line, &cap, f) > 0) {
-                        const char *s = strstr(line, "leads now (term ");
-                        unsigned long term = s ? strtoul(s + 16, NULL, 10) : 0;
-
-                        if (term > best) {
-                                best = term;
-                                who = (int) i;
-                        }
+                if (term > best) {
+                        best = term;
+                        who = (int) i;
                 }
-                free(line);
-                if (f)
-                        fclose(f);
         }
         return who;
+}
+
+bool in_quorum(void *core)
+{
+        const struct core *c = core;
+
+        /* "This replica leads now (term 2).", "Following core1 (term 2)." */
+        return term_of((unsigned) (c - F.cores), c->log_from, " (term ") > 0;
 }
 
 static void remove_tree(const char *dir)

@@ -9,10 +9,12 @@
 
 #define CORES_MAX 5
 #define AGENTS_MAX 8
+#define PATIENCE_US 60000000 /* with what has no limit of its own to keep */
 
 struct core {
         char name[16], client_url[64], peer_url[64];
-        pid_t pid; /* 0: not running */
+        pid_t pid;      /* 0: not running */
+        off_t log_from; /* where this life of it begins in its log */
 };
 
 /* What one agent has reported of another. */
@@ -69,6 +71,8 @@ void state_of(unsigned i, char *out, size_t size);
 
 /* The index of the core's leader, -1 when there is none. */
 int leader(void);
+/* Whether a struct core has had a leader, itself or another one, since it was started. */
+bool in_quorum(void *core);
 
 /* show.c and cases.c. Each returns the exit code. */
 int show(bool oneshot);
