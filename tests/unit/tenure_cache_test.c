@@ -64,7 +64,7 @@ TEST(a_cache_is_read_for_its_term_and_renewed_at_half_of_it)
         unsigned n = 2;
         struct tenure *t;
 
-        c = begin(&t, 400);
+        c = begin(&t, 2000);
         CHECK_EQ(tenure_cache_get(c, "k1", 2, &kv), -EAGAIN);
         fake_until(t, is_good, c);
         CHECK_EQ(next(t, NULL), TENURE_CACHED);
@@ -123,6 +123,7 @@ TEST(what_is_recalled_is_forgotten_and_given_back)
 {
         Pb__CacheResponse p = PB__CACHE_RESPONSE__INIT;
         struct tenure_cache *c;
+        unsigned n = 2;
         struct tenure *t;
 
         c = begin(&t, 3000);
@@ -137,7 +138,8 @@ TEST(what_is_recalled_is_forgotten_and_given_back)
         CHECK_EQ(next(t, NULL), TENURE_CACHED);
         CHECK_EQ(next(t, NULL), TENURE_UNCACHED);
         /* While the write waits there is no term; then there is one. */
-        fake_turns(t, 30);
+        fake_until(t, was_asked, &n);
+        fake_turns(t, 3);
         CHECK_EQ(fake.cached, 2);
         CHECK(!fake.have);
         pb__cache_response__init(&p);

@@ -235,22 +235,20 @@ TEST(who_may_act_by_the_agents_place)
 
 TEST(a_deadline_passes_with_nobody_to_tell_of_it)
 {
-        struct boot_time began, until;
+        struct boot_time asked, until;
 
         begin();
-        tell(5, 300 * MS, false);
+        tell(5, 1900 * MS, false);
         turn();
         expect(TENURE_HELD, 5);
-        began = boot_now();
         CHECK_EQ(tenure_wait(tie.t, 5000), 1);
         expect(TENURE_JEOPARDY, 5);
         until = tie.t->agent.page.tenancy.deadline;
-        while (tenure_may_act(tie.t))
-                CHECK(boot_before(boot_now(), boot_add(until, 50 * MS)));
+        for (asked = boot_now(); tenure_may_act(tie.t); asked = boot_now())
+                CHECK(boot_before(asked, until));
         CHECK(!boot_before(boot_now(), until));
         CHECK_EQ(tenure_wait(tie.t, 5000), 1);
         expect(TENURE_LOST, 5);
-        CHECK(boot_diff(boot_now(), began) < NSEC_PER_SEC);
         end();
 }
 
