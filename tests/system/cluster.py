@@ -64,18 +64,20 @@ class Replica:
         self.process.kill()
         self.process.wait()
 
-    def future(self, path, request, reply, timeout=10):
+    def future(self, path, request, reply, timeout=10, connects=False):
         return self.channel.unary_unary(path, request_serializer=lambda m: m.SerializeToString(),
-                                        response_deserializer=reply.FromString).future(request, timeout=timeout)
+                                        response_deserializer=reply.FromString).future(request, timeout=timeout, wait_for_ready=connects)
 
-    def call(self, path, request, reply, timeout=10):
-        return self.future(path, request, reply, timeout).result()
+    def call(self, path, request, reply, timeout=10, connects=False):
+        """connects: waits until there is a connection. Without it Debian's grpc looks only after 10 s whether a replica that was gone
+        is there again, however often one asks."""
+        return self.future(path, request, reply, timeout, connects).result()
 
     def grant(self, ttl):
         return self.call(LEASE + "LeaseGrant", pb.LeaseGrantRequest(TTL=ttl), pb.LeaseGrantResponse).ID
 
-    def ttl(self, lease):
-        return self.call(LEASE + "LeaseTimeToLive", pb.LeaseTimeToLiveRequest(ID=lease), pb.LeaseTimeToLiveResponse)
+    def ttl(self, lease, connects=False):
+        return self.call(LEASE + "LeaseTimeToLive", pb.LeaseTimeToLiveRequest(ID=lease), pb.LeaseTimeToLiveResponse, connects=connects)
 
     def put(self, key, value=b"v", lease=0):
         return self.call(KV + "Put", pb.PutRequest(key=key, value=value, lease=lease), pb.PutResponse)
@@ -92,7 +94,7 @@ class Replica:
         self.call(LEASE + "LeaseRevoke", pb.LeaseRevokeRequest(ID=lease), pb.LeaseRevokeResponse)
 
     def status(self):
-        return self.call(MAINTENANCE + "Status", pb.StatusRequest(), pb.StatusResponse, 2)
+        return self.call(MAINTENANCE + "Status", pb.StatusRequest(), pb.StatusResponse, 10)
 
 
 def url(port):
@@ -134,7 +136,7 @@ class KeepAlive:
 
 def until_they_answer(replicas):
     for r in replicas:
-        wait_for(lambda: r.ttl(1), 30, f"n{r.i}")
+        wait_for(lambda: r.ttl(1, connects=True), 30, f"n{r.i}")
 
 
 def leader(replicas, seconds=20):

@@ -1,7 +1,9 @@
 """HTTP/2 by hand, for what no client library would send: frames as bytes, headers as literals (RFC 9113, RFC 7541)."""
+import select
 import socket
 import ssl
 import struct
+import time
 
 DATA, HEADERS, PRIORITY, RST, SETTINGS, PING, GOAWAY, WINDOW, CONTINUATION = 0, 1, 2, 3, 4, 6, 7, 8, 9
 END_STREAM, END_HEADERS, ACK, PRIORITIZED = 1, 4, 1, 0x20
@@ -79,3 +81,37 @@ def frames(data):
         out.append((data[at + 3], data[at + 4], int.from_bytes(data[at + 5:at + 9], "big") & 0x7fffffff, data[at + 9:at + 9 + n]))
         at += 9 + n
     return out, data[at:]
+
+
+class Raw:
+    """A client by hand, maybe at another address: a few streams, small messages."""
+
+    def __init__(self, port, source=None):
+        wide = settings((4, 0x7fffffff)) + frame(WINDOW, 0, 0, b"\x7f\0\0\0")
+        self.s, self.data, self.rest, self.got, self.last = connect(port, source=source, hello=wide), b"", {}, {}, -1
+
+    def begin(self, path, *bodies):
+        self.last += 2
+        self.s.sendall(frame(HEADERS, END_HEADERS, self.last, headers(path)))
+        self.more(self.last, *bodies)
+        return self.last
+
+    def more(self, stream, *bodies):
+        self.s.sendall(b"".join(frame(DATA, 0, stream, message(b)) for b in bodies))
+
+    def answers(self, stream, n, timeout=20):
+        """What came on @stream, once there are @n messages or @timeout is over."""
+        end = time.monotonic() + timeout
+        while len(self.got.get(stream, [])) < n and time.monotonic() < end:
+            if not select.select([self.s], [], [], 0.2)[0]:
+                continue
+            new, self.data = frames(self.data + self.s.recv(1 << 20))
+            for kind, flags, at, body in new:
+                if kind == DATA:
+                    b = self.rest.get(at, b"") + body
+                    while len(b) >= 5 and len(b) >= 5 + int.from_bytes(b[1:5], "big"):
+                        size = 5 + int.from_bytes(b[1:5], "big")
+                        self.got.setdefault(at, []).append(b[5:size])
+                        b = b[size:]
+                    self.rest[at] = b
+        return self.got.get(stream, [])

@@ -85,7 +85,7 @@ def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="in
                 time.sleep(0.05)
             if not agent.is_over():
                 said = agent.lines() - said
-                much = cost.too_much(seconds, cpu, calls, memory)
+                much = cost.too_much(cpu, calls, memory)
                 if callable(why):
                     why = why()
                 why = why or much
@@ -210,9 +210,9 @@ def ttl_negative(core, agent):
 
 @case
 def ttl_lowered(core, agent):
-    """renewals say 1 s of what was granted for 2 s, and then nothing"""
+    """renewals say 2 s of what was granted for 10 s, and then nothing"""
     n = agent.text().count("lost its place")
-    state = {"at": 0.0}
+    state = {"at": 0.0, "last": 0.0}
 
     def lie(method, q, a, core):
         if method != "LeaseKeepAlive":
@@ -220,16 +220,16 @@ def ttl_lowered(core, agent):
         if state["at"] and time.monotonic() - state["at"] > TTL / 2 - .2:
             return None
         state["at"] = state["at"] or time.monotonic()
-        a.TTL, a.ttl_ms = 1, 1000
+        a.TTL, a.ttl_ms = 2, 2000
         state["last"] = time.monotonic()
         return a
     with core.lock:
         core.lie = lie
-    if not until(10, lambda: agent.text().count("lost its place") > n):
+    if not until(30, lambda: agent.text().count("lost its place") > n):
         return "it never gave up"
     late = time.monotonic() - state["last"]
-    if late > 1.4:
-        return f"it believed for {late:.1f} s in what was renewed for 1 s"
+    if late > 5:
+        return f"it believed for {late:.1f} s in what was renewed for 2 s"
 
 
 @case
@@ -261,7 +261,7 @@ def key_deleted_at_once(core, agent):
 
 @case
 def stream_stuck(core, agent):
-    """the stream of renewals is stuck, and another one would not be"""
+    """the stream of renewals is stuck, and another one would not be"""  # which it opens when an eighth of the TTL is left
     until(BACK, lambda: core.opened["LeaseKeepAlive"] > 0)
     stuck, n = core.opened["LeaseKeepAlive"], agent.text().count("lost its place")
 
@@ -279,7 +279,7 @@ def watch_never_created(core, agent):
     lies(core, lambda a, core: None, "Watch")
     with core.lock:
         core.cluster = 0xC1  # so that it asks anew
-    return lambda: None if until(12, lambda: core.opened["Watch"] > n + 1) else "it waits for it for ever"
+    return lambda: None if until(2 * BACK, lambda: core.opened["Watch"] > n + 1) else "it waits for it for ever"
 
 
 @case
@@ -316,7 +316,7 @@ def many_nodes(core, agent):
             core.keys[PREFIX + b"nodes/z%d" % i] = pb.KeyValue(key=PREFIX + b"nodes/z%d" % i, value=b"x" * (1 << 20), mod_revision=core.revision, create_revision=core.revision)
         core.lie = lie
         core.cluster = 0xC1
-    return lambda: None if until(BACK, lambda: agent.text().count(" joined.") >= 20100) else f"it knows {agent.text().count(' joined.')}; {largest[0]} bytes"
+    return lambda: None if until(4 * BACK, lambda: agent.text().count(" joined.") >= 20100) else f"it knows {agent.text().count(' joined.')}; {largest[0]} bytes"
 
 
 @case
@@ -366,9 +366,8 @@ def refused(core, agent):
     lose(core)
 
 
-@case
-def revoke_refused(core, agent):
-    """the first words of who leaves are refused, and it gives its place back all the same"""
+def leaves_refused(core, agent):
+    """It leaves, and the first words are refused. Is its key still there; which leases were; had it no time to ask again."""
     n = {"Txn": 0, "LeaseRevoke": 0}
 
     def lie(method, q, a, core):
@@ -381,18 +380,31 @@ def revoke_refused(core, agent):
         before = dict(core.leases)  # what the refused call did is undone: it was not done
         core.lie = lie
         core.LeaseRevoke = lambda q: pb.LeaseRevokeResponse(header=core.header()) if n["LeaseRevoke"] == 0 else Core.LeaseRevoke(core, q)
+    began = time.monotonic()
     agent.p.terminate()
     agent.p.wait(10)
+    took = time.monotonic() - began
     with core.lock:
-        left = PREFIX + b"nodes/liar" in core.keys
-    agent.__init__("revoke_refused", agent.port, "info")
-    until(BACK, agent.holds)
+        # It has a second for all that: a slow machine may take one for what was refused.
+        return PREFIX + b"nodes/liar" in core.keys, before, n["LeaseRevoke"] < 2 and took >= 1
+
+
+@case
+def revoke_refused(core, agent):
+    """the first words of who leaves are refused, and it gives its place back all the same"""
+    for _ in range(3):
+        left, before, late = leaves_refused(core, agent)
+        agent.__init__("revoke_refused", agent.port, "info")
+        until(BACK, agent.holds)
+        if not (left and late):
+            break
     return "its key is still there, of " + str(before) if left else None
 
 
 @case
 def run_is_full(core, agent):
     """what is kept for a restart cannot be written"""
+    until(BACK, lambda: "Cannot keep the place" in agent.text())  # right after it has said that it holds its place
     n = agent.text().count("Cannot keep the place")
     return None if n == 1 else f"announced {n} times at once"
 
@@ -407,11 +419,11 @@ def login_refused(core, agent):
 
 @case
 def tokens_end(core, agent):
-    """a login is good for half a second"""
+    """a login is good for three seconds, and a renewal comes each ten"""
     n = agent.text().count("lost its place")
     with core.lock:
         core.tokens.clear()
-        core.token_s = .5
+        core.token_s = 3
     return lambda: "it lost its place" if agent.text().count("lost its place") > n else None
 
 
@@ -461,7 +473,7 @@ def events_of_others(core, agent):
     lose(core)
 
 
-OF_ITS_OWN.update({"stream_stuck": {"ttl": 8.0, "seconds": 9.0}, "run_is_full": {"run_full": True, "lines": 2}, "login_refused": {"login": True, "lines": 6}, "tokens_end": {"login": True, "lines": 6},
+OF_ITS_OWN.update({"ttl_lowered": {"ttl": 10.0}, "revoke_refused": {"ttl": 20.0}, "stream_stuck": {"ttl": 20.0, "seconds": 21.0}, "run_is_full": {"run_full": True, "lines": 6}, "login_refused": {"login": True, "lines": 6}, "tokens_end": {"login": True, "ttl": 20.0, "seconds": 21.0, "lines": 6},
                    "nothing_to_read": {"seconds": 6.0, "calls": 5}, "renewals_unheard": {"seconds": 8 * TTL, "lines": 80}, "odd_records": {"lines": 80}, "watch_of_the_future": {"lines": 400, "level": "debug"}, "many_nodes": {"lines": 50000, "memory": 768, "level": "debug", "cpu": 1}})
 for name, (f, own) in ON_WIRE.items():
     CASES[name], OF_ITS_OWN[name] = f, own

@@ -58,11 +58,12 @@ class Cost:
     """What a process takes, and asks of the core, from now on."""
 
     def __init__(self, process, core):
-        self.process, self.core = process, core
+        self.process, self.core, self.began = process, core, time.monotonic()
         self.cpu, self.rss, self.asked = process.cpu(), process.rss(), sum(core.calls.values())
 
-    def too_much(self, seconds, cpu, calls, memory):
-        """A sentence, or None: processor seconds and calls are for each of the seconds, memory is in MiB."""
+    def too_much(self, cpu, calls, memory):
+        """A sentence, or None: processor seconds and calls are for each second since then, memory is in MiB."""
+        seconds = time.monotonic() - self.began
         busy, asked, grown = self.process.cpu() - self.cpu, sum(self.core.calls.values()) - self.asked, self.process.rss() - self.rss
         if busy > cpu * seconds:
             return f"it was busy for {busy:.1f} s of {seconds:.0f}"

@@ -108,10 +108,19 @@ class Guest:
             self.hear(left)
 
     def read_clocks(self):
-        self.clocks = None
-        self.tell("clocks")
-        self.until(lambda: self.clocks)
-        return self.clocks
+        """All three of one moment, as nearly as a busy machine has them: those of the shortest of some round trips, as of its middle."""
+        best = None
+        for _ in range(20):
+            self.clocks, asked = None, time.monotonic()
+            self.tell("clocks")
+            if not self.until(lambda: self.clocks):
+                break
+            took = self.clocks[3] - asked
+            if best is None or took < best[0]:
+                best = took, self.clocks[:3] + [asked + took / 2]
+            if took < 0.01:
+                break
+        return best and best[1]
 
 
 def run(folder, kernel, port, rounds, seed):
@@ -182,7 +191,7 @@ def run(folder, kernel, port, rounds, seed):
         most, middle = max(beyond, default=0), sorted(beyond or [0])[len(beyond) // 2]
         what = f"{len(beyond)} pauses, {'the date set afterwards' if hints else 'without a sign'}: believed in what was gone for {middle:.0f} ms, {most:.0f} ms at the most"
         # Without a sign at half the TTL; on a busy machine the answer may come later, but what its own clock says ends it.
-        case(what, len(beyond) > 0 and most < TTL * (400 if hints else 1050))
+        case(what, len(beyond) > 0 and most < TTL * 1050 and (not hints or middle < TTL * 400))
 
     # ---- slewed clocks ----
     g.tell("hints 0")
@@ -209,7 +218,7 @@ def run(folder, kernel, port, rounds, seed):
         g.order("set_link", name="card", up=True)
         early = (over or 0) - g.believed.get(lease, 0)
         # What it says may be some time on its way here; a tenth of the TTL is what the slew would be worth.
-        case(f"and it gives up by itself {early * 1000:.0f} ms before the core does", over is not None and early > -TTL / 50, f"{early:.3f} s before")
+        case(f"and it gives up by itself {early * 1000:.0f} ms before the core does", over is not None and early > -TTL / 15, f"{early:.3f} s before")
     g.qemu.kill()
     g.qemu.wait()
     return not failed

@@ -58,7 +58,7 @@ fi
 # The page's own replica is ended and started by the test.
 kill "$X1"
 wait "$X1"
-timeout -k 5 150 /usr/bin/python3 "$SYSTEM/status_page.py" --dir "$DIR" --url "$U" --others "http://127.0.0.1:$c2,http://127.0.0.1:$c3" --axe "$AXE" --shots "${SHOTS:-}" \
+timeout -k 5 600 /usr/bin/python3 "$SYSTEM/status_page.py" --dir "$DIR" --url "$U" --others "http://127.0.0.1:$c2,http://127.0.0.1:$c3" --axe "$AXE" --shots "${SHOTS:-}" \
 	--agent "$BIN/tenured" -- "${COMMAND[@]}" >"$DIR/browser.out" 2>"$DIR/browser.err"
 while read -r line; do
 	case $line in "ok "*) ok "${line#ok }" ;; "not ok "*) not_ok "${line#not ok }" ;; "end") ;; *) echo "    $line" ;; esac
