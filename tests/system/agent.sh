@@ -113,11 +113,16 @@ is "the new log level is in effect" "$(call get-property $LOG LogLevel)" 's "not
 echo Nonsense=1 >>"$DIR/agent.conf"; kill -HUP $AGENT
 until_ok 5 grep -q "The settings in force remain unchanged" "$DIR/agent.log" && ok "SIGHUP with an error changes nothing" || not_ok "SIGHUP with an error"
 has "SIGHUP with an error: the log names the line" "$(cat "$DIR/agent.log")" "$DIR/agent.conf:11: unknown key 'Nonsense' in .Fencing.. The settings in force"
-printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\nTags=zone=a\nServicesPath=%s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"; kill -HUP $AGENT
+printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=10s\nTags=zone=a\nServicesPath=%s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"; kill -HUP $AGENT
 until_ok 5 sh -c "[ \$(grep -c 'LogLevel= has changed' '$DIR/agent.log') = 2 ]"
+# From here on it has a lease that a slow restart does not outlast.
+RUN=() # nor a directory in /run yet
+agent() { start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" "${RUN[@]}" "$BIN/tenured" -c "$DIR/agent.conf" "$@"; AGENT=$PID; }
+kill $AGENT; wait $AGENT; agent
+until_ok 10 ctl status || not_ok "another lease" "$(tail -n 3 "$DIR/agent.log")"
 
 # Other nodes join, leave and change; the watcher gets each event once.
-start watch ctl watch --json=short
+start watch ctl_forever watch --json=short; WATCH=$PID
 E() { etcdctl --endpoints "127.0.0.1:$c" "$@" >/dev/null; }
 probe() { E put /tenure/default/nodes/probe '{}'; grep -q probe "$DIR/watch.log"; }
 until_ok 5 probe || not_ok "tenurectl watch hears nothing"
@@ -145,22 +150,21 @@ until_ok 5 grep -q "the name 'web1' is held by another node (id $ID" "$DIR/other
 until_ok 5 grep -q "Not on the system bus" "$DIR/other.log" && ok "without a bus it goes on, and says so" || not_ok "without a bus"
 is "the first one holds on" "$(ctl status --json=short | jq -r .State)" held
 kill $OTHER; wait $OTHER; is "SIGTERM while joining ends with 0" $? 0
-kill -9 $AGENT; wait $AGENT 2>/dev/null
-start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" "$BIN/tenured" -c "$DIR/agent.conf"; AGENT=$PID
-until_ok 1 ctl status && ok "after kill -9 it takes its own place over at once" || not_ok "after kill -9" "$(tail -n 3 "$DIR/agent.log")"
-until_ok 5 grep -q replaced "$DIR/watch.log"
+kill -9 $AGENT; wait $AGENT 2>/dev/null; agent
+until_ok 5 ctl status && ok "after kill -9 it takes its own place over at once" || not_ok "after kill -9" "$(tail -n 3 "$DIR/agent.log")"
+until_ok 5 grep -q replaced "$DIR/watch.log" || not_ok "others hear that it was replaced"
+kill $WATCH
 
 # With a directory in /run it resumes the place instead, after a crash and after a restart, and no other host notices.
 kill $AGENT; wait $AGENT
-mkdir "$DIR/run"
-agent() { start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" RUNTIME_DIRECTORY="$DIR/run" "$BIN/tenured" -c "$DIR/agent.conf" "$@"; AGENT=$PID; }
+mkdir "$DIR/run"; RUN=(RUNTIME_DIRECTORY="$DIR/run")
 lease() { ctl status --json=short | jq -r .LeaseId; }
 agent; until_ok 5 ctl status; L=$(lease)
 until_ok 5 grep -q "LEASE=$L" "$DIR/run/place" && ok "it keeps its place in /run" || not_ok "it keeps its place in /run" "$(cat "$DIR/run/place")"
 revision() { etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w json | jq .kvs[0].mod_revision; }
 R=$(revision)
 kill -9 $AGENT; wait $AGENT 2>/dev/null; agent
-until_ok 1 ctl status; is "after kill -9 it goes on with its lease" "$(lease)" "$L"
+until_ok 5 ctl status; is "after kill -9 it goes on with its lease" "$(lease)" "$L"
 start registrant2 ctl_forever register queue Port=1; REGISTRANT=$PID; until_ok 5 key_is queue/web1 '.port == 1' || not_ok "tenurectl register, again" "$(cat "$DIR/registrant2.log")"
 ctl set-tags kept=yes; until_ok 5 sh -c "etcdctl --endpoints 127.0.0.1:$c get /tenure/default/nodes/web1 --print-value-only | grep -q kept"
 # But for the claim of the other agent above, which ends by itself.
@@ -168,20 +172,20 @@ mods() { etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/ --prefix -w jso
 R=$(revision) MODS=$(mods)
 kill -USR1 $AGENT; wait $AGENT; is "SIGUSR1 ends it with 0" $? 0
 is "and keeps its place" "$(printf %016x "$(etcdctl --endpoints "127.0.0.1:$c" get /tenure/default/nodes/web1 -w fields | awk '/"Lease"/ {print $3}')")" "$L"
-agent; until_ok 1 ctl status; is "after a restart it goes on with its lease" "$(lease)" "$L"
+agent; until_ok 5 ctl status; is "after a restart it goes on with its lease" "$(lease)" "$L"
 until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS services queue"; is "after a restart: the service of a program is still registered" "$(S queue/web1 | jq .port)" 1
 is "there was nothing that others could have heard" "$(mods)" "$MODS"
 kill -USR1 $AGENT; wait $AGENT; kill -9 $REGISTRANT; wait $REGISTRANT 2>/dev/null; agent
 until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/services/queue --prefix)\" ]" && ok "a program that went while no agent was there" || not_ok "a program that went" "$(S queue/web1)"
-until_ok 1 ctl status; is "and the lease is the same" "$(lease)" "$L"
+until_ok 5 ctl status; is "and the lease is the same" "$(lease)" "$L"
 # Another name in the settings, and a restart: it keeps the name that it holds until that place ends.
 sed -i s/NodeName=web1/NodeName=web7/ "$DIR/agent.conf"; kill -USR1 $AGENT; wait $AGENT; agent
-until_ok 3 grep -q "NodeName=web7 waits: this place is held as web1" "$DIR/agent.log" && ok "another name waits for the place to be given back" || not_ok "another name waits" "$(tail -n 3 "$DIR/agent.log")"
-until_ok 3 ctl status; is "the place stays" "$(lease) $(ctl status --json=short | jq -r .NodeName)" "$L web1"
+until_ok 10 grep -q "NodeName=web7 waits: this place is held as web1" "$DIR/agent.log" && ok "another name waits for the place to be given back" || not_ok "another name waits" "$(tail -n 3 "$DIR/agent.log")"
+until_ok 10 ctl status; is "the place stays" "$(lease) $(ctl status --json=short | jq -r .NodeName)" "$L web1"
 kill $AGENT; wait $AGENT; agent; until_ok 5 ctl status; is "a stop and a start: the name counts" "$(ctl status --json=short | jq -r .NodeName)" web7
-kill $AGENT; wait $AGENT; sed -i s/NodeName=web7/NodeName=web1/ "$DIR/agent.conf"; agent; until_ok 5 ctl status; until_ok 5 sh -c "grep -q LEASE= '$DIR/run/place'"
+kill $AGENT; wait $AGENT; sed -i "s/NodeName=web7/NodeName=web1/; s/TTL=10s/TTL=2s/" "$DIR/agent.conf"; agent; until_ok 5 ctl status; until_ok 5 sh -c "grep -q LEASE= '$DIR/run/place'"
 kill -9 $AGENT; wait $AGENT 2>/dev/null; sed -i 's/^NODE=web1/NODE=web2/' "$DIR/run/place"
-agent; until_ok 3 grep -q "left is damaged" "$DIR/agent.log" && ok "a damaged file is no place" || not_ok "a damaged file is no place"
+agent; until_ok 10 grep -q "left is damaged" "$DIR/agent.log" && ok "a damaged file is no place" || not_ok "a damaged file is no place"
 until_ok 5 ctl status; until_ok 5 sh -c "grep -q LEASE= '$DIR/run/place'"; L=$(lease)
 kill -9 $AGENT; wait $AGENT 2>/dev/null
 until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/nodes/web1)\" ]"
@@ -189,10 +193,10 @@ agent; until_ok 5 grep -q "lost its place: no renewal was acknowledged" "$DIR/ag
 until_ok 5 ctl status
 is "an agent that comes back too late gets another lease" "$([ "$(lease)" != "$L" ] && echo yes)" yes
 kill $AGENT; wait $AGENT; is "an agent that leaves leaves no place to resume" "$(cat "$DIR/run/place")" ""
-agent; until_ok 5 ctl status
+agent --ttl 10s; until_ok 5 ctl status
 
 # If nobody reads the log, everything else continues.
-kill -USR1 $AGENT; wait $AGENT; mkfifo "$DIR/nobody"
+mkfifo "$DIR/nobody"
 start reader /usr/bin/python3 -c 'import os,sys,time
 f = os.open(sys.argv[1], os.O_RDWR | os.O_NONBLOCK)
 try:
@@ -200,8 +204,9 @@ try:
 except BlockingIOError: print("full", flush=True)
 while True: time.sleep(100)' "$DIR/nobody"; READER=$PID
 until_ok 5 grep -q full "$DIR/reader.log"
+kill -USR1 $AGENT; wait $AGENT
 L=$(sed -n 's/^LEASE=//p' "$DIR/run/place"); DBUS_SYSTEM_BUS_ADDRESS="$BUS" RUNTIME_DIRECTORY="$DIR/run" "$BIN/tenured" -c "$DIR/agent.conf" --log-level debug 2<>"$DIR/nobody" & AGENT=$!; PIDS+=("$AGENT")
-until_ok 3 ctl status; is "a log that nobody reads holds up nobody" "$(lease)" "$L"
+until_ok 10 ctl status; is "a log that nobody reads holds up nobody" "$(lease)" "$L"
 kill -USR1 $AGENT; wait $AGENT; kill $READER; agent; until_ok 5 ctl status
 
 # Out on request, and in again.
@@ -231,7 +236,7 @@ is "join, when it holds" "$(ctl join; echo $?)" 0
 # Nothing else wakes it up for seconds: not at the next heartbeat, but at once.
 kill $AGENT; wait $AGENT; agent --ttl 60s; until_ok 5 ctl status; T=$(date +%s%N)
 for _ in 1 2 3 4; do ctl leave; ctl join; until_ok 5 ctl status; done; T=$((($(date +%s%N) - T) / 1000000))
-[ $T -lt 6000 ] && ok "leave is at once, whatever the TTL" || not_ok "leave is at once, whatever the TTL" "4 times, with join, in $T ms"
+[ $T -lt 20000 ] && ok "leave is at once, whatever the TTL" || not_ok "leave is at once, whatever the TTL" "4 times, with join, in $T ms"
 kill $AGENT; wait $AGENT; agent; until_ok 5 ctl status
 
 # Who is not root is asked about at polkit, with what a rule can decide on.
@@ -277,9 +282,11 @@ is "the command of tenurectl lock keeps its options" "$(ctl lock job -- echo --j
 has "a command that is none" "$(ctl lock job -- /nonexistent 2>&1; echo $?)" "cannot run /nonexistent"
 locked() { [ -n "$(etcdctl --endpoints "127.0.0.1:$c" get job/ --prefix --keys-only)" ]; }
 is "the lock is given back" "$(locked; echo $?)" 1
-G=$(etcdctl --endpoints "127.0.0.1:$c" lease grant 60 | awk '{print $2}'); start other-lock timeout 30 etcdctl --endpoints "127.0.0.1:$c" lock job -- sleep 1; until_ok 5 locked
-T=$(date +%s%N); has "a second tenurectl lock waits" "$(ctl lock job -- echo mine; echo "$((($(date +%s%N) - T) / 100000000))")" "^mine"
-is "a second tenurectl lock waits until the first one ends" "$([ $((($(date +%s%N) - T) / 1000000)) -gt 300 ] && echo yes)" yes
+waiters() { [ "$(etcdctl --endpoints "127.0.0.1:$c" get job/ --prefix --keys-only | grep -c job)" = "$1" ]; }
+start other-lock timeout 60 etcdctl --endpoints "127.0.0.1:$c" lock job -- "${UNTIL_THERE[@]}" "$DIR/other-goes"; until_ok 5 waiters 1
+start waits ctl_forever lock job -- echo mine; LOCKER=$PID; until_ok 5 waiters 2 || not_ok "a second tenurectl lock waits" "$(cat "$DIR/waits.log")"
+is "a second tenurectl lock does not run beside the first one" "$(cat "$DIR/waits.log")" ""
+touch "$DIR/other-goes"; wait $LOCKER; is "but after it" "$? $(cat "$DIR/waits.log")" "0 mine"
 start locker ctl_forever lock job -- sleep 60; LOCKER=$PID; until_ok 5 locked; kill $LOCKER; wait $LOCKER; is "SIGTERM goes to the command" $? 143
 is "after SIGTERM the lock is given back" "$(locked; echo $?)" 1
 
@@ -298,7 +305,6 @@ is "SIGKILL leaves the lock with the place" "$(locked; echo $?)" 0
 ctl unlock job; is "unlock gives it back" $? 0; wait $HEIR; is "after unlock the next one gets the lock" "$(cat "$DIR/heir.log")" heir
 G=$(etcdctl --endpoints "127.0.0.1:$c" lease grant 60 | awk '{print $2}'); start other-lock2 timeout 30 etcdctl --endpoints "127.0.0.1:$c" lock job -- sleep 60; OTHER=$PID; until_ok 5 locked
 is "--wait: another host's lock" "$(ctl --wait=100ms lock job -- echo mine 2>/dev/null; echo $?)" 124
-waiters() { [ "$(etcdctl --endpoints "127.0.0.1:$c" get job/ --prefix --keys-only | grep -c job)" = "$1" ]; }
 start waiter ctl_forever lock job -- echo mine; LOCKER=$PID; until_ok 5 waiters 2; kill $LOCKER; wait $LOCKER; is "SIGTERM while it waits" $? 143
 until_ok 5 waiters 1 && ok "leaves nothing behind" || not_ok "leaves nothing behind" "$(etcdctl --endpoints "127.0.0.1:$c" get job/ --prefix --keys-only)"
 kill $OTHER; etcdctl --endpoints "127.0.0.1:$c" del --prefix job/ >/dev/null
@@ -328,11 +334,12 @@ is "the agent has not joined" "$(call get-property $M State)" 's "joining"'
 ctl join; until_ok 5 ctl status && ok "tenurectl join lets it in" || not_ok "tenurectl join lets it in"
 
 # Most of the nodes gone at once: reported as gone, and as a mass failure.
-G=$(etcdctl --endpoints "127.0.0.1:$c" lease grant 1 | awk '{print $2}')
-for i in 1 2 3 4 5; do etcdctl --endpoints "127.0.0.1:$c" put --lease "$G" /tenure/default/nodes/mass$i '{"id":"i"}' >/dev/null; done
+G=$(etcdctl --endpoints "127.0.0.1:$c" lease grant 600 | awk '{print $2}')
+{ echo; for i in 1 2 3 4 5; do echo "put --lease=$G /tenure/default/nodes/mass$i '{\"id\":\"i\"}'"; done; echo; echo; } | etcdctl --endpoints "127.0.0.1:$c" txn >/dev/null
 mass() { [ "$(call get-property $M MassFailure)" = "b $1" ]; }
 until_ok 5 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS nodes --no-legend | grep -c '^[^ ]') = 6 ]"; mass false && ok "many nodes, no failure" || not_ok "many nodes"
-until_ok 5 mass true && ok "most expire: MassFailure" || not_ok "MassFailure" "$(ctl nodes)"
+etcdctl --endpoints "127.0.0.1:$c" lease revoke "$G" >/dev/null
+until_ok 10 mass true && ok "most of them end: MassFailure" || not_ok "MassFailure" "$(ctl nodes)"
 has "tenurectl status tells" "$(ctl status)" "most nodes have gone at once"
 is "a mass failure is reported, and the nodes are gone" "$(ctl nodes --no-legend | grep -c '^[^ ]')" 1
 
@@ -388,11 +395,12 @@ crowd gone
 until_ok 20 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS status --json=short | jq .NNodes) -lt 3 ]" && ok "and they go" || not_ok "and they go"; ctl join; until_ok 10 ctl status
 
 # The core goes: jeopardy, lost, and back, without anybody's help.
-start locker2 ctl_forever lock job -- sh -c 'trap "echo told; exit 5" TERM; while :; do sleep 0.05; done'; LOCKER=$PID; until_ok 5 locked
+kill $AGENT; wait $AGENT; agent --ttl 32s; until_ok 10 ctl status
+start locker2 ctl_forever lock job -- sh -c 'trap "echo told; exit 5" TERM; echo ready; while :; do sleep 0.05; done'; LOCKER=$PID; until_ok 20 grep -q ready "$DIR/locker2.log"
 kill -STOP $(pgrep -f "$DIR/core ")
-until_ok 5 grep -q told "$DIR/locker2.log" && ok "tenurectl lock: the command is told before the place is lost" || not_ok "tenurectl lock: the command is told" "$(cat "$DIR/locker2.log")"
+until_ok 40 grep -q told "$DIR/locker2.log" && ok "tenurectl lock: the command is told before the place is lost" || not_ok "tenurectl lock: the command is told" "$(cat "$DIR/locker2.log")"
 is "the command was told while the place was still held" "$(call get-property $M State)" 's "jeopardy"'
-until_ok 5 sh -c "[ \$($BIN/tenurectl --bus=$BUS status --json=short | jq -r .State) = joining ]" && ok "the core is silent: it gives up by itself" || not_ok "it gives up"
+until_ok 20 sh -c "[ \$($BIN/tenurectl --bus=$BUS status --json=short | jq -r .State) = joining ]" && ok "the core is silent: it gives up by itself" || not_ok "it gives up"
 is "A46: status tells with its exit code" "$(ctl status >/dev/null; echo $?)" 2
 has "the log says that the place is lost" "$(cat "$DIR/agent.log")" "Node web1 lost its place"
 kill -CONT $(pgrep -f "$DIR/core ")
@@ -407,7 +415,7 @@ make_certificates
 start tls-core "$BIN/tenure-core" --name y --data-dir "$DIR/tls" --listen-client-urls "https://127.0.0.1:$s" --listen-peer-urls "http://127.0.0.1:$sp" \
 	--cert-file "$DIR/cert.pem" --key-file "$DIR/key.pem" --trusted-ca-file "$DIR/ca.pem" --client-cert-auth
 start tls-agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" CREDENTIALS_DIRECTORY="$DIR" "$BIN/tenured" -c "$DIR/agent.conf" --endpoints "https://127.0.0.1:$s" \
-	--cert-file cert.pem --key-file key.pem --trusted-ca-file "$DIR/ca.pem"
+	--cert-file cert.pem --key-file key.pem --trusted-ca-file "$DIR/ca.pem" --ttl 12s
 until_ok 10 ctl status && ok "an agent over mutual TLS, its key a credential" || not_ok "an agent over mutual TLS" "$(tail -n 2 "$DIR/tls-agent.log")"
 
 renewals() { call get-property $M DeadlineUSec | cut -d' ' -f2; }
@@ -419,7 +427,7 @@ until_ok 5 grep -q "certificates were reloaded" "$DIR/tls-core.log"; until_ok 5 
 pid=$(pgrep -f "$DIR/tls "); kill -9 "$pid"; wait "$pid" 2>/dev/null
 start tls-core "$BIN/tenure-core" --name y --data-dir "$DIR/tls" --listen-client-urls "https://127.0.0.1:$s" --listen-peer-urls "http://127.0.0.1:$sp" \
 	--cert-file "$DIR/cert.pem" --key-file "$DIR/key.pem" --trusted-ca-file "$DIR/ca.pem" --client-cert-auth
-at=$(renewals); until_ok 10 renewed "$at" && ok "and goes on with them once it has to connect again" || not_ok "and goes on with them" "$(tail -n 2 "$DIR/tls-agent.log")"
+at=$(renewals); until_ok 20 renewed "$at" && ok "and goes on with them once it has to connect again" || not_ok "and goes on with them" "$(tail -n 2 "$DIR/tls-agent.log")"
 is "the place is kept meanwhile" "$(ctl status --json=short | jq .LeaseId)" "$BEFORE"
 pkill -P $$ -f "endpoints https://127.0.0.1:$s"
 
@@ -451,8 +459,8 @@ nowhere() { # NAME ENDPOINT WHY OPTION...
 	local name=$1 at=$2 why=$3
 	shift 3
 	start "$name" env DBUS_SYSTEM_BUS_ADDRESS="$BUS" CREDENTIALS_DIRECTORY="$DIR" NOTIFY_SOCKET="$DIR/notify" "$BIN/tenured" -c "$DIR/agent.conf" \
-		--endpoints "$at" --node-name "$name" --ready-after 300ms "$@"
-	until_ok 5 grep -qE "No place yet after 0 s: $at: $why; still trying" "$DIR/$name.log" && until_ok 5 grep -qE "STATUS=Joining cluster default as $name: $at: $why" "$DIR/notify.log" \
+		--endpoints "$at" --node-name "$name" --ready-after 3s "$@"
+	until_ok 15 grep -qE "No place yet after 3 s: $at: $why; still trying" "$DIR/$name.log" && until_ok 5 grep -qE "STATUS=Joining cluster default as $name: $at: $why" "$DIR/notify.log" \
 		&& ok "why there is no place: $why" || not_ok "why there is no place: $why" "$(tail -n 2 "$DIR/$name.log")"
 	kill "$PID"; wait "$PID"
 }

@@ -16,7 +16,7 @@ END
 start bus dbus-daemon --config-file="$DIR/bus.conf" --nofork --nopidfile
 until_ok 20 busctl --address="$BUS" list
 agent() {
-	start agent env RUNTIME_DIRECTORY="$DIR/run" DBUS_SYSTEM_BUS_ADDRESS="$BUS" "$BIN/tenured" --endpoints="$URL" --node-name="$1" --node-id=00000000000000000000000000000001 --ttl=2s --log-level=info
+	start agent env RUNTIME_DIRECTORY="$DIR/run" DBUS_SYSTEM_BUS_ADDRESS="$BUS" "$BIN/tenured" --endpoints="$URL" --node-name="$1" --node-id=00000000000000000000000000000001 --ttl=5s --log-level=info
 	AGENT=$PID
 }
 mkdir "$DIR/run"
@@ -30,15 +30,15 @@ until_ok 20 ctl status || { not_ok "the agent holds its place" "$(tail -n 3 "$DI
 is "promtool has nothing to say" "$(ctl metrics | promtool check metrics 2>&1)" ""
 is "the place is held" "$(metric up) $(metric held) $(metric places_total) $(metric 'state{state="held"}') $(metric nodes)" "1 1 1 1 1"
 is "tenure_agent_info names the version and the node" "$(metric "info{version=\"$("$BIN/tenurectl" --version | awk '{ print $NF }')\",cluster=\"default\",node=\"m1\"}")" 1
-until_ok 10 more heartbeats_acknowledged_total 3 && ok "heartbeats are counted" || not_ok "heartbeats are counted" "$(ctl metrics)"
+until_ok 30 more heartbeats_acknowledged_total 3 && ok "heartbeats are counted" || not_ok "heartbeats are counted" "$(ctl metrics)"
 out=$(ctl metrics)
 of() { awk -v m="tenure_agent_$1" '$1 == m { print $2 }' <<<"$out"; }
 n=$(of heartbeats_acknowledged_total)
 is "each has a round trip and a margin" "$(of round_trip_seconds_count) $(of renewal_margin_seconds_count) $(of 'round_trip_seconds_bucket{le="+Inf"}') $(of 'renewal_margin_seconds_bucket{le="+Inf"}')" "$n $n $n $n"
-# Renewed at half of the TTL of 2 s, so about 1 s is left; a busy machine leaves less.
-is "a margin is no longer than the TTL" "$(of 'renewal_margin_seconds_bucket{le="2.5"}')" "$n"
-is "a margin is not zero" "$(awk -v s="$(of renewal_margin_seconds_sum)" -v n="$n" 'BEGIN { print (s / n > 0.2 && s / n <= 1.01) }')" 1
-is "the deadline is ahead" "$(awk -v m="$(of margin_seconds)" 'BEGIN { print (m > 0 && m <= 2) }')" 1
+# Renewed at half of the TTL of 5 s, so about 2.5 s are left; a busy machine leaves less.
+is "a margin is no longer than the TTL" "$(of 'renewal_margin_seconds_bucket{le="5"}')" "$n"
+is "a margin is not zero" "$(awk -v s="$(of renewal_margin_seconds_sum)" -v n="$n" 'BEGIN { print (s / n > 0.2 && s / n <= 2.53) }')" 1
+is "the deadline is ahead" "$(awk -v m="$(of margin_seconds)" 'BEGIN { print (m > 0 && m <= 5) }')" 1
 is "no place was lost" "$(of jeopardies_total) $(of losses_total)" "0 0"
 
 # ---- a request ----
@@ -54,10 +54,9 @@ is "POST is not allowed" "$(get -d x=y "http://127.0.0.1:$h1/metrics" | cut -d' 
 is "headers without end" "$(get -H "X: $(head -c 20000 /dev/zero | tr '\0' x)" "http://127.0.0.1:$h1/metrics" | cut -d' ' -f1)" 431
 is "a request that is not HTTP" "$(printf 'hello\r\n\r\n' | timeout 10 "$BIN/tenurectl" --bus="$BUS" metrics --http | head -n 1 | tr -d '\r')" "HTTP/1.1 400 Bad Request"
 # The process for a silent client ends after 5 seconds.
-began=$SECONDS
 mkfifo "$DIR/silent"
 sleep 30 >"$DIR/silent" & PIDS+=($!)
-timeout 20 "$BIN/tenurectl" --bus="$BUS" metrics --http <"$DIR/silent" >"$DIR/silent.out" 2>&1 &
+timeout 20 "$BIN/tenurectl" --bus="$BUS" metrics --http <"$DIR/silent" >"$DIR/silent.out" 2>&1 & # a 124 if it waits longer
 SILENT=$!
 
 # ---- one that accepts for itself, as behind tenured-metrics.socket ----
@@ -99,15 +98,16 @@ done
 is "they stay" "$(stat -c %F "$DIR/link" "$DIR/pipe" | paste -sd,)" "symbolic link,fifo"
 
 # ---- what goes wrong ----
+LOSSES=$(metric losses_total) JEOPARDIES=$(metric jeopardies_total) PLACES=$(metric places_total)
 kill -STOP $CORE
-until_ok 10 more losses_total 1 && ok "a core that is silent: the place is lost" || not_ok "the place is lost" "$(ctl metrics)"
-is "after a jeopardy" "$(metric jeopardies_total) $(metric held) $(metric margin_seconds)" "1 0 0"
+until_ok 20 more losses_total $((LOSSES + 1)) && ok "a core that is silent: the place is lost" || not_ok "the place is lost" "$(ctl metrics)"
+is "after a jeopardy" "$(metric jeopardies_total) $(metric held) $(metric margin_seconds)" "$((JEOPARDIES + 1)) 0 0"
 kill -CONT $CORE
-until_ok 15 more places_total 2 && ok "and taken again" || not_ok "and taken again" "$(ctl metrics)"
+until_ok 30 more places_total $((PLACES + 1)) && ok "and taken again" || not_ok "and taken again" "$(ctl metrics)"
 kill -9 $AGENT
 until_ok 10 sh -c "! busctl --address='$BUS' status org.tenure.Membership1"
 out=$(ctl metrics 2>/dev/null); is "no agent is an error" "$? $(grep -v '^#' <<<"$out")" "1 tenure_agent_up 0"
 ctl metrics --output="$DIR/tenured.prom"; is "without an agent the file says so" "$? $(grep -v '^#' "$DIR/tenured.prom")" "0 tenure_agent_up 0"
 get "http://127.0.0.1:$h1/metrics" >/dev/null; is "without an agent the answer says so" "$(grep -v '^#' "$DIR/body")" "tenure_agent_up 0"
-wait $SILENT; is "a client that sends no request gets no answer" "$? $(stat -c %s "$DIR/silent.out") $((SECONDS - began < 15))" "0 0 1"
+wait $SILENT; is "a client that sends no request gets no answer" "$? $(stat -c %s "$DIR/silent.out")" "0 0"
 finish

@@ -43,4 +43,4 @@ size() { stat -c %s "$DIR/$1.log"; }
 ends() { kill "$@" 2>/dev/null; for p in "$@"; do wait "$p" 2>/dev/null; done; }
 renewed() { ctl "$1" status --json=short | jq -r .LastRenewalUSec; }
 renewed_since() { local r; r=$(renewed "$1"); [ "${r:-0}" -gt "$2" ]; }
-n_renewals() { local r; for _ in $(seq "$2"); do r=$(renewed "$1"); until_ok 10 renewed_since "$1" "$r" || return 1; done; }
+n_renewals() { local r; for _ in $(seq "$2"); do r=$(renewed "$1"); until_ok 15 renewed_since "$1" "$r" || return 1; done; }

@@ -37,7 +37,7 @@ replica a "$c1" "$p1" && replica b "$c2" "$p2" && replica c "$c3" "$p3"
 until_ok 10 etc put first v || { not_ok "three replicas serve"; finish; exit 1; }
 if until_ok 20 kept_aside; then ok "each keeps files aside"; else not_ok "each keeps files aside" "$(ls "$DIR"/disk-*/data)"; fi
 
-lease() { etc lease grant 3 | awk '{print $2}'; }
+lease() { etc lease grant 8 | awk '{print $2}'; }
 HELD=$(lease) && etc put --lease="$HELD" held v >/dev/null && start keep etcdctl --endpoints "$EP" lease keep-alive "$HELD"
 DYING=$(lease) && etc put --lease="$DYING" dying v >/dev/null && start keep2 etcdctl --endpoints "$EP" lease keep-alive "$DYING"
 KEEPER=$PID
@@ -58,7 +58,7 @@ if until_ok 10 alarms_are 3; then ok "each has raised the alarm"; else not_ok "e
 is "reads go on" "$(etc get first --print-value-only)" v
 has "a delete goes on" "$(etc del first 2>&1)" "^1$"
 kill -9 "$KEEPER"
-if until_ok 10 gone dying; then ok "who is not renewed expires"; else not_ok "who is not renewed expires"; fi
+if until_ok 30 gone dying; then ok "who is not renewed expires"; else not_ok "who is not renewed expires"; fi
 if there held; then ok "who is renewed lives"; else not_ok "who is renewed lives" "$(cat "$DIR/keep.log")"; fi
 if all_live; then ok "no replica has died"; else not_ok "no replica has died" "$(tail -n 3 "$DIR"/[abc].log)"; fi
 

@@ -45,9 +45,12 @@ etcd del /tenure/default/nodes/probe >/dev/null
 last_run() { cat "/proc/$(rig_init h4)"/root/run/only-one.[01] 2>/dev/null | sort -n | tail -n 1; }
 rig_init() { local p; { read -r p <"$CG/$1/payload/init.scope/cgroup.procs"; } 2>/dev/null; echo "$p"; }
 CG=$(findmnt -rn -t cgroup2 -o TARGET | head -n 1)/$NAME
+times_of_h4() { grep -c '"name":"h4"' "$DIR/watch.h1.log"; } # how often h1 has heard of it
 reported_left() { tail -n "+$1" "$DIR/watch.h1.log" | grep '^{' | jq -r 'select(.event == "NodeLeft" and .name == "h4") | "\(.realtime_usec) \(.reason)"' | head -n 1; }
 has_left() { tail -n "+$1" "$DIR/watch.h1.log" | grep -q '"NodeLeft","name":"h4"' && [ -n "$(reported_left "$1")" ]; }
-back() { until_ok 20 all_there && until_ok 10 runs h4 || not_ok "$1: it comes back" "$(on h4 journalctl -u tenured -o cat --no-pager 2>/dev/null | tail -n 3)"; }
+# Lets it go on, here and now: `rig thaw` would count in what is measured from that moment on.
+thaw() { echo 0 >"$CG/$1/payload/cgroup.freeze"; }
+back() { until_ok 60 all_there && until_ok 10 runs h4 || not_ok "$1: it comes back" "$(on h4 journalctl -u tenured -o cat --no-pager 2>/dev/null | tail -n 3)"; }
 lines() { wc -l <"$DIR/watch.h1.log" | awk '{print $1 + 1}'; }
 # Until that host has renewed twice more.
 renewal() { on "$1" busctl get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager LastRenewalUSec 2>/dev/null | cut -d' ' -f2; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Makes a host of the rig one of ours, once, before its first boot. The rig calls it: hosts_prep.sh hI I ROOT; in the
-# environment: STAGE, what `make install` put together; CORES, how many hosts have a replica; ENGINE, core or etcd; TTL.
+# environment: STAGE, what `make install` put together; CORES, how many hosts have a replica; ENGINE, core or etcd; TTL; DEGRADED, a DegradedPressure=.
 set -eu
 host=$1 i=$2 root=$3
 cp -a "$STAGE/." "$root/"
@@ -26,7 +26,8 @@ elif [ "$i" -le "$CORES" ]; then
 		"$host" "$i" "$i" "$peers" >"$root/etc/tenure/tenure-core.conf"
 	enable tenure-core.service multi-user.target
 fi
-printf '[Agent]\nEndpoints=%s\nTTL=%s\nLogLevel=debug\n' "$clients" "$TTL" >"$root/etc/tenure/tenured.conf"
+# What a busy machine does to it is told to the others, too; most tests count what these hear.
+printf '[Agent]\nEndpoints=%s\nTTL=%s\nLogLevel=debug\nDegradedPressure=%s\n' "$clients" "$TTL" "${DEGRADED:-0}" >"$root/etc/tenure/tenured.conf"
 enable tenured.service multi-user.target
 
 # A sanitized program cannot look for leaks from within a hardened unit; the other tests do.

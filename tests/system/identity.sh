@@ -19,18 +19,18 @@ watch h1
 
 # ---- its own key ----
 case_deleted() {
-	agent h2; until_ok 10 held h2; until_ok 5 sees h1 h2
+	agent h2 TTL=20s; until_ok 10 held h2; until_ok 5 sees h1 h2
 	local l i n r
 	l=$(lease h2) i=$(incarnation h2) n=$(size h2)
 	E del /tenure/default/nodes/h2 >/dev/null
-	until_ok 1 holds_again h2 "$l" && ok "deleted: it joins again, at once" || not_ok "deleted: it joins again" "$(tail -n 2 "$DIR/h2.log")"
+	until_ok 4 holds_again h2 "$l" && ok "deleted: it joins again, at once" || not_ok "deleted: it joins again" "$(tail -n 2 "$DIR/h2.log")"
 	is "deleted: its place was lost" "$(since "$n" h2 "Node h2 lost its place: its key was deleted")" 1
 	is "deleted: another lease" "$([ "$(lease h2)" != "$l" ] && echo yes)" yes
 	r=$(incarnation h2); is "deleted: another life" "$([ -n "$r" ] && [ "$r" != "$i" ] && echo yes)" yes
 	until_ok 5 sees h1 h2; is "deleted: the others agree" "$(heard h1 h2)" "NodeJoined,NodeLeft expired,NodeJoined,"
 	# The same for a host that comes back after its key was deleted.
 	l=$(lease h2); kill -9 "$PID"; wait "$PID" 2>/dev/null; E del /tenure/default/nodes/h2 >/dev/null
-	agent h2; until_ok 3 holds_again h2 "$l" && ok "deleted while it was away: it joins again" || not_ok "deleted while it was away" "$(lease h2) as before; $(tail -n 2 "$DIR/h2.log")"
+	agent h2 TTL=20s; until_ok 8 holds_again h2 "$l" && ok "deleted while it was away: it joins again" || not_ok "deleted while it was away" "$(lease h2) as before; $(tail -n 2 "$DIR/h2.log")"
 	is "deleted while it was away: its key is there" "$(key_lease h2)" "$(lease h2)"
 	ends "$PID"
 }
@@ -41,8 +41,8 @@ case_taken() {
 	n=$(size h3)
 	g=$(E lease grant 5 | awk '{print $2}')
 	E put --lease "$g" /tenure/default/nodes/h3 '{"id":"ffffffffffffffffffffffffffffffff","boot_id":"b","incarnation":"x"}' >/dev/null
-	until_ok 1 sh -c "tail -c +$n '$DIR/h3.log' | grep -q 'Node h3 lost its place: another host has taken it'" && ok "taken: lost, at once" || not_ok "taken: lost at once" "$(state h3): $(tail -n 2 "$DIR/h3.log")"
-	until_ok 2 sh -c "tail -c +$n '$DIR/h3.log' | grep -q \"the name 'h3' is held by another node\"" && ok "taken: and the log says by whom" || not_ok "taken: the log says by whom" "$(tail -n 2 "$DIR/h3.log")"
+	until_ok 4 sh -c "tail -c +$n '$DIR/h3.log' | grep -q 'Node h3 lost its place: another host has taken it'" && ok "taken: lost, at once" || not_ok "taken: lost at once" "$(state h3): $(tail -n 2 "$DIR/h3.log")"
+	until_ok 6 sh -c "tail -c +$n '$DIR/h3.log' | grep -q \"the name 'h3' is held by another node\"" && ok "taken: and the log says by whom" || not_ok "taken: the log says by whom" "$(tail -n 2 "$DIR/h3.log")"
 	until_ok $((12 + LATE)) held h3 && ok "taken: it holds again, once that one is gone" || not_ok "taken: it holds again" "$(tail -n 2 "$DIR/h3.log")"
 	ends "$PID"
 }
@@ -81,7 +81,7 @@ case_reboot() {
 	# No host boots within a second; an etcd tells times in whole ones.
 	aged() { [ "$(E lease timetolive "$l" -w json | jq .ttl)" -le 17 ]; }; until_ok 10 aged || not_ok "reboot: its old lease ages"
 	new_boot h5; agent h5 TTL=20s
-	until_ok 3 holds_again h5 "$l" && ok "reboot: its own earlier boot is no clone" || not_ok "reboot: its own earlier boot is no clone" "$(tail -n 2 "$DIR/h5.log")"
+	until_ok 8 holds_again h5 "$l" && ok "reboot: its own earlier boot is no clone" || not_ok "reboot: its own earlier boot is no clone" "$(tail -n 2 "$DIR/h5.log")"
 	until_ok 5 sh -c "grep -q rebooted '$DIR/watch.h1.log'"; is "reboot: the others hear why, at once" "$(heard h1 h5)" "NodeJoined,NodeLeft rebooted,NodeJoined,"
 	ends "$PID"
 }
@@ -93,12 +93,12 @@ case_foreign() {
 	# That core has a higher revision than ours, and a node that does not exist here.
 	for i in $(seq 30); do etcdctl --endpoints "127.0.0.1:$b" put /tenure/default/nodes/stranger '{"id":"s"}' >/dev/null; done
 	kill -STOP "$OTHER"
-	agent h6 "Endpoints=http://127.0.0.1:$a,http://127.0.0.1:$b" TTL=8s; h=$PID
+	agent h6 "Endpoints=http://127.0.0.1:$a,http://127.0.0.1:$b" TTL=16s; h=$PID
 	until_ok 10 held h6 || not_ok "h6 joins"
 	kill -CONT "$OTHER"; l=$(lease h6) n=$(size h6)
 	# Ours is silent when a renewal is due: it is asked of the other one, which knows of no such lease.
 	n_renewals h6 1; kill -STOP "$CORE"
-	until_ok 6 grep -q "another cluster" "$DIR/h6.log"; kill -CONT "$CORE"
+	until_ok 15 grep -q "another cluster" "$DIR/h6.log"; kill -CONT "$CORE"
 	n_renewals h6 2
 	is "foreign: its word ends no lease" "$(lease h6)" "$l"
 	is "foreign: the place is not lost" "$(since "$n" h6 "lost its place")" 0
@@ -106,7 +106,7 @@ case_foreign() {
 	is "foreign: its nodes are none of ours" "$(sees h6 stranger; echo $?)" 1
 	is "foreign: nothing of ours is there" "$(etcdctl --endpoints "127.0.0.1:$b" get /tenure/default/nodes/h6)" ""
 	# A restart goes on with the same cluster, whoever answers first.
-	kill -9 "$h"; wait "$h" 2>/dev/null; agent h6 "Endpoints=http://127.0.0.1:$b,http://127.0.0.1:$a" TTL=8s; h=$PID
+	kill -9 "$h"; wait "$h" 2>/dev/null; agent h6 "Endpoints=http://127.0.0.1:$b,http://127.0.0.1:$a" TTL=16s; h=$PID
 	n_renewals h6 2; is "foreign: the lease is kept after a restart" "$(lease h6)" "$l"
 	ends "$h"; end "$OTHER"
 	is "foreign: leaving gives the place back where it is" "$(E get /tenure/default/nodes/h6)" ""

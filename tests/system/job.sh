@@ -31,8 +31,8 @@ for r in $r1 $r2 $r3; do [ "$used" = "http://127.0.0.1:$r" ] || others+=("127.0.
 O() { timeout 5 etcdctl --endpoints "${others[0]},${others[1]}" "$@"; }
 n_requests() { [ "$(O get "$1/" --prefix --keys-only | grep -c .)" = "$2" ]; }
 forever() { exec "$BIN/tenurectl" --bus="unix:abstract=tenure-agents-$$-h3" "$@"; }
-start runs forever lock runs -- sh -c 'until [ -e "$1" ]; do sleep 0.05; done' _ "$DIR/go"; RUNS=$PID
-start holder etcdctl --endpoints "${others[0]}" lock waits -- sh -c 'until [ -e "$1" ]; do sleep 0.05; done' _ "$DIR/go.holder"; HOLDER=$PID; until_ok 5 n_requests waits 1
+start runs forever lock runs -- "${UNTIL_THERE[@]}" "$DIR/go"; RUNS=$PID
+start holder etcdctl --endpoints "${others[0]}" lock waits -- "${UNTIL_THERE[@]}" "$DIR/go.holder"; HOLDER=$PID; until_ok 5 n_requests waits 1
 start waits forever lock waits -- echo ran; WAITS=$PID
 until_ok 10 n_requests runs 1; until_ok 10 n_requests waits 2 || not_ok "one has its lock, and another one waits"
 end "$(pgrep -f -- "--config-file=$DIR/h3/bus.conf")"; start bus.h3 dbus-daemon --config-file="$DIR/h3/bus.conf" --nofork --nopidfile

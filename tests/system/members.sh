@@ -142,6 +142,7 @@ for r in "x $n1 $q1" "y $n2 $q2" "z $n3 $q3"; do
 	start_replica "$name" "$c" "$p" --initial-cluster "$NEW" --initial-cluster-token two
 done
 if until_ok 15 etc "127.0.0.1:$n1,127.0.0.1:$n2" put k again; then ok "the new cluster serves"; else not_ok "the new cluster serves" "$(tail -n 2 "$DIR/x.log")"; fi
+until_ok 15 etc "127.0.0.1:$n3" get k # the put may be the other two's
 is "the new cluster has the keys" "$(etc "127.0.0.1:$n2" get n40 --print-value-only)" v
 is "the new cluster has the leases" "$(etc "127.0.0.1:$n3" lease timetolive "$LEASE" | grep -c granted)" 1
 has "a directory that holds a replica" "$("$BIN/tenure-core" --restore "$DIR/snap2" --name x --data-dir "$DIR/d" --initial-cluster "$NEW" 2>&1)" "already holds a replica|another|belongs"

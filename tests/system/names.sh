@@ -41,14 +41,14 @@ until_ok 5 busctl --address="$BUS" list
 agent() { # ENDPOINTS [OPTION...]
 	mkdir -p "$DIR/run"
 	start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" RUNTIME_DIRECTORY="$DIR/run" "$BIN/tenured" -c /dev/null --node-name web1 --node-id 0123456789abcdef0123456789abcdef \
-		--ttl 4s --log-level debug --endpoints "$@"
+		--ttl 10s --log-level debug --endpoints "$@"
 	AGENT=$PID
 }
 ctl() { timeout 10 "$BIN/tenurectl" --bus="$BUS" "$@"; }
 lease() { ctl status --json=short | jq -r .LeaseId; }
 renewed() { ctl status --json=short | jq -r .LastRenewalUSec; }
 renewed_since() { local r; r=$(renewed); [ "${r:-0}" -gt "$1" ]; }
-n_renewals() { local r; for _ in $(seq "$1"); do r=$(renewed); until_ok 8 renewed_since "$r" || return 1; done; }
+n_renewals() { local r; for _ in $(seq "$1"); do r=$(renewed); until_ok 15 renewed_since "$r" || return 1; done; }
 end() { kill "$1"; wait "$1" 2>/dev/null; }
 
 # All addresses of a name are tried, whatever comes first.

@@ -69,7 +69,7 @@ fail() {
 	local what=$1 old n t
 	old=$(leader) && n=$(acked) && t=$(now_us)
 	$2 "$old"
-	until_ok 60 moved_from "$old" && until_ok 30 grows "$n" && ok "$what: another one leads after $(since_ms "$t") ms; $(pause_since "$n") ms without a write" || not_ok "$what: another one leads" "$(why h3)"
+	until_ok 120 moved_from "$old" && until_ok 60 grows "$n" && ok "$what: another one leads after $(since_ms "$t") ms; $(pause_since "$n") ms without a write" || not_ok "$what: another one leads" "$(why h3)"
 	is "$what: one is primary" "$(primaries)" 1
 	$3 "$old"
 	until_ok 90 settled && ok "$what: the old one follows it" || not_ok "$what: the old one follows" "$(why "$old")"
@@ -77,7 +77,6 @@ fail() {
 cut_off() { rig cut "$1" silent; }
 heal() { rig heal; }
 freeze() { rig freeze "$1"; }
-thaw() { rig thaw "$1"; }
 power() { rig kill "$1"; }
 boot() { rig start "$1"; }
 nothing() { :; }

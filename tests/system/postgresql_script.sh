@@ -56,39 +56,39 @@ leads() { did put && [ "$(cat "$DIR/last")" = "$(cat "$DIR/timeline")" ] && grep
 # ---- a host with older data never leads, whatever language it speaks ----
 for l in C.UTF-8 de_DE.UTF-8; do
 	begin 1 2; echo t >"$DIR/promotes"; export LANG=$l
-	lead; until_ok 5 grep -qE 'promote|not leading' "$DIR/did" "$DIR/lead.log"; kill "$LEAD" 2>/dev/null; end_of_lead
+	lead; until_ok 30 grep -qE 'promote|not leading' "$DIR/did" "$DIR/lead.log"; kill "$LEAD" 2>/dev/null; end_of_lead
 	is "older data, $l: it is not promoted" "$(grep -c promote "$DIR/did")" 0
 	: >"$DIR/lead.log"
 done
 export LANG=C.UTF-8
-begin '' 2; echo t >"$DIR/promotes"; lead; until_ok 5 grep -qE 'promote|not leading' "$DIR/did" "$DIR/lead.log"; kill "$LEAD" 2>/dev/null; end_of_lead
+begin '' 2; echo t >"$DIR/promotes"; lead; until_ok 30 grep -qE 'promote|not leading' "$DIR/did" "$DIR/lead.log"; kill "$LEAD" 2>/dev/null; end_of_lead
 is "nor is data of which nobody knows how old it is" "$(grep -c promote "$DIR/did")" 0
 begin '' 2; rm "$DIR/data/standby.signal"; run prepare
 is "which is not started as a standby that could lead either" "$? $(ls "$DIR/data/standby.signal" 2>/dev/null)" "1 "
 
 # ---- a planned switchover ----
 begin 2 2; echo t >"$DIR/promotes"; : >"$DIR/lead.log"; lead
-until_ok 5 leads && ok "it leads" || not_ok "it leads" "$(cat "$DIR/lead.log")"
+until_ok 30 leads && ok "it leads" || not_ok "it leads" "$(cat "$DIR/lead.log")"
 kill "$LEAD"; end_of_lead
 has "asked to stop, it stops the cluster in the way that sends everything" "$(cat "$DIR/did")" "-m fast .*stop"
 is "and only so, and well" "$(grep -c immediate "$DIR/did") $CODE" "0 0"
-begin 2 2; echo t >"$DIR/promotes"; : >"$DIR/lead.log"; touch "$DIR/fast-fails"; lead; until_ok 5 leads; kill "$LEAD"; end_of_lead
+begin 2 2; echo t >"$DIR/promotes"; : >"$DIR/lead.log"; touch "$DIR/fast-fails"; lead; until_ok 30 leads; kill "$LEAD"; end_of_lead
 has "a cluster that does not stop so in time is stopped at once, before the lock is given back" "$(cat "$DIR/did")" "-m immediate .*stop"
 has "it has a time for that, shorter than the switchover's" "$(grep fast "$DIR/did")" "-t 1[05]$"
 
 # ---- a promotion that takes its time, and is not wanted any more: without a stop it would be a primary later ----
-begin 2 2; lead; until_ok 5 did promote; kill "$LEAD"; until_ok 5 ends || kill -KILL "$LEAD"; end_of_lead
+begin 2 2; lead; until_ok 30 did promote; kill "$LEAD"; until_ok 30 ends || kill -KILL "$LEAD"; end_of_lead
 has "told to stop during a promotion, it stops the cluster before the lock is given back" "$(cat "$DIR/did")" "-m .*stop"
-begin 2 2; lead; until_ok 5 did promote; kill -KILL "$LEAD"; end_of_lead; run yield
+begin 2 2; lead; until_ok 30 did promote; kill -KILL "$LEAD"; end_of_lead; run yield
 has "killed during a promotion: the unit stops the cluster" "$(cat "$DIR/did")" "-m immediate .*stop"
-begin 2 2; echo f >"$DIR/promotes"; lead; until_ok 5 ends; end_of_lead
+begin 2 2; echo f >"$DIR/promotes"; lead; until_ok 30 ends; end_of_lead
 has "a promotion that PostgreSQL does not wait for any longer: the cluster is stopped before the lock is given back" "$(cat "$DIR/did")" "-m .*stop"
 is "and that is a failure" "$CODE" 1
 : >"$DIR/did"; touch "$DIR/data/standby.signal"; run prepare; run yield
 is "after the next start as a standby it is left alone" "$(cat "$DIR/did")" ""
 
 # ---- a primary that died before its timeline was in the core: another host may have led on a timeline of the same number ----
-left() { until_ok 5 did put; kill -KILL -- "-$LEAD"; end_of_lead; }
+left() { until_ok 30 did put; kill -KILL -- "-$LEAD"; end_of_lead; }
 play pg_rewind <<'END'
 echo rewind >>"$D/did"
 END
@@ -100,7 +100,7 @@ done
 has "and says what to do" "$(cat "$DIR/script.log")" pg_basebackup
 echo 2 >"$DIR/last"; run prepare; is "nobody has led: it is started" "$? $(ls "$DIR/data/standby.signal")" "0 $DIR/data/standby.signal"
 rm "$DIR/data/standby.signal"; echo 3 >"$DIR/last"; echo 2 >"$DIR/timeline"; run prepare; is "it died before it was promoted: it is started" $? 0
-begin 2 2; echo t >"$DIR/promotes"; : >"$DIR/lead.log"; lead; until_ok 5 leads; kill -KILL -- "-$LEAD"; end_of_lead
+begin 2 2; echo t >"$DIR/promotes"; : >"$DIR/lead.log"; lead; until_ok 30 leads; kill -KILL -- "-$LEAD"; end_of_lead
 echo 3 >"$DIR/last"; : >"$DIR/did"; run prepare
 is "one whose timeline was in the core is wound back" "$? $(cat "$DIR/did")" "0 rewind"
 is "and nothing is left lying about" "$(ls "$DIR" | grep -c unrecorded)" 0

@@ -8,7 +8,7 @@ ENGINE=${ENGINE:-core}
 read -r a ap relay < <(free_ports 3)
 . "$(dirname "$0")/agents_lib.sh"
 core core "$a" "$ap"; serves "$a"
-agent h1; H1=$PID; agent h2
+agent h1 TTL=6s; H1=$PID; agent h2 TTL=6s # a place is to be lost only where this test means it
 until_ok 10 held h1 || not_ok "h1 holds its place"; until_ok 10 held h2 || not_ok "h2 holds its place"
 
 value() { E get "$1" --print-value-only; }
@@ -73,7 +73,7 @@ L=$(lease h1); begin revoked h1 /p/late - --while-held
 E lease revoke "$L" >/dev/null; until_ok 10 holds_again h1 "$L" || not_ok "h1 holds a place again"
 ended revoked "its lease has ended, and the host holds another place" 123 "the core refused the write, because the lease $L of this host's place has ended; nothing was written"
 L=$(lease h1); begin frozen h1 /p/late - --while-held
-kill -STOP $H1; until_ok 10 sh -c "! ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:$a get /tenure/default/nodes/h1 --print-value-only | grep -q ." || not_ok "the core gives the place up"
+kill -STOP $H1; until_ok 30 sh -c "! ETCDCTL_API=3 etcdctl --endpoints 127.0.0.1:$a get /tenure/default/nodes/h1 --print-value-only | grep -q ." || not_ok "the core gives the place up"
 is "the place has expired meanwhile" "$(timeout 5 "$BIN/tenurectl" --bus="unix:abstract=tenure-agents-$$-h2" put /p/late by-h2 --while-held >/dev/null; echo $?)" 0
 kill -CONT $H1
 ended frozen "its agent was stopped beyond the TTL" 123 "the lease $L of this host's place has ended"
@@ -146,7 +146,7 @@ KEEPER=$(pgrep -P "$LOCKER" | head -n 1) SCRIPT=$(below "$(pgrep -P "$LOCKER" | 
 is "the keeper runs" "$(cat "/proc/$KEEPER/comm")" tenurectl
 # shellcheck disable=SC2086 # a list of numbers
 kill -STOP $H1 "$LOCKER" "$KEEPER" $SCRIPT
-is "the next holder writes" "$(timeout 20 "$BIN/tenurectl" --bus="unix:abstract=tenure-agents-$$-h2" lock job -- "$BIN/tenurectl" --bus="unix:abstract=tenure-agents-$$-h2" put /p/late next --lock=job >/dev/null 2>"$DIR/said"; echo $?)" 0
+is "the next holder writes" "$(timeout 60 "$BIN/tenurectl" --bus="unix:abstract=tenure-agents-$$-h2" lock job -- "$BIN/tenurectl" --bus="unix:abstract=tenure-agents-$$-h2" put /p/late next --lock=job >/dev/null 2>"$DIR/said"; echo $?)" 0
 exec 7>&-
 # shellcheck disable=SC2086
 kill -CONT $H1 $SCRIPT

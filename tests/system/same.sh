@@ -94,7 +94,7 @@ both "compact again" compact 8
 both "compact the future" compact 100000
 both "get what is compacted" get k1 --rev 3
 both "the revision of the compaction is there" get k1 --rev 8 $J
-for p in $tc $ec; do timeout 5 etcdctl --endpoints "127.0.0.1:$p" watch k1 --rev 2 2>&1 | clean >"$DIR/compacted.$p"; done
+for p in $tc $ec; do timeout 20 etcdctl --endpoints "127.0.0.1:$p" watch k1 --rev 2 2>&1 | clean >"$DIR/compacted.$p"; done
 is "a watch on what is compacted" "$(cat "$DIR/compacted.$tc")" "$(cat "$DIR/compacted.$ec")"
 head -c 1700000 /dev/zero | tr '\0' x >"$DIR/big"
 for p in $tc $ec; do timeout 10 etcdctl --endpoints "127.0.0.1:$p" put big <"$DIR/big" 2>&1 | clean | grep -o 'etcdserver: .*' >"$DIR/big.$p"; done

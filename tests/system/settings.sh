@@ -201,7 +201,7 @@ unit() {
 	has "--listen-metrics-urls: /metrics" "$(curl -s "$A:$m/metrics")" "^etcd_server_has_leader 1"
 	is "--listen-metrics-urls: a socket" "$(curl -s --unix-socket "$DIR/m.sock" http://x/livez)" ok
 	is "--listen-metrics-urls: other paths are not served" "$(curl -s -o /dev/null -w '%{http_code}' "$A:$m/version") $(curl -s -o /dev/null -w '%{http_code}' -d '{"key":"aw=="}' "$A:$m/v3/kv/range")" "404 404"
-	has "--listen-metrics-urls: gRPC is not served" "$(timeout 10 etcdctl --dial-timeout 1s --command-timeout 1s --endpoints "127.0.0.1:$m" get k 2>&1)" "deadline|Error"
+	has "--listen-metrics-urls: gRPC is not served" "$(timeout 10 etcdctl --dial-timeout 3s --command-timeout 3s --endpoints "127.0.0.1:$m" get k 2>&1)" "deadline|Error"
 	# Who takes all of its places leaves those of clients.
 	is "--listen-metrics-urls: it has connection slots of its own" "$(/usr/bin/python3 -c '
 import http.client, socket, sys
@@ -270,7 +270,7 @@ secure() { # OPTION...: a replica with TLS for its clients
 }
 over() { kill "$PID" && wait "$PID"; }
 takes() { if until_ok 10 as "$2" put k v; then ok "$1"; else not_ok "$1" "$(as "$2" put k v; said tls)"; fi; }
-takes_not() { has "$1" "$(timeout 10 etcdctl --dial-timeout 1s --command-timeout 1s --endpoints "https://127.0.0.1:$c" --cacert ca.pem --cert "$2.pem" --key "$2.key" put k v 2>&1)" "context deadline exceeded|bad certificate|revoked|handshake"; }
+takes_not() { has "$1" "$(timeout 10 etcdctl --dial-timeout 3s --command-timeout 3s --endpoints "https://127.0.0.1:$c" --cacert ca.pem --cert "$2.pem" --key "$2.key" put k v 2>&1)" "context deadline exceeded|bad certificate|revoked|handshake"; }
 logs() { grep -q "Refused client 127\.0\.0\.1:[0-9]*: $1" tls.log; } # since the start of this replica
 listens() { (exec 3<>"/dev/tcp/127.0.0.1/$c") 2>/dev/null; }
 shakes() { openssl s_client -connect "127.0.0.1:$c" -CAfile ca.pem -cert good.pem -key good.key "$@" </dev/null 2>&1 | grep -oE "^ *(New, (TLSv1.[23], Cipher is .*|\(NONE\).*))" | tr -d ' '; }
@@ -351,7 +351,7 @@ tls() {
 	start auto "$CORE" --data-dir auto --listen-client-urls "https://127.0.0.1:$c" --listen-peer-urls "$A:$p" --auto-tls
 	if until_ok 10 ctl --endpoints "https://127.0.0.1:$c" --insecure-transport=false --insecure-skip-tls-verify put k v; then ok "--auto-tls"; else not_ok "--auto-tls" "$(said auto)"; fi
 	has "--auto-tls: the certificate is for the advertised host" "$(openssl s_client -connect "127.0.0.1:$c" </dev/null 2>/dev/null | openssl x509 -noout -ext subjectAltName)" "IP Address:127.0.0.1"
-	has "--auto-tls: a client with a CA does not trust it" "$(ctl --dial-timeout 1s --command-timeout 1s --endpoints "https://127.0.0.1:$c" --cacert ca.pem get k)" "authority|deadline"
+	has "--auto-tls: a client with a CA does not trust it" "$(ctl --dial-timeout 3s --command-timeout 3s --endpoints "https://127.0.0.1:$c" --cacert ca.pem get k)" "authority|deadline"
 	over
 	peers_auto
 }

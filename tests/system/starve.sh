@@ -2,6 +2,7 @@
 # Real systemd hosts, TTL 1 s, that are starved for minutes: of processors, of memory, of their disks. Nobody may be reported dead.
 # usage: BIN=build/release/bin DIR=build/starve SLOW_SYNC=slow_sync.so tests/system/starve.sh SECONDS [cpu|memory|disk]...   (root)
 TTL=1s
+export DEGRADED=60
 . "$(dirname "$0")/hosts_lib.sh"
 SECONDS_EACH=${1:-600}; shift
 [ $# -gt 0 ] || set -- cpu memory disk

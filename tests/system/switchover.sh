@@ -82,9 +82,10 @@ no_overlap() { # prints how many pairs of intervals overlap, how many tokens do 
 	rm -f "$1.pauses"
 }
 
-# A machine that is too busy costs a host its place, and a lock with it, which is right and not what these cases are about.
-leases() { local h; for h in $HOSTS; do ctl "$h" status --json=short | jq -r .LeaseId; done; }
-kept_places() { [ "$(leases)" = "$PLACES" ] || { echo "a host has lost its place meanwhile, and its lock: this machine is too busy"; false; }; }
+# A machine that is too busy costs a host its place, and a lock with it, which is right and not what these cases are about; so
+# does a renewal that came after the lead: the lock's command is told then.
+places() { local h; for h in $HOSTS; do ctl "$h" status --json=short | jq -r .LeaseId; grep -c 'Renewals fail' "$DIR/agent.$h.log"; done; }
+kept_places() { [ "$(places)" = "$PLACES" ] || { echo "a host has lost its place meanwhile, and its lock: this machine is too busy"; false; }; }
 
 case_named() {
 	: >"$DIR/log"
@@ -155,7 +156,7 @@ case_refused() {
 # The target goes while the holder stops: the lock stays, and the command runs again.
 case_goes() {
 	: >"$DIR/log"
-	contend db1 2; until_ok 20 acts db1; contend db2; until_ok 20 waiters 2; contend db3; until_ok 20 waiters 3
+	contend db1 6; until_ok 20 acts db1; contend db2; until_ok 20 waiters 2; contend db3; until_ok 20 waiters 3
 	start goes switchover job db3; GOES=$PID
 	until_ok 20 grep -q 'ending the command' "$DIR/lock.db1.log" || not_ok "goes: the holder is asked" "$(cat "$DIR/goes.log")"
 	kill -TERM "$(tenurectl_of db3)"; unset "LOCKER[db3]"
@@ -167,9 +168,10 @@ case_goes() {
 	# In the middle of another one the leader goes.
 	if [ "$ENGINE" = core ]; then
 		until_ok 20 waiters 2
-		PLACES=$(leases); start leader switchover job db2; LEADER=$PID
+		PLACES=$(places); start leader switchover job db2; LEADER=$PID
 		until_ok 20 eval '[ $(grep -c "ending the command" "$DIR/lock.db1.log") = 2 ]'
-		l=$(for i in 1 2 3; do cc=c$i; timeout 2 etcdctl --endpoints "127.0.0.1:${!cc}" endpoint status -w json 2>/dev/null | jq -e '.[0].Status | .leader == .header.member_id' >/dev/null && echo $i; done | head -n 1)
+		has_leader() { l=$(leader_of "$c1" "$c2" "$c3"); }
+		until_ok 10 has_leader
 		kill -9 "${REPLICA[$l]}"; wait "${REPLICA[$l]}" 2>/dev/null
 		wait $LEADER; r=$?
 		if kept_places; then
@@ -205,7 +207,7 @@ case_replicas() {
 	until_ok 10 waiters 0 && ok "replicas: a lock is given back, though the replica that gave it has died" || not_ok "replicas: a lock is given back" "$(cat "$DIR/lock.db2.log")"
 	replica $KILLED
 	# All of them for a moment, which no lease notices.
-	line db1 db2; PLACES=$(leases)
+	line db1 db2; PLACES=$(places)
 	for i in 1 2 3; do kill -STOP "${REPLICA[$i]}"; done
 	for i in 1 2 3; do kill -9 "${REPLICA[$i]}"; wait "${REPLICA[$i]}" 2>/dev/null; done
 	for i in 1 2 3; do replica $i; done
@@ -267,11 +269,11 @@ case_ties() {
 	hears a 20 '^locked' "ties: the first has it"
 	t1=$(says a has)
 	is "ties: tenure_hand_over() without a request is refused" "$(says a hand | grep -c 'nobody has asked')" 1
-	: >"$DIR/a.out"; to d switch roles d 5000
+	: >"$DIR/a.out"; to d switch roles d 60000
 	hears a 20 '^asked [0-9a-f]+ d ' "ties: it hears that it is asked, and by whom it is followed"
 	has "ties: the holder still has the lock" "$(says a has)" "yes"
 	left=$(says a left); left=${left#* }
-	[ "$left" -gt 0 ] && [ "$left" -le 5000 ] && ok "ties: for as long as it has ($left ms)" || not_ok "ties: for as long as it has" "$left"
+	[ "$left" -gt 0 ] && [ "$left" -le 60000 ] && ok "ties: for as long as it has ($left ms)" || not_ok "ties: for as long as it has" "$left"
 	first_of() { E get roles/ --prefix --sort-by=CREATE --print-value-only | tr '\n' ' '; }
 	until_ok 20 eval '[ "$(first_of)" = "a d b " ]' && ok "ties: the one that was passed over waits behind it, at once" || not_ok "ties: the one that was passed over waits behind it" "$(first_of)"
 	: >"$DIR/a.out"; to a hand

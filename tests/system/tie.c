@@ -24,6 +24,17 @@ static void say(const char *what, int r)
                 printf("%s: ok\n", what);
 }
 
+/* -1: there is no deadline. */
+static long long ms_until(uint64_t deadline_us)
+{
+        struct timespec now;
+
+        clock_gettime(CLOCK_BOOTTIME, &now);
+        return deadline_us > 0 ? (long long) (deadline_us / 1000) - now.tv_sec * 1000LL -
+                                         now.tv_nsec / 1000000
+                               : -1;
+}
+
 static const char *type_name(enum tenure_event_type type)
 {
         switch (type) {
@@ -81,14 +92,9 @@ static void do_line(char *line)
                 say("switch", tenure_switchover(t, word[1], *word[2] ? word[2] : NULL,
                                                 atoi(word[3]), &c));
         } else if (strcmp(word[0], "left") == 0) {
-                struct timespec now;
-
-                clock_gettime(CLOCK_BOOTTIME, &now);
-                printf("left: %lld\n",
-                       lock && tenure_lock_deadline(lock) > 0
-                               ? (long long) (tenure_lock_deadline(lock) / 1000) -
-                                         now.tv_sec * 1000LL - now.tv_nsec / 1000000
-                               : -1LL);
+                printf("left: %lld\n", ms_until(lock ? tenure_lock_deadline(lock) : 0));
+        } else if (strcmp(word[0], "holds") == 0) {
+                printf("holds: %lld\n", ms_until(tenure_deadline(t)));
         } else if (strcmp(word[0], "has") == 0) {
                 printf("has: %s %lld\n", lock && tenure_lock_is_held(lock) ? "yes" : "no",
                        lock ? (long long) tenure_lock_token(lock) : 0);

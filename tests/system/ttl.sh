@@ -13,9 +13,10 @@ figure() { advice "$1" | jq -r ".$2"; }
 # between WHAT GOT LEAST MOST
 between() { if [ "$2" -ge "$3" ] && [ "$2" -lt "$4" ]; then ok "$1: $2"; else not_ok "$1" "got $2, wanted $3 or more, and less than $4"; fi; }
 
-agent h1 TTL=10s; H1=$PID; agent h2 TTL=10s; H2=$PID
+agent h1 TTL=10s; H1=$PID
 until_ok 10 held h1 || not_ok "h1 holds its place"
 has "before the first renewal there is nothing to go by" "$(ctl h1 ttl advise)" "^No renewal was acknowledged yet, so nothing can be recommended\.$"
+agent h2 TTL=10s; H2=$PID
 n_renewals h1 1 || not_ok "h1 renews"
 has "after one there is too little" "$(ctl h1 ttl advise)" "^That is too little to recommend a TTL; it takes an hour and 100 renewals at least\.$"
 is "too little evidence: no TTL is recommended" "$(figure h1 RecommendedUSec)" 0
