@@ -4,6 +4,7 @@ whose leader dies.
 
 usage: lessons.py --bin DIR --dir DIR --pb DIR --ports P1,...,P8
 """
+import contextlib
 import hashlib
 import http.client
 import queue
@@ -14,8 +15,9 @@ import urllib.request
 
 import grpc
 
-from cluster import KV, LEASE, MAINTENANCE, PORTS, KeepAlive, Replica, finish, leader, members, pb, report, until_they_answer, wait_for
+from cluster import KV, LEASE, MAINTENANCE, PORTS, KeepAlive, Replica, args, finish, leader, members, pb, report, until_they_answer, wait_for
 from h2raw import Raw
+from holder import Holder
 
 CLIENT, PEER = PORTS[:4], PORTS[4:]  # the fourth joins later
 
@@ -113,21 +115,33 @@ def lease_time(rs):
     return max((float(x) for p in pages for x in re.findall(r"^tenure_lease_time_seconds (\S+)", p, re.M)), default=0.0)
 
 
+@contextlib.contextmanager
+def a_lease_is_kept(rs, what, lead=None):
+    """Meanwhile, though it has 2 s only; and the leader, if given, goes on to lead."""
+    term, holder = lead and lead.status().raftTerm, Holder(args.pb, rs[1].client)
+    lease = rs[0].grant(2)
+    holder.hold(lease)
+    rs[0].put(b"kept", lease=lease)
+    try:
+        yield
+        there = rs[2].count(b"kept") == 1
+    finally:
+        holder.end()
+    after = lead and lead.status().raftTerm
+    report(not holder.lost and there and after == term, f"{what}: a lease of 2 s is kept" + (", and the leader" if lead else ""),
+           f"{holder.lost} renewals found it gone, or had no answer; the slowest took {holder.slowest:.2f} s, "
+           f"and their process waited up to {holder.stall:.2f} s for a processor; terms {term}, {after}")
+    print(f"    slowest renewal {holder.slowest:.3f} s")
+
+
 def writers_delay_nothing(rs):
     stop, counts = threading.Event(), [0] * 4
     threads = [threading.Thread(target=busy, args=(rs, stop, counts, i)) for i in range(4)]
-    kept = rs[0].grant(2)
-    rs[0].put(b"a5", lease=kept)
     for t in threads:
         t.start()
-    k, slowest, lost = KeepAlive(rs[1]), 0, 0
-    for _ in range(10):
-        t = time.monotonic()
-        lost += not renewed(k, kept)
-        slowest = max(slowest, time.monotonic() - t)
-        time.sleep(.4)
-    report(not lost and rs[2].count(b"a5") == 1, "A5: a lease of 2 s is kept beside writers that write all they can",
-           f"{lost} renewals found it gone, or had no answer; the slowest took {slowest:.2f} s")
+    with a_lease_is_kept(rs, "A5: beside writers that write all they can"):
+        time.sleep(5)
+    k = KeepAlive(rs[1])
     lease = rs[1].grant(2)
     rs[1].put(b"a6", lease=lease)
     renewed(k, lease)
@@ -149,24 +163,6 @@ def writers_delay_nothing(rs):
         t.join()
     report(min(counts) > 0, "they wrote meanwhile", counts)
     k.end()
-
-
-class Holder:
-    """Keeps a lease alive, every 0.3 s."""
-
-    def __init__(self, replica, lease):
-        self.stream, self.lease, self.lost, self.over = KeepAlive(replica), lease, 0, threading.Event()
-        self.thread = threading.Thread(target=self.run, daemon=True)
-        self.thread.start()
-
-    def run(self):
-        while not self.over.wait(.3):
-            self.lost += not renewed(self.stream, self.lease)
-
-    def end(self):
-        self.over.set()
-        self.thread.join()
-        self.stream.end()
 
 
 def save(replica):
@@ -202,46 +198,40 @@ def promoted(lead, member, end=30):
 
 def a_large_state_goes_unnoticed(rs):
     """What writers_delay_nothing() left is written to disks, brought to a new replica, streamed, hashed and compacted."""
-    lead, lease = leader(rs), rs[0].grant(2)
-    rs[0].put(b"large", lease=lease)
-    before, holder = lead.status(), Holder(rs[1], lease)
-
-    def unnoticed(what):
-        term = lead.status().raftTerm
-        report(not holder.lost and rs[2].count(b"large") == 1 and term == before.raftTerm, f"{what}: a lease of 2 s is kept, and the leader",
-               f"{holder.lost} renewals found it gone or had no answer; terms {before.raftTerm}, {term}")
-
+    lead = leader(rs)
+    before = lead.status()
     # It is refused until all members have been heard for a while.
     wait_for(lambda: lead.call("/etcdserverpb.Cluster/MemberAdd",
                                pb.MemberAddRequest(peerURLs=["http://127.0.0.1:" + PEER[3]], isLearner=True), pb.MemberAddResponse), 30, "a new member")
-    joins = replica(3)
+    joins = None
     try:
-        s = joined(joins, before.raftIndex)
-        report(s and s.dbSize > before.dbSize // 3, f"a state of {before.dbSize >> 20} MiB, log and all, comes to a new replica", s)
-        unnoticed("while it comes")
-        file = save(lead)
-        report(hashlib.sha256(file[:-32]).digest() == file[-32:] and len(file) > 64 << 20, "its snapshot streams, and its checksum is right", len(file))
-        unnoticed("while it streams")
+        with a_lease_is_kept(rs, "while it comes", lead):
+            joins = replica(3)
+            s = joined(joins, before.raftIndex)
+            report(s and s.dbSize > before.dbSize // 3, f"a state of {before.dbSize >> 20} MiB, log and all, comes to a new replica", s)
+        with a_lease_is_kept(rs, "while it streams", lead):
+            file = save(lead)
+            report(hashlib.sha256(file[:-32]).digest() == file[-32:] and len(file) > 64 << 20, "its snapshot streams, and its checksum is right", len(file))
         member = joins.status().header.member_id
         report(promoted(lead, member), "it is promoted: a learner answers no more than reads of its own")
-        hashes = {(h.hash, h.compact_revision) for h in (
-            r.call(MAINTENANCE + "HashKV", pb.HashKVRequest(revision=before.header.revision), pb.HashKVResponse, 60) for r in [*rs, joins])}
-        report(len(hashes) == 1, "HashKV is the same on all four", hashes)
-        unnoticed("while it is hashed")
-        at = rs[2].call(KV + "Range", pb.RangeRequest(key=b"busy/0", keys_only=True), pb.RangeResponse)
-        rs[2].call(KV + "Compact", pb.CompactionRequest(revision=at.header.revision), pb.CompactionResponse)
-        try:
-            old = rs[0].call(KV + "Range", pb.RangeRequest(key=b"busy/0", revision=at.header.revision - 1), pb.RangeResponse)
-        except grpc.RpcError as e:
-            old = e.details()
-        report(old == "etcdserver: mvcc: required revision has been compacted" and rs[1].count(b"busy/0") == 1,
-               "all of it is compacted, and what is newest stays", old)
-        unnoticed("while it is compacted")
+        with a_lease_is_kept(rs, "while it is hashed", lead):
+            hashes = {(h.hash, h.compact_revision) for h in (
+                r.call(MAINTENANCE + "HashKV", pb.HashKVRequest(revision=before.header.revision), pb.HashKVResponse, 60) for r in [*rs, joins])}
+            report(len(hashes) == 1, "HashKV is the same on all four", hashes)
+        with a_lease_is_kept(rs, "while it is compacted", lead):
+            at = rs[2].call(KV + "Range", pb.RangeRequest(key=b"busy/0", keys_only=True), pb.RangeResponse)
+            rs[2].call(KV + "Compact", pb.CompactionRequest(revision=at.header.revision), pb.CompactionResponse)
+            try:
+                old = rs[0].call(KV + "Range", pb.RangeRequest(key=b"busy/0", revision=at.header.revision - 1), pb.RangeResponse)
+            except grpc.RpcError as e:
+                old = e.details()
+            report(old == "etcdserver: mvcc: required revision has been compacted" and rs[1].count(b"busy/0") == 1,
+                   "all of it is compacted, and what is newest stays", old)
         # Refused while one of the others was not heard for a moment, as on a busy machine.
         wait_for(lambda: lead.call("/etcdserverpb.Cluster/MemberRemove", pb.MemberRemoveRequest(ID=member), pb.MemberRemoveResponse), 20, "n4 is removed")
     finally:
-        joins.kill()
-        holder.end()
+        if joins:
+            joins.kill()
 
 
 def a_leader_change_refills_nothing(rs):
