@@ -41,7 +41,6 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
 struct core *core_free(struct core *c)
 {
         size_t all = SIZE_MAX;
-        struct core_renewal *rn;
 
         if (!c)
                 return NULL;
@@ -52,14 +51,8 @@ struct core *core_free(struct core *c)
                 core_write_stop_first(c);
                 core_read_stop_first(c);
         }
-        while ((rn = STAILQ_FIRST(&c->renewals))) {
-                STAILQ_REMOVE_HEAD(&c->renewals, next);
-                rn->done(rn, status_stopped, 0);
-        }
-        while ((rn = STAILQ_FIRST(&c->covered))) {
-                STAILQ_REMOVE_HEAD(&c->covered, next);
-                rn->done(rn, status_stopped, 0);
-        }
+        core_renewals_fail(&c->renewals, status_stopped);
+        core_renewals_fail(&c->covered, status_stopped);
         state_saver_fini(&c->saver);
         core_drop_loaded(c);
         (void) !core_free_gone(c, &all);

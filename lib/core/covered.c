@@ -106,13 +106,13 @@ static void settle(struct core *c, struct core_renewals *items, struct status st
 {
         struct core_renewal *rn;
 
+        if (st.code != RPC_OK)
+                return core_renewals_fail(items, st);
         while ((rn = STAILQ_FIRST(items))) {
                 struct lease *l = core_renewed_lease(c, rn);
 
                 STAILQ_REMOVE_HEAD(items, next);
-                if (st.code != RPC_OK) {
-                        rn->done(rn, st, 0);
-                } else if (core_renewal_goes_on(c, rn, &l)) {
+                if (core_renewal_goes_on(c, rn, &l)) {
                         continue;
                 } else if (l && !is_covered(c, l, at)) {
                         core_renewal_enqueue(c, rn, l, core_left_of(c, l));

@@ -169,6 +169,8 @@ void core_reads_catch_up(struct core *c);
 
 /* Advances the time to at least @now. */
 void core_pass_time(struct core *c, struct boot_time now);
+/* Answers all of @list with @st, which leaves it empty. */
+void core_renewals_fail(struct core_renewals *list, struct status st);
 /* Proposes the waiting renewals. */
 void core_renewals_send(struct core *c);
 /* Queues a renewal for the next batch. @left: core_left_of() its lease. */

@@ -28,8 +28,7 @@ struct renew_batch {
 
 static void look_up(struct core *c, struct core_renewal *rn);
 
-/* By its slot: with 10,000 of them, a look-up by id would cost more
- * than everything else. */
+/* By its slot: with 10,000 of them, a look-up by id would cost more than everything else. */
 struct lease *core_renewed_lease(const struct core *c, const struct core_renewal *rn)
 {
         struct lease *l = leases_at(&c->state.leases, rn->slot);
@@ -104,6 +103,16 @@ static void look_again(struct core *c)
         }
 }
 
+void core_renewals_fail(struct core_renewals *list, struct status st)
+{
+        struct core_renewal *rn;
+
+        while ((rn = STAILQ_FIRST(list))) {
+                STAILQ_REMOVE_HEAD(list, next);
+                rn->done(rn, st, 0);
+        }
+}
+
 static void batch_done(struct core_write *w, struct status st, struct view reply)
 {
         struct renew_batch *b = container_of(w, struct renew_batch, write);
@@ -112,17 +121,17 @@ static void batch_done(struct core_write *w, struct status st, struct view reply
 
         (void) reply;
         c->n_batches_out--;
+        if (st.code != RPC_OK)
+                core_renewals_fail(&b->items, st);
         while ((rn = STAILQ_FIRST(&b->items))) {
                 /* Use the TTL that the log says: the answer for a lease that is gone never has
                  * a positive TTL (I7). */
                 struct lease *l = core_renewed_lease(c, rn);
 
                 STAILQ_REMOVE_HEAD(&b->items, next);
-                if (st.code != RPC_OK)
-                        rn->done(rn, st, 0);
-                else if (core_renewal_goes_on(c, rn, &l))
+                if (core_renewal_goes_on(c, rn, &l))
                         continue;
-                else if (l && l->born > b->as_of) /* its id was given away anew */
+                if (l && l->born > b->as_of) /* its id was given away anew */
                         core_renewal_enqueue(c, rn, l, core_left_of(c, l));
                 else
                         rn->done(rn, st, l ? l->ttl_ms : 0);
@@ -195,7 +204,6 @@ static void send_batch(struct core *c, enum cmd_type type, struct core_renewals 
 {
         cleanup_(buf_fini) struct buf body = {0};
         struct renew_batch *b = calloc(1, sizeof(*b));
-        struct core_renewal *rn;
         int r = b ? encode(c, list, n, &body, &n) : -ENOMEM;
 
         if (r == 0) {
@@ -213,10 +221,7 @@ static void send_batch(struct core *c, enum cmd_type type, struct core_renewals 
                 return;
         }
         free(b);
-        while ((rn = STAILQ_FIRST(list))) {
-                STAILQ_REMOVE_HEAD(list, next);
-                rn->done(rn, status_too_many, 0);
-        }
+        core_renewals_fail(list, status_too_many);
 }
 
 void core_renewals_send(struct core *c)

@@ -129,6 +129,8 @@ static void probe(struct api *a, struct rpc_call *call, unsigned which,
                 return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
         *p = (struct probe){.api = a, .call = call, .checks = which, .then = then};
         call->userdata = p;
+        if (core_awaits_snapshot(a->core))
+                return probe_done(&p->read, behind);
         p->read.done = probe_done;
         core_read(a->core, &p->read, PROBE_TIMEOUT);
 }
@@ -166,8 +168,6 @@ static void health(struct api *a, struct rpc_call *call)
                 return tell_health(a, call, "", "");
         if (core_status(a->core).leader_id == 0)
                 return tell_health(a, call, "RAFT NO LEADER", "");
-        if (core_awaits_snapshot(a->core))
-                return tell_health(a, call, "RANGE ERROR:", behind.text);
         probe(a, call, 0, health_read);
 }
 
@@ -231,8 +231,6 @@ static void run_checks(struct api *a, struct rpc_call *call, unsigned all)
                         which |= checks[i].check;
         if (one && which == 0)
                 return rpc_call_finish(call, RPC_UNIMPLEMENTED, "");
-        if ((which & READ) && core_awaits_snapshot(a->core))
-                return tell_checks(a, call, which, behind);
         if (which & READ)
                 return probe(a, call, which, checks_read);
         tell_checks(a, call, which, status_ok);

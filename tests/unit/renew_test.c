@@ -79,19 +79,31 @@ static void on_renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms
         h->next = boot_add(h->eager ? one.now : h->next, h->every);
 }
 
+static void propose(struct core_write *w, enum cmd_type type, const ProtobufCMessage *m)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        pb_append(&b, m);
+        w->done = on_granted;
+        CHECK_EQ(core_write(one.core, w, type, NULL, buf_head(&b), buf_len(&b), 0), 0);
+}
+
+static void renew(struct holder_of *h)
+{
+        h->out = true;
+        h->asked = h->sent = one.now;
+        core_renew(one.core, &h->renewal);
+}
+
 static void grant(struct holder_of *h, int64_t id, int64_t ttl_ms)
 {
         Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
-        cleanup_(buf_fini) struct buf b = {0};
 
         q.id = id;
         q.ttl_ms = ttl_ms;
-        pb_append(&b, &q.base);
-        h->grant.done = on_granted;
         h->renewal.done = on_renewed;
-        h->renewal.lease = q.id;
-        CHECK_EQ(core_write(one.core, &h->grant, CMD_GRANT, NULL, buf_head(&b), buf_len(&b), 0),
-                 0);
+        h->renewal.lease = id;
+        propose(&h->grant, CMD_GRANT, &q.base);
 }
 
 static void start(unsigned part)
@@ -138,11 +150,8 @@ static uint64_t run(struct holder_of *h, size_t n, nsec_t time)
 
         for (struct boot_time end = boot_add(one.now, time); boot_before(one.now, end);) {
                 for (size_t i = 0; i < n; i++)
-                        if (!h[i].out && !boot_before(one.now, h[i].next)) {
-                                h[i].out = true;
-                                h[i].asked = h[i].sent = one.now;
-                                core_renew(one.core, &h[i].renewal);
-                        }
+                        if (!h[i].out && !boot_before(one.now, h[i].next))
+                                renew(&h[i]);
                 turn();
         }
         return core_status(one.core).last - last;
@@ -258,9 +267,7 @@ static bool renew_confirmed_after(struct holder_of *h, nsec_t late)
                 turn();
         answered = one.answered;
         renewed = l->renewed;
-        h->out = true;
-        h->asked = h->sent = one.now;
-        core_renew(one.core, &h->renewal);
+        renew(h);
         core_flush(one.core, one.now);
         CHECK_EQ(one.answered, answered);
         one.now = boot_add(one.now, late);
@@ -284,8 +291,7 @@ TEST(a_renewal_that_is_confirmed_late_goes_through_the_log)
 
         memset(h, 0, sizeof(h));
         begin(h, 1, 100000);
-        for (unsigned i = 0; i < 10000; i++)
-                turn(); /* lease time advances by now */
+        turns(10000); /* lease time advances by now */
         CHECK(renew_confirmed_after(&h[0], 0));
         CHECK(!renew_confirmed_after(&h[0], 60 * MS));
         CHECK(renew_confirmed_after(&h[0], MS));
@@ -312,11 +318,8 @@ TEST(a_renewal_waits_for_no_confirmation_that_comes_too_late)
                                 sim_disk_finish(one.disk);
                         replica_run(one.replica, one.now);
                         core_run(one.core, one.now);
-                        if (!h[0].out) {
-                                h[0].out = true;
-                                h[0].asked = h[0].sent = one.now;
-                                core_renew(one.core, &h[0].renewal);
-                        }
+                        if (!h[0].out)
+                                renew(&h[0]);
                         core_flush(one.core, one.now);
                 }
                 replica_flush(one.replica, one.now);
@@ -356,9 +359,7 @@ TEST(a_renewal_in_a_loop_is_not_refused_where_many_read)
                 core_read(one.core, &reads[i], 0);
         }
         CHECK_EQ(n_read, 0);
-        h[0].out = true;
-        h[0].asked = h[0].sent = one.now;
-        core_renew(one.core, &h[0].renewal);
+        renew(&h[0]);
         while (h[0].out || n_read < N)
                 turn();
         end();
@@ -376,11 +377,8 @@ TEST(many_renewals_without_an_entry_are_answered_in_several_turns)
         memset(h, 0, sizeof(h));
         begin(h, ARRAY_SIZE(h), 100000);
         for (unsigned k = 0; k < 2; k++) { /* the second time, they are renewed ahead */
-                for (size_t i = 0; i < ARRAY_SIZE(h); i++) {
-                        h[i].out = true;
-                        h[i].asked = h[i].sent = one.now;
-                        core_renew(one.core, &h[i].renewal);
-                }
+                for (size_t i = 0; i < ARRAY_SIZE(h); i++)
+                        renew(&h[i]);
                 for (one.answered = 0; one.answered < ARRAY_SIZE(h);)
                         turn();
         }
@@ -498,8 +496,7 @@ TEST(who_renews_before_its_grant_is_known_loses_nothing)
 
         memset(h, 0, sizeof(h));
         begin(h, 1, 100000);
-        for (unsigned i = 0; i < 1000; i++)
-                turn(); /* lease time advances by now */
+        turns(1000); /* lease time advances by now */
         q.id = 2;
         q.ttl_ms = 100000;
         pb_append(&b, &q.base);
@@ -533,15 +530,6 @@ TEST(who_renews_before_its_grant_is_known_loses_nothing)
         end();
 }
 
-static void propose(struct core_write *w, enum cmd_type type, const ProtobufCMessage *m)
-{
-        cleanup_(buf_fini) struct buf b = {0};
-
-        pb_append(&b, m);
-        w->done = on_granted;
-        CHECK_EQ(core_write(one.core, w, type, NULL, buf_head(&b), buf_len(&b), 0), 0);
-}
-
 /* A lease was revoked and granted anew with the same id, through another replica; this one has
  * not applied that when a renewal comes. The renewal is for the new lease, which is not
  * answered for before it is renewed (I3). */
@@ -555,8 +543,7 @@ TEST(a_lease_that_was_granted_anew_is_renewed_before_the_answer)
 
         memset(h, 0, sizeof(h));
         begin(h, 1, 100000);
-        for (unsigned i = 0; i < 1000; i++)
-                turn(); /* lease time advances by now */
+        turns(1000); /* lease time advances by now */
         revoke.id = grant.id = 1;
         grant.ttl_ms = 100000;
         propose(&writes[0], CMD_REVOKE, &revoke.base);
@@ -566,9 +553,7 @@ TEST(a_lease_that_was_granted_anew_is_renewed_before_the_answer)
         /* The disk takes its time. */
         one.now = boot_add(one.now, 50 * MS);
         core_run(one.core, one.now);
-        h[0].out = true;
-        h[0].asked = h[0].sent = one.now;
-        core_renew(one.core, &h[0].renewal);
+        renew(&h[0]);
         core_flush(one.core, one.now);
         replica_flush(one.replica, one.now);
         for (unsigned i = 0; i < 1000 && h[0].out; i++)
