@@ -3,14 +3,20 @@
  * runs them again; at the end it prints counts, and which coincidences occurred and which never
  * did.
  *
- *     sim [--seed N | --from N --seeds N | --from N --seconds N] [--aim NAME] [--all] [--debug]
+ *     sim [--seed N | --from N --seeds N | --from N --seconds N] [--aim NAME] [--all] [--jobs
+ * N]
+ *         [--debug]
  *
- * With --all, a coincidence that never occurred fails the run.
+ * With --all, a coincidence that never occurred fails the run. Seeds are shared by --jobs
+ * processes, as many as there are processors if not said.
  */
 #include <inttypes.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,16 +24,28 @@
 #include "world.h"
 
 #define FAILURES_MAX 3
+#define JOBS_MAX 64
 #define MANY 300 /* worlds, after which every coincidence should have occurred */
 
-static struct counts total;
-static struct coincidences met;
+/* What one process has seen. */
+struct part {
+        struct counts total;
+        struct coincidences met;
+        uint64_t done;
+};
+
+/* What the processes share: a part each, the seeds, and how many of these have failed. */
+static struct shared {
+        struct part parts[JOBS_MAX];
+        _Atomic uint64_t next, bad;
+} * shared;
 
 /* In the order of struct counts and struct coincidences. */
 static const char *const names[] = {COUNTS(COUNT_NAME)};
 static const char *const met_names[] = {COINCIDENCES(COUNT_NAME)};
-_Static_assert(sizeof(total) == ARRAY_SIZE(names) * sizeof(uint64_t), "a count has no name");
-_Static_assert(sizeof(met) == ARRAY_SIZE(met_names) * sizeof(uint64_t),
+_Static_assert(sizeof(struct counts) == ARRAY_SIZE(names) * sizeof(uint64_t),
+               "a count has no name");
+_Static_assert(sizeof(struct coincidences) == ARRAY_SIZE(met_names) * sizeof(uint64_t),
                "a coincidence has no name");
 
 static void add(uint64_t *to, const void *from, size_t size)
@@ -49,14 +67,14 @@ static double seconds(void)
 static int usage(void)
 {
         fprintf(stderr, "usage: sim [--seed N | --from N --seeds N | --from N --seconds N] "
-                        "[--aim NAME] [--all] [--debug]\n");
+                        "[--aim NAME] [--all] [--jobs N] [--debug]\n");
         return 2;
 }
 
 /* Returns how many coincidences never occurred. */
-static unsigned tell_met(void)
+static unsigned tell_met(const struct coincidences *met)
 {
-        const uint64_t *n = (const uint64_t *) &met;
+        const uint64_t *n = (const uint64_t *) met;
         unsigned never = 0;
 
         for (size_t i = 0; i < ARRAY_SIZE(met_names); i++)
@@ -109,13 +127,64 @@ static void tell_crashes(void)
                                   NULL);
 }
 
+/* Runs seeds that no other process has, until there are none. */
+static void run_some(struct part *p, uint64_t first, uint64_t n, double limit)
+{
+        double began = seconds(), reported = began;
+        uint64_t mine;
+        char text[1024];
+
+        while (atomic_load(&shared->bad) < FAILURES_MAX &&
+               (limit == 0 || seconds() - began < limit) &&
+               (mine = atomic_fetch_add(&shared->next, 1)) < n) {
+                if (!world_run(&w, first + mine, aim)) {
+                        atomic_fetch_add(&shared->bad, 1);
+                        failure_text(text, sizeof(text), w.failure);
+                        fputs(text, stdout);
+                        fflush(stdout);
+                }
+                p->done++;
+                add((uint64_t *) &p->total, &w.counts, sizeof(p->total));
+                add((uint64_t *) &p->met, &w.met, sizeof(p->met));
+                if (p == shared->parts && seconds() - reported > 30) {
+                        reported = seconds();
+                        printf("... %" PRIu64 " seeds in %.0f s\n", mine + 1, reported - began);
+                        fflush(stdout);
+                }
+        }
+}
+
+/* One job is this process, for a debugger. */
+static int run_all(unsigned jobs, uint64_t first, uint64_t n, double limit)
+{
+        int status;
+
+        if (jobs <= 1)
+                return run_some(&shared->parts[0], first, n, limit), 0;
+        for (unsigned j = 0; j < jobs; j++)
+                switch (fork()) {
+                case -1:
+                        return perror("sim: fork"), -1;
+                case 0:
+                        run_some(&shared->parts[j], first, n, limit);
+                        exit(0); /* what a sanitizer finds at the end makes it another number */
+                }
+        while (wait(&status) > 0)
+                if (status != 0) {
+                        printf("a process of worlds FAILED: status %#x\n", (unsigned) status);
+                        atomic_fetch_add(&shared->bad, 1);
+                }
+        return 0;
+}
+
 int main(int argc, char **argv)
 {
-        uint64_t seed = 1, n = 100, done = 0, bad = 0;
-        double limit = 0, began = seconds(), reported = began;
+        uint64_t seed = 1, n = 100, done = 0;
+        double limit = 0, began = seconds();
+        unsigned never = 0, jobs = 0;
+        struct counts total = {0};
+        struct coincidences met = {0};
         bool all = false;
-        unsigned never = 0;
-        char text[1024];
 
         log_set_level(LOG_CRIT); /* errors are what the faults are for */
         for (int i = 1; i < argc; i++) {
@@ -133,39 +202,45 @@ int main(int argc, char **argv)
                         aim = argv[++i];
                         if (!aim_known(aim))
                                 return usage();
+                } else if (strcmp(argv[i], "--jobs") == 0 && i + 1 < argc) {
+                        jobs = (unsigned) strtoul(argv[++i], NULL, 10);
                 } else if (strcmp(argv[i], "--all") == 0) {
                         all = true;
                 } else if (strcmp(argv[i], "--debug") == 0) {
                         log_set_level(LOG_DEBUG);
+                        jobs = 1;
                 } else {
                         return usage();
                 }
         }
+        if (jobs == 0)
+                jobs = (unsigned) sysconf(_SC_NPROCESSORS_ONLN);
+        if (jobs > JOBS_MAX)
+                jobs = JOBS_MAX;
+        if (jobs > n)
+                jobs = (unsigned) n;
+        shared = mmap(NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                      -1, 0);
+        if (shared == MAP_FAILED)
+                return perror("sim: mmap"), 1;
         program = argv[0];
         tell_crashes();
-        for (; done < n && bad < FAILURES_MAX && (limit == 0 || seconds() - began < limit);
-             done++) {
-                if (!world_run(&w, seed + done, aim)) {
-                        bad++;
-                        failure_text(text, sizeof(text), w.failure);
-                        fputs(text, stdout);
-                        fflush(stdout);
-                }
-                add((uint64_t *) &total, &w.counts, sizeof(total));
-                add((uint64_t *) &met, &w.met, sizeof(met));
-                if (seconds() - reported > 30) {
-                        reported = seconds();
-                        printf("... %" PRIu64 " seeds in %.0f s\n", done + 1, reported - began);
-                        fflush(stdout);
-                }
+        fflush(stdout);
+        if (run_all(jobs, seed, n, limit) < 0)
+                return 1;
+
+        for (unsigned j = 0; j < jobs; j++) {
+                done += shared->parts[j].done;
+                add((uint64_t *) &total, &shared->parts[j].total, sizeof(total));
+                add((uint64_t *) &met, &shared->parts[j].met, sizeof(met));
         }
         printf("%" PRIu64 " seeds from %" PRIu64 ", %" PRIu64 " failed, in %.1f s;", done, seed,
-               bad, seconds() - began);
+               shared->bad, seconds() - began);
         for (size_t i = 0; i < ARRAY_SIZE(names); i++)
                 printf("%s %s %" PRIu64, i > 0 ? "," : "", names[i],
                        ((const uint64_t *) &total)[i]);
         puts("");
         if (done >= MANY || all)
-                never = tell_met();
-        return bad || (all && never) ? 1 : 0;
+                never = tell_met(&met);
+        return shared->bad > 0 || (all && never) ? 1 : 0;
 }
