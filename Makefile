@@ -73,6 +73,7 @@ help:
 	@echo "make run        start 3 core replicas and 5 agents here, show them live until Ctrl-C; ONESHOT=1: show once, check, end"
 	@echo "make check      fast tests and linters"
 	@echo "make test       everything: unit, sanitizer, simulation and integration tests"
+	@echo "make integration  the tests of real processes in tests/integration, ARGS='-k lease -n 4'; MODE=asan: with sanitizers"
 	@echo "make bench      figures, side by side with etcd"
 	@echo "make install    into DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)"
 	@echo "make deb        Debian packages, into build/deb"

@@ -62,7 +62,7 @@ coverage: build/.deps-coverage
 	@$(MAKE) --no-print-directory -s -j2 MODE=cov CC=clang build/cov/tests/fuzz/replay $(WITH)
 	@tests/fuzz/coverage.sh build/cov/tests/fuzz/replay tests/fuzz/corpus $(abspath build)/coverage $(WITH)
 
-.PHONY: tests-$(MODE) soak sim worlds fuzz coverage storm fence pause starve work recipes packages idle turns
+.PHONY: tests-$(MODE) integration soak sim worlds fuzz coverage storm fence pause starve work recipes packages idle turns
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run
@@ -74,6 +74,11 @@ check: build/.deps-test
 
 test: build/.deps-test
 	@.ci/test all
+
+# What the tests of tests/integration need is built; ARGS goes to pytest: ARGS='-k lease', ARGS=test_agent.py.
+integration: build/.deps-test
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
+	@BIN=$(O)/bin tests/integration/run $(ARGS)
 
 # make sim SEED=n runs one world again; make worlds SECONDS=n goes on with fresh ones.
 SEED ?= 1

@@ -1,0 +1,141 @@
+"""Fixtures: what a test may ask for, by name. README.md has them in a table."""
+import shutil
+import uuid
+
+import pytest
+
+from harness import etcd as etcds
+from harness import ledger
+from harness.agent import Agent
+from harness.bus import Bus
+from harness.cluster import Cluster
+from harness.library import Program
+from harness.ports import Ports
+
+pytest_plugins = ["harness.own_process", "harness.report"]
+
+
+@pytest.fixture(autouse=True)
+def programs(tmp_path):
+    """Ends what the test has started, and fails the test if something was wrong with it."""
+    ledger.begin()
+    yield
+    complaints = ledger.settle()
+    if complaints:
+        pytest.fail("\n".join(complaints), pytrace=False)
+    elif not ledger.failed():
+        shutil.rmtree(tmp_path)  # a replica's data are 50 MB
+
+
+@pytest.fixture(scope="session")
+def ports():
+    return Ports()
+
+
+# ---- cores ----
+
+@pytest.fixture
+def new_cluster(tmp_path, ports):
+    """Makes a core: new_cluster(1), new_cluster(5). One for each test."""
+    return lambda size: Cluster(tmp_path, ports, size)
+
+
+@pytest.fixture
+def cluster(new_cluster):
+    """A core of three replicas, which the test may hurt."""
+    return new_cluster(3)
+
+
+@pytest.fixture
+def etcd(tmp_path, ports):
+    """An etcd, which the test may hurt."""
+    _wants_etcd()
+    return etcds.Etcd(tmp_path, ports)
+
+
+def _wants_etcd():
+    if not etcds.is_installed():
+        pytest.skip("etcd is not installed (as root: apt install etcd-server)")
+
+
+@pytest.fixture(scope="session")
+def shared(tmp_path_factory):
+    """What lasts for all tests of a worker, and is made when a test first asks for it."""
+    folders, engines = [], {}
+
+    def engine(name, make):
+        if name not in engines or not all(program.is_running for program in engines[name][1]):
+            folders.append(tmp_path_factory.mktemp(name))
+            with ledger.lasting() as started:
+                engines[name] = make(folders[-1]), started
+        made, started = engines[name]
+        ledger.use(started)
+        return made
+
+    yield engine
+    complaints = ledger.settle_session()
+    if complaints:
+        pytest.fail("\n".join(complaints), pytrace=False)
+    for folder in folders:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture
+def shared_cluster(shared, ports):
+    """A core of three replicas for tests that leave it as it is, and write below `prefix` only."""
+    return shared("cluster", lambda folder: Cluster(folder, ports))
+
+
+@pytest.fixture(params=["tenure-core", "etcd"])
+def engine(request, shared, ports):
+    """The test runs on the shared core, and then on a shared etcd."""
+    if request.param == "tenure-core":
+        return request.getfixturevalue("shared_cluster")
+    _wants_etcd()
+    return shared("etcd", lambda folder: etcds.Etcd(folder, ports))
+
+
+@pytest.fixture
+def prefix(request):
+    """For the keys of this test."""
+    return f"{request.module.__name__}/{request.node.name}/"
+
+
+# ---- hosts ----
+
+@pytest.fixture
+def core(request):
+    """What the agents and programs of this test join: its own core or etcd, if it names one, and
+    the shared core otherwise."""
+    own = [name for name in ("cluster", "etcd", "engine") if name in request.fixturenames]
+    return request.getfixturevalue(own[0] if own else "shared_cluster")
+
+
+@pytest.fixture
+def agents(tmp_path, core):
+    """Makes hosts: agents("h2", TTL="3s") is an Agent with a bus of its own, which holds its
+    place in a cluster of this test's own."""
+    cluster = "t" + uuid.uuid4().hex[:12]
+
+    def new(name, **options):
+        return Agent(tmp_path, core, name, **{"Cluster": cluster, **options})
+
+    return new
+
+
+@pytest.fixture
+def bus(tmp_path):
+    """A bus, with the project's policy."""
+    return Bus(tmp_path)
+
+
+@pytest.fixture
+def agent(agents, bus):
+    """The host h1, whose agent is on `bus` and holds its place."""
+    return agents("h1", bus=bus)
+
+
+@pytest.fixture
+def program(tmp_path):
+    """Compiles and runs programs that use libtenure."""
+    return Program(tmp_path)

@@ -1,0 +1,148 @@
+"""A host: an agent, with a bus, a boot and directories of its own."""
+import hashlib
+import json
+import signal
+import uuid
+from dataclasses import dataclass
+
+from .bus import Bus
+from .places import BIN
+from .program import Daemon, run
+from .values import hexadecimal, json_lines, value
+from .waiting import eventually
+
+NAME, PATH = "org.tenure.Membership1", "/org/tenure/Membership1"
+MANAGER = "org.tenure.Membership1.Manager"
+
+
+@dataclass(frozen=True)
+class Status:
+    state: str
+    node_name: str
+    cluster: str
+    core_endpoint: str
+    synced: bool
+    maintenance: str
+    revision: int
+    ttl_usec: int
+    lease_id: int = hexadecimal()
+
+
+@dataclass(frozen=True)
+class Node:
+    name: str
+    id: str
+    incarnation: str
+    addresses: list
+    tags: dict
+    ttl_usec: int
+    join_revision: int
+    revision: int
+    lease_id: int = hexadecimal()
+
+
+@dataclass(frozen=True)
+class Service:
+    name: str
+    node: str
+    instance: str
+    port: int
+    tags: dict
+
+
+@dataclass(frozen=True)
+class Event:
+    event: str  # the name of the signal: NodeJoined and so on
+    name: str = ""
+    node: str = ""
+    reason: str = ""
+    revision: int = 0
+
+
+class Watch(Daemon):
+    def events(self):
+        """What the agent has announced since the watch was made, in order."""
+        return [value(Event, said) for said in json_lines(self.lines())]
+
+
+class Agent(Daemon):
+    """Holds its place when it has been made, unless @held is False. @core: anything with
+    endpoints. @settings: of the [Agent] section."""
+
+    ends_by = signal.SIGUSR1  # at once: the place is of no interest any more
+
+    def __init__(self, folder, core, name="h1", *, bus=None, held=True, **settings):
+        self.bus = bus or Bus(folder, f"bus.{name}")
+        self.folder = folder / name
+        for directory in "run", "state", "services.d":
+            (self.folder / directory).mkdir(parents=True)
+        # A long TTL, since a crowded machine may be slow: a test that waits for the end of a
+        # place chooses a shorter one.
+        self.settings = {
+            "Endpoints": core.endpoints, "TTL": "30s", "NodeName": name, "LogLevel": "debug",
+            "NodeId": hashlib.md5(str(self.folder).encode()).hexdigest(),
+            "ServicesPath": self.folder / "services.d", **settings}
+        self.configuration = self.folder / "tenured.conf"
+        self.write_settings()
+        super().__init__(
+            folder / f"{name}.log", BIN / "tenured", "--config", self.configuration,
+            RUNTIME_DIRECTORY=str(self.folder / "run"), STATE_DIRECTORY=str(self.folder / "state"),
+            TENURE_BOOT_ID=uuid.uuid4().hex, **self.bus.environment_for_clients)
+        self.n_watches = 0
+        self.start()
+        if held:
+            eventually(self.holds)
+
+    def write_settings(self, **changed):
+        self.settings.update(changed)
+        lines = [f"{key}={given}\n" for key, given in self.settings.items()]
+        self.configuration.write_text("[Agent]\n" + "".join(lines))
+
+    @property
+    def key(self):
+        """Of its record in the core."""
+        return f"/tenure/{self.settings.get('Cluster', 'default')}/nodes/{self.name}"
+
+    def ctl(self, *words):
+        return run(BIN / "tenurectl", f"--bus={self.bus.address}", *words)
+
+    def status(self):
+        try:
+            said = self.ctl("--json=short", "status")
+        except Exception as error:
+            # 2: the answer is that it holds no place.
+            if getattr(error, "status", None) != 2:
+                raise
+            said = error.out
+        return value(Status, json.loads(said))
+
+    def holds(self):
+        return self.status().state == "held"
+
+    def properties(self, path=PATH, interface=MANAGER):
+        return self.bus.properties(NAME, path, interface)
+
+    def nodes(self):
+        listed = json.loads(self.ctl("--json=short", "nodes"))
+        return {said["Name"]: value(Node, said) for said in listed}
+
+    def services(self):
+        return [value(Service, said) for said in json.loads(self.ctl("--json=short", "services"))]
+
+    def background(self, *words):
+        """A tenurectl that runs until it is ended."""
+        self.n_watches += 1
+        log = self.log.with_name(f"{self.name}.{words[-1].replace('/', '-')}{self.n_watches}.log")
+        return self._ctl(Daemon, log, *words).start()
+
+    def _ctl(self, kind, log, *words):
+        return kind(log, BIN / "tenurectl", f"--bus={self.bus.address}", *words,
+                    out=log.with_suffix(".out"))
+
+    def watch(self):
+        """What is announced on this host's bus from now on."""
+        self.n_watches += 1
+        log = self.log.with_name(f"{self.name}.watch{self.n_watches}.log")
+        watch = self._ctl(Watch, log, "--json=short", "watch").start()
+        eventually(lambda: watch.pid in self.bus.subscribers(MANAGER))
+        return watch

@@ -1,0 +1,87 @@
+"""A lease core of one or more replicas on loopback."""
+import json
+import urllib.request
+from dataclasses import dataclass
+
+from .keys import Keys
+from .places import BIN
+from .program import Daemon, run
+from .values import hexadecimal, value
+from .waiting import eventually, eventually_is
+
+
+@dataclass(frozen=True)
+class Member:
+    name: str
+    role: str  # "leader", "voter" or "learner"
+    id: int = hexadecimal()
+
+
+class Replica(Daemon):
+    def __init__(self, name, folder, client_port, peer_port):
+        self.client_url = f"http://127.0.0.1:{client_port}"
+        self.peer_url = f"http://127.0.0.1:{peer_port}"
+        self.data = folder / f"{name}.data"
+        super().__init__(folder / f"{name}.log")
+
+    def configure(self, members, state="new"):
+        """@members: every member from the beginning, this one among them."""
+        self.command = [
+            str(BIN / "tenure-core"), "--name", self.name, "--data-dir", str(self.data),
+            "--listen-client-urls", self.client_url, "--listen-peer-urls", self.peer_url,
+            "--initial-cluster", ",".join(f"{m.name}={m.peer_url}" for m in members),
+            "--initial-cluster-state", state]
+
+    def metric(self, name):
+        """The value of a metric without labels, as /metrics has it."""
+        with urllib.request.urlopen(f"{self.client_url}/metrics") as answer:
+            lines = answer.read().decode().splitlines()
+        return float(next(line.split()[1] for line in lines if line.startswith(name + " ")))
+
+
+class Cluster(Keys):
+    """Serves clients when it has been made. Replicas are named a, b, c and so on."""
+
+    def __init__(self, folder, ports, size=3):
+        self.folder, self.ports, self.replicas = folder, ports, {}
+        for name in "abcdefg"[:size]:
+            self._new_replica(name)
+        for replica in self.replicas.values():
+            replica.configure(self.replicas.values())
+            replica.start()
+        # Before that, a member is listed without its name.
+        eventually_is(set(self.replicas), lambda: set(self.members()))
+        self.leader()
+
+    def _new_replica(self, name):
+        self.replicas[name] = Replica(name, self.folder, self.ports.take(), self.ports.take())
+        return self.replicas[name]
+
+    @property
+    def running(self):
+        return [replica for replica in self.replicas.values() if replica.is_running]
+
+    @property
+    def endpoints(self):
+        return ",".join(replica.client_url for replica in self.running)
+
+    def ctl(self, *words):
+        """tenurectl, as far as it asks the core."""
+        return run(BIN / "tenurectl", f"--endpoints={self.endpoints}", *words)
+
+    def members(self):
+        listed = json.loads(self.ctl("--json=short", "core", "members"))
+        return {said["name"]: value(Member, said) for said in listed}
+
+    def leader(self):
+        """The replica that leads, once one does."""
+        return eventually(lambda: next((self.replicas[member.name] for member
+                                        in self.members().values() if member.role == "leader"),
+                                       None))
+
+    def add_learner(self, name):
+        """Told to the core first, then started, as tenure-core(8) says."""
+        replica = self._new_replica(name)
+        eventually(lambda: self.ctl("core", "add", replica.peer_url))  # not while one is away
+        replica.configure(self.replicas.values(), "existing")
+        return replica.start()

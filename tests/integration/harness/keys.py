@@ -1,0 +1,117 @@
+"""Keys, leases and watches of a core or an etcd, by etcdctl."""
+import base64
+import json
+from dataclasses import dataclass
+
+from .program import Daemon, run
+from .values import json_lines
+
+
+@dataclass(frozen=True)
+class KeyValue:
+    key: str
+    value: str
+    create_revision: int
+    mod_revision: int
+    version: int
+    lease: int
+
+
+@dataclass(frozen=True)
+class Event:
+    type: str  # "PUT" or "DELETE"
+    key: str
+    value: str
+    revision: int
+
+
+@dataclass(frozen=True)
+class Txn:
+    succeeded: bool
+    got: list  # for each get, the list of what was found
+
+
+@dataclass(frozen=True)
+class Lease:
+    id: int
+    ttl: int      # what is left of it, in seconds; -1: there is no such lease
+    granted: int
+    keys: list
+
+
+def _text(encoded):
+    return base64.b64decode(encoded or "").decode()
+
+
+def _key_value(kv):
+    return KeyValue(_text(kv["key"]), _text(kv.get("value")), kv.get("create_revision", 0),
+                    kv.get("mod_revision", 0), kv.get("version", 0), kv.get("lease", 0))
+
+
+class Watch(Daemon):
+    def events(self):
+        """All events so far, in the order in which they came."""
+        return [Event("DELETE" if event.get("type") else "PUT", _text(event["kv"]["key"]),
+                      _text(event["kv"].get("value")), event["kv"]["mod_revision"])
+                for answer in json_lines(self.lines()) for event in answer.get("Events") or []]
+
+
+class Keys:
+    """What has .endpoints and .folder gets these calls by it. @at: the replica that is asked,
+    instead of any. A key that comes from here is text."""
+
+    # Its own patience would be a verdict about time.
+    _LIMITS = ["--dial-timeout=30s", "--command-timeout=30s"]
+
+    def etcdctl(self, *words, at=None, stdin=""):
+        return run("etcdctl", "--endpoints", at.client_url if at else self.endpoints,
+                   *self._LIMITS, *words, stdin=stdin)
+
+    def _ask(self, *words, **options):
+        return json.loads(self.etcdctl("--write-out=json", *words, **options))
+
+    def put(self, key, value, *, lease=0, at=None):
+        """Returns the revision."""
+        with_lease = [f"--lease={lease:x}"] if lease else []
+        return self._ask("put", key, value, *with_lease, at=at)["header"]["revision"]
+
+    def get(self, key, *options, at=None):
+        """The KeyValue, or None."""
+        kvs = self._ask("get", key, *options, at=at).get("kvs", [])
+        return _key_value(kvs[0]) if kvs else None
+
+    def range(self, prefix, at=None):
+        return [_key_value(kv) for kv in self._ask("get", "--prefix", prefix, at=at).get("kvs", [])]
+
+    def delete(self, key, *options):
+        """Returns how many there were."""
+        return self._ask("del", key, *options).get("deleted", 0)
+
+    def txn(self, *, compare, then, otherwise):
+        """Each a list of lines as in etcdctl's txn."""
+        said = self._ask("txn", stdin="\n\n".join("\n".join(part) for part in
+                                                   (compare, then, otherwise)) + "\n\n")
+        ranges = [answer["Response"]["ResponseRange"] for answer in said.get("responses", [])
+                  if "ResponseRange" in answer["Response"]]
+        return Txn(said.get("succeeded", False),
+                   [[_key_value(kv) for kv in found.get("kvs", [])] for found in ranges])
+
+    def grant(self, ttl):
+        """Returns the lease's id."""
+        return self._ask("lease", "grant", str(ttl))["ID"]
+
+    def revoke(self, lease):
+        self.etcdctl("lease", "revoke", f"{lease:x}")
+
+    def lease(self, lease):
+        said = self._ask("lease", "timetolive", "--keys", f"{lease:x}")
+        return Lease(said["id"], said["ttl"], said.get("granted-ttl", 0),
+                     [_text(key) for key in said.get("keys") or []])
+
+    def watch(self, prefix, revision):
+        """All changes below the prefix, beginning with that revision: nothing is missed while
+        the watch is being made."""
+        self._watches = getattr(self, "_watches", 0) + 1
+        log = self.folder / f"watch{self._watches}.log"
+        return Watch(log, "etcdctl", "--endpoints", self.endpoints, "--write-out=json", "watch",
+                     "--prefix", prefix, f"--rev={revision}", out=log.with_suffix(".json")).start()

@@ -1,0 +1,72 @@
+"""Replicas of the core come and go while clients are served."""
+import pytest
+
+from harness.waiting import ProgramError, eventually, eventually_is
+
+
+def test_a_learner_catches_up_and_is_promoted(cluster):
+    before = cluster.put("k", "before")
+
+    learner = cluster.add_learner("d")
+
+    eventually_is(before, lambda: cluster.get("k", "--consistency=s", at=learner).mod_revision)
+    assert cluster.members()["d"].role == "learner"
+    eventually(lambda: cluster.ctl("core", "promote", "d"))  # refused until it is in sync
+    assert cluster.members()["d"].role == "voter"
+    assert cluster.get("k", at=learner).value == "before"
+
+
+def test_a_leader_that_is_removed_stops_by_itself_and_loses_nothing(cluster):
+    cluster.put("k", "acknowledged")
+    leader = cluster.leader()
+
+    cluster.ctl("core", "remove", leader.name)
+
+    assert leader.wait() == 0
+    assert cluster.get("k").value == "acknowledged"
+    assert set(cluster.members()) == {"a", "b", "c"} - {leader.name}
+    cluster.put("k", "after")
+
+
+def test_what_was_acknowledged_survives_the_death_of_all_replicas(cluster):
+    revision = cluster.put("k", "acknowledged")
+
+    for replica in cluster.replicas.values():
+        replica.kill()
+    for replica in cluster.replicas.values():
+        replica.start()
+
+    found = eventually(lambda: cluster.get("k"))
+    assert (found.value, found.mod_revision) == ("acknowledged", revision)
+
+
+def test_five_replicas_serve_while_two_are_dead(new_cluster):
+    cluster = new_cluster(5)
+    cluster.put("k", "before")
+
+    cluster.leader().kill()
+    cluster.leader().kill()
+
+    eventually(lambda: cluster.put("k", "after"))
+    assert {cluster.get("k", at=replica).value for replica in cluster.running} == {"after"}
+
+
+def test_a_replica_alone_leads_itself_and_keeps_its_keys_when_it_restarts(new_cluster):
+    cluster = new_cluster(1)
+    alone = cluster.leader()
+    revision = cluster.put("k", "1")
+
+    assert alone.stop() == 0
+    alone.start()
+
+    assert eventually(lambda: cluster.get("k")).mod_revision == revision
+
+
+@pytest.mark.parametrize("url, reason", [
+    ("nonsense", "given member URLs are invalid"),
+    ("https://", "given member URLs are invalid"),
+])
+def test_a_member_with_a_bad_url_is_refused(shared_cluster, url, reason):
+    with pytest.raises(ProgramError, match=reason):
+        shared_cluster.ctl("core", "add", url)
+    assert set(shared_cluster.members()) == {"a", "b", "c"}
