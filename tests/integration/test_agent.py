@@ -1,0 +1,101 @@
+"""An agent holds its host's place, and other hosts hear what becomes of it."""
+from harness.waiting import eventually, eventually_is
+
+
+def test_an_agent_holds_its_place_by_a_lease_and_is_listed(agent, core):
+    status = agent.status()
+    record = core.get(agent.key)
+
+    assert status.state == "held" and status.synced
+    assert record.lease == status.lease_id
+    assert (core.lease(status.lease_id).granted, core.lease(status.lease_id).keys) == (
+        30, [agent.key])
+    node, = eventually(agent.nodes).values()
+    assert (node.name, node.lease_id) == ("h1", status.lease_id)
+    assert node.join_revision == record.create_revision
+
+
+def test_the_bus_tells_what_tenurectl_tells(agent):
+    status = agent.status()
+
+    told = agent.properties()
+
+    assert (told["State"], told["LeaseId"]) == ("held", status.lease_id)
+    assert (told["NodeName"], told["Cluster"]) == (status.node_name, status.cluster)
+    assert told["TTLUSec"] == 30_000_000
+    assert 0 < told["LastRenewalUSec"] < told["DeadlineUSec"]
+    assert told["DeadlineUSec"] <= told["LastRenewalUSec"] + told["TTLUSec"]
+
+
+def test_an_agent_that_is_killed_and_restarted_keeps_its_lease_and_nobody_hears_of_it(agents):
+    agent, other = agents("h1"), agents("h2")
+    eventually(lambda: {"h1", "h2"} == set(other.nodes()))
+    watch, lease = other.watch(), agent.status().lease_id
+
+    agent.kill()
+    agent.start()
+    eventually(agent.holds)
+    assert agent.status().lease_id == lease
+
+    # The next event is one that came after that.
+    agent.ctl("set-tags", "restarted=yes")
+    first = eventually(watch.events)[0]
+    assert (first.event, first.name) == ("NodeChanged", "h1")
+    assert other.nodes()["h1"].tags == {"restarted": "yes"}
+
+
+def test_a_host_that_leaves_is_reported_with_that_reason_and_stays_out_until_it_joins(agents):
+    agent, other = agents("h1"), agents("h2")
+    eventually(lambda: {"h1", "h2"} == set(other.nodes()))
+    watch = other.watch()
+
+    agent.ctl("leave")
+    assert agent.status().state == "left"
+    agent.kill()
+    agent.start()
+    eventually(lambda: agent.properties()["Maintenance"] == "boot")
+    assert agent.status().state == "left"
+
+    agent.ctl("join")
+    eventually(agent.holds)
+    eventually_is([("NodeLeft", "h1", "left"), ("NodeJoined", "h1", "")], lambda: [
+        (event.event, event.name, event.reason) for event in watch.events()
+        if event.event != "NodeChanged"])
+
+
+def test_a_host_that_dies_is_reported_as_expired(agents):
+    agent, other = agents("h1", TTL="2s"), agents("h2")
+    eventually(lambda: {"h1", "h2"} == set(other.nodes()))
+    watch = other.watch()
+
+    agent.kill()
+
+    left = eventually(watch.events)[-1]
+    assert (left.event, left.name, left.reason) == ("NodeLeft", "h1", "expired")
+    assert set(other.nodes()) == {"h2"}
+
+
+def test_an_agent_outlives_the_leader_of_its_core(cluster, agent):
+    lease = agent.status().lease_id
+
+    cluster.leader().kill()
+    cluster.leader()
+
+    revision = eventually(lambda: cluster.put("after", "1"))
+    agent.ctl("wait-revision", str(revision), "60")  # it follows the new leader
+    assert (agent.status().state, agent.status().lease_id) == ("held", lease)
+
+
+def test_agents_hold_places_on_an_etcd(etcd, agents):
+    first = agents("h1")
+    eventually(lambda: set(first.nodes()) == {"h1"})
+    watch = first.watch()
+
+    second = agents("h2")
+    second.ctl("leave")
+
+    eventually_is([("NodeJoined", ""), ("NodeLeft", "left")], lambda: [
+        (event.event, event.reason) for event in watch.events() if event.name == "h2"
+        and event.event != "NodeChanged"])
+    assert etcd.get(first.key).lease == first.status().lease_id
+    assert etcd.get(second.key) is None

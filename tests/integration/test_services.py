@@ -1,0 +1,29 @@
+"""Services of a host: published, found, and gone with whoever offered them."""
+from harness.agent import Service
+from harness.waiting import eventually, eventually_is
+
+
+def test_a_registered_service_goes_with_the_connection_of_its_caller(agent):
+    eventually(lambda: agent.nodes())
+    watch = agent.watch()
+    caller = agent.background("register", "cache/a", "Port=11211", "role=primary")
+    eventually_is([Service("cache", "h1", "a", 11211, {"role": "primary"})], agent.services)
+
+    caller.kill()
+    eventually_is([], agent.services)
+    agent.ctl("set-tags", "later=yes")
+
+    eventually_is([("ServiceAdded", "cache", ""), ("ServiceRemoved", "cache", "stopped"),
+                   ("NodeChanged", "h1", "")],
+                  lambda: [(event.event, event.name, event.reason) for event in watch.events()])
+
+
+def test_a_service_that_is_registered_outlives_a_restart_of_the_agent(agent):
+    caller = agent.background("register", "cache", "Port=11211")
+    before = eventually(agent.services)
+
+    agent.kill()
+    agent.start()
+
+    eventually_is(before, agent.services)
+    assert caller.is_running
