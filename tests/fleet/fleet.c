@@ -73,12 +73,19 @@ static pid_t spawn(const char *log, char *const argv[])
                 die("cannot fork: %s", strerror(errno));
         if (pid == 0) {
                 int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+                sigset_t none;
 
                 /* No process outlives us, however we end. */
                 prctl(PR_SET_PDEATHSIG, SIGKILL);
                 if (getppid() != parent)
                         _exit(1);
-                signal(SIGINT, SIG_IGN); /* Ctrl-C is the fleet's: it ends them in order */
+                /* As from a login, whatever began us; but Ctrl-C is the fleet's: it ends them
+                 * in order. */
+                for (int n = 1; n < NSIG; n++)
+                        signal(n, SIG_DFL);
+                signal(SIGINT, SIG_IGN);
+                sigemptyset(&none);
+                sigprocmask(SIG_SETMASK, &none, NULL);
                 dup2(fd, STDOUT_FILENO);
                 dup2(fd, STDERR_FILENO);
                 execvp(argv[0], argv);

@@ -2,6 +2,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "fleet.h"
 
@@ -18,6 +19,34 @@ static int usage(void)
                         "      [--log-level LEVEL]\n"
                         "      show [--oneshot] | cases [--rounds N]\n");
         return 2;
+}
+
+/* What is set for other programs, or told to us by systemd, is not for those that we start. */
+static void forget_environment(void)
+{
+        static const char *const prefixes[] = {"ETCD",
+                                               "TENURE_",
+                                               "NOTIFY_SOCKET=",
+                                               "WATCHDOG_",
+                                               "LISTEN_",
+                                               "INVOCATION_ID=",
+                                               "JOURNAL_STREAM=",
+                                               "RUNTIME_DIRECTORY=",
+                                               "STATE_DIRECTORY=",
+                                               "CREDENTIALS_DIRECTORY="};
+        size_t i = 0, k;
+
+        while (environ[i]) {
+                char name[256];
+
+                for (k = 0; k < sizeof(prefixes) / sizeof(*prefixes); k++)
+                        if (strncmp(environ[i], prefixes[k], strlen(prefixes[k])) == 0)
+                                break;
+                snprintf(name, sizeof(name), "%.*s", (int) strcspn(environ[i], "="),
+                         environ[i]);
+                if (k == sizeof(prefixes) / sizeof(*prefixes) || unsetenv(name) < 0)
+                        i++;
+        }
 }
 
 int main(int argc, char **argv)
@@ -63,6 +92,7 @@ int main(int argc, char **argv)
         if (!F.bin || !F.dir || F.n_cores > CORES_MAX || F.n_agents < 2 ||
             F.n_agents > AGENTS_MAX)
                 return usage();
+        forget_environment();
         F.began = now_us();
         signal(SIGINT, on_interrupt);
         signal(SIGTERM, on_interrupt);

@@ -2,11 +2,13 @@
 # shellcheck shell=bash
 # BIN is the programs' directory; DIR an own, empty one.
 set -u
+SYSTEM=$(cd "$(dirname "${BASH_SOURCE[0]}")" >/dev/null && pwd) # a test may go elsewhere
+# Whatever started it, with which signals ignored and which locale: the script begins once more, with none of that.
+[ "${ANEW:-}" = $$ ] || ANEW=$$ exec "$SYSTEM/../../.ci/anew" "$BASH" "$0" "$@"
 export ETCDCTL_API=3
 # Debian's programs, which .ci/deps installs, and no wrappers before them: one of those takes ten times as long as python3 itself.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
 PASSED=0 FAILED=0 SKIPPED=0 PIDS=()
-SYSTEM=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd) # a test may go elsewhere
 rm -rf "$DIR" && mkdir -p "$DIR"
 
 # A number that has been waited for may be another one's process by now: there are 32,768 of them.
