@@ -176,42 +176,42 @@ $(INTROSPECTION): $(O)/introspection/%.xml: $(O)/bin/tenured
 
 install: deps-there
 	@$(MAKE) --no-print-directory MODE=$(MODE) CC=$(CC) programs $(INTROSPECTION) $(O)/conf/tenured.conf $(O)/conf/tenure-core.conf $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin $(O)/bin/tenurectl $(O)/bin/tenured $(O)/bin/tenure-core
-	install -D -m 644 $(SO) $(DESTDIR)$(LIBDIR)/libtenure.so.0
-	ln -sf libtenure.so.0 $(DESTDIR)$(LIBDIR)/libtenure.so
-	install -D -m 644 -t $(DESTDIR)$(LIBDIR)/pkgconfig $(O)/so/libtenure.pc
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/include lib/tenure/tenure.h
-	install -d $(DESTDIR)$(UNITDIR)
+	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/bin" $(O)/bin/tenurectl $(O)/bin/tenured $(O)/bin/tenure-core
+	install -D -m 644 $(SO) "$(DESTDIR)$(LIBDIR)/libtenure.so.0"
+	ln -sf libtenure.so.0 "$(DESTDIR)$(LIBDIR)/libtenure.so"
+	install -D -m 644 -t "$(DESTDIR)$(LIBDIR)/pkgconfig" $(O)/so/libtenure.pc
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/include" lib/tenure/tenure.h
+	install -d "$(DESTDIR)$(UNITDIR)"
 	for u in tenured tenure-guard tenure-reboot tenure-core tenured-metrics tenured-metrics-file; do \
-		sed 's|@bindir@|$(PREFIX)/bin|' units/$$u.service > $(DESTDIR)$(UNITDIR)/$$u.service && \
-		chmod 644 $(DESTDIR)$(UNITDIR)/$$u.service || exit 1; done
-	install -D -m 644 -t $(DESTDIR)$(UNITDIR) units/tenure-held.target units/tenure-held.slice units/tenured-metrics.socket units/tenured-metrics-file.timer
-	install -D -m 644 units/tenure-core.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/tenure-core.conf
-	install -D -m 644 units/tenured.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/tenured.conf
-	install -D -m 644 units/tenure.tmpfiles $(DESTDIR)$(PREFIX)/lib/tmpfiles.d/tenure.conf
-	install -D -m 644 conf/completion/tenurectl $(DESTDIR)$(PREFIX)/share/bash-completion/completions/tenurectl
-	install -D -m 644 conf/tenure.catalog $(DESTDIR)$(PREFIX)/lib/systemd/catalog/tenure.catalog
-	install -D -m 644 conf/org.tenure.Membership1.conf $(DESTDIR)$(PREFIX)/share/dbus-1/system.d/org.tenure.Membership1.conf
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/dbus-1/interfaces $(INTROSPECTION)
-	install -D -m 644 conf/org.tenure.Membership1.policy $(DESTDIR)$(PREFIX)/share/polkit-1/actions/org.tenure.Membership1.policy
-	install -D -m 644 conf/org.tenure.Membership1.service $(DESTDIR)$(PREFIX)/share/dbus-1/system-services/org.tenure.Membership1.service
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man8 agent/tenure-core/tenure-core.8 agent/tenured/tenured.8
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man5 agent/tenured/org.tenure.Membership1.5 agent/tenured/tenured.service-entry.5 $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man1 agent/tenurectl/tenurectl.1
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man7 agent/tenurectl/tenure-tokens.7
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/man/man3 lib/tenure/*.3
-	install -D -m 644 -t $(DESTDIR)$(DOCDIR)/libtenure-dev/examples conf/examples/libtenure/*.c
-	install -D -m 644 -t $(DESTDIR)$(PYTHONDIR) lib/tenure/python/tenure.py
-	install -D -m 644 -t $(DESTDIR)$(DOCDIR)/python3-tenure lib/tenure/python/README.md
-	install -D -m 644 -t $(DESTDIR)$(DOCDIR)/tenured/examples conf/examples/*.service
-	install -m 755 conf/examples/vip $(DESTDIR)$(DOCDIR)/tenured/examples
-	install -D -m 644 -t $(DESTDIR)$(DOCDIR)/tenured/examples/postgresql conf/examples/postgresql/*
-	chmod 755 $(DESTDIR)$(DOCDIR)/tenured/examples/postgresql/tenure-postgresql
-	install -D -m 644 -t $(DESTDIR)$(DOCDIR)/tenured/examples/patroni conf/examples/patroni/*
-	install -D -m 644 -t $(DESTDIR)$(DOCDIR)/tenured/examples/tokens conf/examples/tokens/*
-	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/tenure-core conf/prometheus/tenure.rules.yml conf/grafana/tenure-core.json
-	install -d $(DESTDIR)/etc/tenure $(DESTDIR)/etc/tenure/services.d
-	for f in tenured tenure-core; do [ -e $(DESTDIR)/etc/tenure/$$f.conf ] || install -m 644 $(O)/conf/$$f.conf $(DESTDIR)/etc/tenure/$$f.conf; done
+		sed 's|@bindir@|$(PREFIX)/bin|' units/$$u.service > "$(DESTDIR)$(UNITDIR)/$$u.service" && \
+		chmod 644 "$(DESTDIR)$(UNITDIR)/$$u.service" || exit 1; done
+	install -D -m 644 -t "$(DESTDIR)$(UNITDIR)" units/tenure-held.target units/tenure-held.slice units/tenured-metrics.socket units/tenured-metrics-file.timer
+	install -D -m 644 units/tenure-core.sysusers "$(DESTDIR)$(PREFIX)/lib/sysusers.d/tenure-core.conf"
+	install -D -m 644 units/tenured.sysusers "$(DESTDIR)$(PREFIX)/lib/sysusers.d/tenured.conf"
+	install -D -m 644 units/tenure.tmpfiles "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/tenure.conf"
+	install -D -m 644 conf/completion/tenurectl "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/tenurectl"
+	install -D -m 644 conf/tenure.catalog "$(DESTDIR)$(PREFIX)/lib/systemd/catalog/tenure.catalog"
+	install -D -m 644 conf/org.tenure.Membership1.conf "$(DESTDIR)$(PREFIX)/share/dbus-1/system.d/org.tenure.Membership1.conf"
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/dbus-1/interfaces" $(INTROSPECTION)
+	install -D -m 644 conf/org.tenure.Membership1.policy "$(DESTDIR)$(PREFIX)/share/polkit-1/actions/org.tenure.Membership1.policy"
+	install -D -m 644 conf/org.tenure.Membership1.service "$(DESTDIR)$(PREFIX)/share/dbus-1/system-services/org.tenure.Membership1.service"
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/man/man8" agent/tenure-core/tenure-core.8 agent/tenured/tenured.8
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/man/man5" agent/tenured/org.tenure.Membership1.5 agent/tenured/tenured.service-entry.5 $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/man/man1" agent/tenurectl/tenurectl.1
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/man/man7" agent/tenurectl/tenure-tokens.7
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/man/man3" lib/tenure/*.3
+	install -D -m 644 -t "$(DESTDIR)$(DOCDIR)/libtenure-dev/examples" conf/examples/libtenure/*.c
+	install -D -m 644 -t "$(DESTDIR)$(PYTHONDIR)" lib/tenure/python/tenure.py
+	install -D -m 644 -t "$(DESTDIR)$(DOCDIR)/python3-tenure" lib/tenure/python/README.md
+	install -D -m 644 -t "$(DESTDIR)$(DOCDIR)/tenured/examples" conf/examples/*.service
+	install -m 755 conf/examples/vip "$(DESTDIR)$(DOCDIR)/tenured/examples"
+	install -D -m 644 -t "$(DESTDIR)$(DOCDIR)/tenured/examples/postgresql" conf/examples/postgresql/*
+	chmod 755 "$(DESTDIR)$(DOCDIR)/tenured/examples/postgresql/tenure-postgresql"
+	install -D -m 644 -t "$(DESTDIR)$(DOCDIR)/tenured/examples/patroni" conf/examples/patroni/*
+	install -D -m 644 -t "$(DESTDIR)$(DOCDIR)/tenured/examples/tokens" conf/examples/tokens/*
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/tenure-core" conf/prometheus/tenure.rules.yml conf/grafana/tenure-core.json
+	install -d "$(DESTDIR)/etc/tenure" "$(DESTDIR)/etc/tenure/services.d"
+	for f in tenured tenure-core; do [ -e "$(DESTDIR)/etc/tenure/$$f.conf" ] || install -m 644 $(O)/conf/$$f.conf "$(DESTDIR)/etc/tenure/$$f.conf"; done
 
 # What libtenure's programs may rely on, as of now: for a release.
 .PHONY: abi

@@ -60,14 +60,14 @@ fuzz: build/.deps-test
 WITH ?= build/cov/tests/unit/unit build/cov/tests/sim/sim
 coverage: build/.deps-coverage
 	@$(MAKE) --no-print-directory -s -j2 MODE=cov CC=clang build/cov/tests/fuzz/replay $(WITH)
-	@tests/fuzz/coverage.sh build/cov/tests/fuzz/replay tests/fuzz/corpus $(abspath build)/coverage $(WITH)
+	@tests/fuzz/coverage.sh build/cov/tests/fuzz/replay tests/fuzz/corpus "$(CURDIR)/build/coverage" $(WITH)
 
 .PHONY: tests-$(MODE) integration soak sim worlds fuzz coverage storm fence pause starve work recipes packages idle turns
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/fleet/fleet
-	@$(O)/tests/fleet/fleet --bin $(O)/bin --dir $(abspath build)/run show $(if $(filter 1,$(ONESHOT)),--oneshot)
+	@$(O)/tests/fleet/fleet --bin $(O)/bin --dir "$(CURDIR)/build/run" show $(if $(filter 1,$(ONESHOT)),--oneshot)
 
 check: build/.deps-test
 	@.ci/test check
@@ -97,43 +97,43 @@ soak:
 	@$(MAKE) --no-print-directory storm
 	@$(MAKE) --no-print-directory starve
 	@$(MAKE) --no-print-directory -s -j2 MODE=asan programs
-	@BIN=build/asan/bin DIR=$(abspath build)/hosts-asan tests/system/hosts.sh
+	@BIN=build/asan/bin DIR="$(CURDIR)/build/hosts-asan" tests/system/hosts.sh
 
 # Real processes under faults, for SECONDS=n; SEED=n draws the same faults again.
 storm: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/slow_sync.so
-	@BIN=$(O)/bin DIR=$(abspath build)/storm SLOW_SYNC=$(O)/tests/system/slow_sync.so tests/system/storm.sh $(SECONDS) $(if $(filter-out 1,$(SEED)),$(SEED))
+	@BIN=$(O)/bin DIR="$(CURDIR)/build/storm" SLOW_SYNC=$(O)/tests/system/slow_sync.so tests/system/storm.sh $(SECONDS) $(if $(filter-out 1,$(SEED)),$(SEED))
 
 # Real hosts, TTL 1 s, starved of processors, memory and disks for SECONDS=n each.
 starve: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/slow_sync.so
-	@BIN=$(O)/bin DIR=$(abspath build)/starve SLOW_SYNC=$(O)/tests/system/slow_sync.so tests/system/starve.sh $(SECONDS)
+	@BIN=$(O)/bin DIR="$(CURDIR)/build/starve" SLOW_SYNC=$(O)/tests/system/slow_sync.so tests/system/starve.sh $(SECONDS)
 
 # Ten members that share a thousand tasks on real hosts under faults, for SECONDS=n; SEED=n draws the same again.
 work: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(SO)
-	@BIN=$(O)/bin DIR=$(abspath build)/work-hosts tests/system/work_hosts.sh $(SECONDS) $(if $(filter-out 1,$(SEED)),$(SEED))
+	@BIN=$(O)/bin DIR="$(CURDIR)/build/work-hosts" tests/system/work_hosts.sh $(SECONDS) $(if $(filter-out 1,$(SEED)),$(SEED))
 
 # The recipes of tenured(8), as they are shipped, on real hosts.
 recipes: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
-	@BIN=$(O)/bin DIR=$(abspath build)/recipes tests/system/recipes.sh all
+	@BIN=$(O)/bin DIR="$(CURDIR)/build/recipes" tests/system/recipes.sh all
 
 # The Debian packages, built and tested in trees of Debian's suites, which come from the mirror that this machine uses.
 SUITES ?= bookworm trixie
 packages: build/.deps-packages
-	@for s in $(SUITES); do DIR=$(abspath build)/packages-$$s TREES=$(abspath build)/trees tests/system/packages.sh $$s || exit 1; done
+	@for s in $(SUITES); do DIR="$(CURDIR)/build/packages-$$s" TREES="$(CURDIR)/build/trees" tests/system/packages.sh $$s || exit 1; done
 
 # Random faults on a real systemd host, RUNS=n times: what must run once never runs twice. SEED=n draws the same again.
 RUNS ?= 300
 fence: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/says $(O)/tests/system/wrong_clock.so $(O)/tests/system/bad_disk.so
-	@BIN=$(O)/bin DIR=$(abspath build)/fence$(if $(TTL),-$(TTL)) tests/system/fence.sh $(RUNS) $(if $(filter-out 1,$(SEED)),$(SEED))
+	@BIN=$(O)/bin DIR="$(CURDIR)/build/fence$(if $(TTL),-$(TTL))" tests/system/fence.sh $(RUNS) $(if $(filter-out 1,$(SEED)),$(SEED))
 
 # An emulated machine, paused RUNS=n times; SEED=n draws the same again.
 pause: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/guest
-	@BIN=$(O)/bin GUEST=$(O)/tests/system/guest DIR=$(abspath build)/pause tests/system/pause.sh $(RUNS) $(if $(filter-out 1,$(SEED)),$(SEED))
+	@BIN=$(O)/bin GUEST=$(O)/tests/system/guest DIR="$(CURDIR)/build/pause" tests/system/pause.sh $(RUNS) $(if $(filter-out 1,$(SEED)),$(SEED))
 
 $(O)/tests/bench/act: $(O)/tests/bench/act.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -161,11 +161,11 @@ turns: build/.deps-test
 # What a host pays for being a member, beside serf, corosync and ZooKeeper.
 idle: build/.deps-idle
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
-	@BIN=$(O)/bin DIR=$(abspath build)/idle tests/bench/idle.sh
+	@BIN=$(O)/bin DIR="$(CURDIR)/build/idle" tests/bench/idle.sh
 
 bench: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/bench/load $(O)/tests/bench/leases $(O)/tests/bench/floor $(O)/tests/bench/caches
-	@tests/bench/bench.sh $(O)/bin $(abspath build)/bench $(O)/tests/bench/load $(O)/tests/bench/leases $(O)/tests/bench/floor $(O)/tests/bench/caches
+	@tests/bench/bench.sh $(O)/bin "$(CURDIR)/build/bench" $(O)/tests/bench/load $(O)/tests/bench/leases $(O)/tests/bench/floor $(O)/tests/bench/caches
 
 format:
 	clang-format-14 -i $$(git ls-files '*.c' '*.h')
