@@ -2,6 +2,7 @@
 # tenured and tenurectl as a host sees them: D-Bus, sd_notify, a bus that goes and comes, TLS, a name that is taken, settings.
 # usage: BIN=build/release/bin DIR=build/agent-test tests/system/agent.sh
 . "$(dirname "$0")/lib.sh"
+wants_plain for-others
 
 read -r c p s sp < <(free_ports 4)
 BUS=unix:abstract=tenure-agent-test-$$
@@ -28,11 +29,11 @@ s.bind(sys.argv[1])
 while True:
     print(s.recv(4096).decode().replace("\n", " "), flush=True)
 END
-start notify /usr/bin/python3 "$DIR/notify.py" "$DIR/notify"
-until_ok 5 test -S "$DIR/notify"
-printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\nTags=zone=a\nServicesPath=%s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"
-mkdir "$DIR/services.d" && printf '[Service]\nPort=80\nTags=proto=http\n' >"$DIR/services.d/web.service-entry"
-start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" NOTIFY_SOCKET="$DIR/notify" WATCHDOG_USEC=30000000 "$BIN/tenured" -c "$DIR/agent.conf"; AGENT=$PID
+start notify /usr/bin/python3 "$DIR/notify.py" "$PLAIN/notify"
+until_ok 5 test -S "$PLAIN/notify"
+printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=2s\nTags=zone=a\nServicesPath=%s\n' "$c" $ID "$PLAIN/services.d" >"$DIR/agent.conf"
+mkdir "$PLAIN/services.d" && printf '[Service]\nPort=80\nTags=proto=http\n' >"$PLAIN/services.d/web.service-entry"
+start agent env DBUS_SYSTEM_BUS_ADDRESS="$BUS" NOTIFY_SOCKET="$PLAIN/notify" WATCHDOG_USEC=30000000 "$BIN/tenured" -c "$DIR/agent.conf"; AGENT=$PID
 until_ok 10 ctl status && ok "it joins, though the first endpoint is dead" || not_ok "it joins"
 until_ok 5 grep -q READY=1 "$DIR/notify.log" && ok "READY=1" || not_ok "READY=1"
 until_ok 5 grep -q WATCHDOG=1 "$DIR/notify.log" && ok "WATCHDOG=1" || not_ok "WATCHDOG=1"
@@ -50,7 +51,7 @@ has "busctl GetNode of nobody" "$(call call $M GetNode s nobody 2>&1)" "No node 
 is "a property" "$(call get-property $M State)" 's "held"'
 has "introspection tells the signals" "$(call introspect org.tenure.Membership1 /org/tenure/Membership1)" "\.NodeLeft +signal +sssxo"
 # Services of files and of programs: the messages about each, and who gets them.
-entry() { printf '[Service]\n%b' "$2" >"$DIR/services.d/$1.service-entry"; }
+entry() { printf '[Service]\n%b' "$2" >"$PLAIN/services.d/$1.service-entry"; }
 S() { etcdctl --endpoints "127.0.0.1:$c" get "/tenure/default/services/$1" --print-value-only; }
 key_is() { S "$1" | truly "$2"; }
 until_ok 5 key_is web/web1 '.port == 80 and .tags.proto == "http" and .node == "web1"' && ok "a service of a file is in the core" || not_ok "a service of a file" "$(S web/web1)"
@@ -71,9 +72,9 @@ entry web 'Name=www\nPort=81\n'; entry bad 'Port=x\n'; kill -HUP $AGENT
 until_ok 5 key_is www/web1 '.port == 81' && ok "SIGHUP: a file says something else" || not_ok "SIGHUP: a file" "$(tail -n 3 "$DIR/agent.log")"
 until_ok 5 sh -c "[ -z \"\$(etcdctl --endpoints 127.0.0.1:$c get /tenure/default/services/web/ --prefix)\" ]" && ok "and what it said before is gone" || not_ok "what it said before"
 has "a file with an error is named" "$(cat "$DIR/agent.log")" "services.d/bad.service-entry:2: Port= must be a whole number"
-entry www 'Name=www\n'; rm "$DIR/services.d/bad.service-entry"; kill -HUP $AGENT
+entry www 'Name=www\n'; rm "$PLAIN/services.d/bad.service-entry"; kill -HUP $AGENT
 until_ok 5 grep -q "www.service-entry: the service www is already published by web.service-entry" "$DIR/agent.log" && ok "two files, one service" || not_ok "two files, one service"
-rm "$DIR/services.d/www.service-entry"
+rm "$PLAIN/services.d/www.service-entry"
 ctl set-tags rack=7 zone=b && until_ok 5 sh -c "etcdctl --endpoints 127.0.0.1:$c get /tenure/default/nodes/web1 --print-value-only | jq '.tags == {\"rack\": \"7\", \"zone\": \"b\"}' | grep -q true" && ok "tenurectl set-tags" || not_ok "tenurectl set-tags"
 ctl set-tags zone=; has "NAME= removes it, and the settings' is back" "$(until_ok 5 sh -c "'$BIN/tenurectl' --bus=$BUS nodes --json=short | jq '.[0].Tags.zone == \"a\"' | grep -q true"; ctl nodes --json=short | jq -c '.[0].Tags')" '{"rack":"7","zone":"a"}'
 has "a tag that is none" "$(ctl set-tags 'a b=1' 2>&1)" "Tags' names are letters, digits"
@@ -103,7 +104,7 @@ call set-property $LOG LogLevel s debug; is "LogControl1 sets the level" "$(call
 has "LogControl1 refuses an unknown level" "$(call set-property $LOG LogLevel s loud 2>&1)" "LogLevel must be err, warning, notice, info or debug, not 'loud'"
 
 # Settings, read again.
-printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web9\nNodeId=%s\nTTL=3s\nTags=zone=a\nServicesPath=%s\nLogLevel=notice\n[Fencing]\nFenceLead=2s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"
+printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web9\nNodeId=%s\nTTL=3s\nTags=zone=a\nServicesPath=%s\nLogLevel=notice\n[Fencing]\nFenceLead=2s\n' "$c" $ID "$PLAIN/services.d" >"$DIR/agent.conf"
 kill -HUP $AGENT; until_ok 5 grep -q "LogLevel= has changed" "$DIR/agent.log"
 has "SIGHUP: the log says what takes effect at once, and what later" "$(grep "has changed" "$DIR/agent.log" | sed 's/.*notice *//' | tr '\n' ' ')" \
 	"^NodeName= has changed; not while this place is held: stop the agent, and start it. TTL= has changed; from the next lease on. LogLevel= has changed. FenceLead= has changed. $"
@@ -113,7 +114,7 @@ is "the new log level is in effect" "$(call get-property $LOG LogLevel)" 's "not
 echo Nonsense=1 >>"$DIR/agent.conf"; kill -HUP $AGENT
 until_ok 5 grep -q "The settings in force remain unchanged" "$DIR/agent.log" && ok "SIGHUP with an error changes nothing" || not_ok "SIGHUP with an error"
 has "SIGHUP with an error: the log names the line" "$(cat "$DIR/agent.log")" "$DIR/agent.conf:11: unknown key 'Nonsense' in .Fencing.. The settings in force"
-printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=10s\nTags=zone=a\nServicesPath=%s\n' "$c" $ID "$DIR/services.d" >"$DIR/agent.conf"; kill -HUP $AGENT
+printf '[Agent]\nEndpoints=http://127.0.0.1:1,http://127.0.0.1:%s\nNodeName=web1\nNodeId=%s\nTTL=10s\nTags=zone=a\nServicesPath=%s\n' "$c" $ID "$PLAIN/services.d" >"$DIR/agent.conf"; kill -HUP $AGENT
 until_ok 5 sh -c "[ \$(grep -c 'LogLevel= has changed' '$DIR/agent.log') = 2 ]"
 # From here on it has a lease that a slow restart does not outlast.
 RUN=() # nor a directory in /run yet
@@ -262,9 +263,10 @@ is "with the same lease" "$(ctl status --json=short | jq -r .LeaseId)" "$L"
 # The wall clock is set back and forth by days, on both sides; leases do not look at it.
 kill -USR1 $AGENT; wait $AGENT; CLOCK=$(dirname "$BIN")/tests/system/wrong_clock.so; echo 0 >"$DIR/clock"
 if [ -e "$CLOCK" ]; then
+	preloaded "$CLOCK"
 	export WRONG_CLOCK="$DIR/clock" ASAN_OPTIONS="${ASAN_OPTIONS:-}:verify_asan_link_order=0"
-	start core2 env LD_PRELOAD="$CLOCK" "$BIN/tenure-core" --name x --data-dir "$DIR/core2" --listen-client-urls "http://127.0.0.1:$s" --listen-peer-urls "http://127.0.0.1:$sp"; CORE2=$PID
-	start agent2 env LD_PRELOAD="$CLOCK" DBUS_SYSTEM_BUS_ADDRESS="$BUS" "$BIN/tenured" -c "$DIR/agent.conf" --endpoints "http://127.0.0.1:$s"; AGENT=$PID
+	start core2 env LD_PRELOAD="$PRELOADED" "$BIN/tenure-core" --name x --data-dir "$DIR/core2" --listen-client-urls "http://127.0.0.1:$s" --listen-peer-urls "http://127.0.0.1:$sp"; CORE2=$PID
+	start agent2 env LD_PRELOAD="$PRELOADED" DBUS_SYSTEM_BUS_ADDRESS="$BUS" "$BIN/tenured" -c "$DIR/agent.conf" --endpoints "http://127.0.0.1:$s"; AGENT=$PID
 	until_ok 10 ctl status; L=$(lease)
 	last() { call get-property $M LastRenewalUSec | cut -d' ' -f2; }
 	later() { [ "$(last)" -gt "$1" ]; }
@@ -401,7 +403,7 @@ kill -STOP $(pgrep -f "$DIR/core ")
 until_ok 40 grep -q told "$DIR/locker2.log" && ok "tenurectl lock: the command is told before the place is lost" || not_ok "tenurectl lock: the command is told" "$(cat "$DIR/locker2.log")"
 # It is told an eighth of the TTL before the deadline, a moment before the agent calls that jeopardy.
 has "the command was told while the place was still held" "$(call get-property $M State)" '"(held|jeopardy)"'
-until_ok 20 sh -c "[ \$($BIN/tenurectl --bus=$BUS status --json=short | jq -r .State) = joining ]" && ok "the core is silent: it gives up by itself" || not_ok "it gives up"
+until_ok 20 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS status --json=short | jq -r .State) = joining ]" && ok "the core is silent: it gives up by itself" || not_ok "it gives up"
 is "A46: status tells with its exit code" "$(ctl status >/dev/null; echo $?)" 2
 has "the log says that the place is lost" "$(cat "$DIR/agent.log")" "Node web1 lost its place"
 kill -CONT $(pgrep -f "$DIR/core ")
@@ -459,7 +461,7 @@ kill "$LATE"; wait "$LATE"
 nowhere() { # NAME ENDPOINT WHY OPTION...
 	local name=$1 at=$2 why=$3
 	shift 3
-	start "$name" env DBUS_SYSTEM_BUS_ADDRESS="$BUS" CREDENTIALS_DIRECTORY="$DIR" NOTIFY_SOCKET="$DIR/notify" "$BIN/tenured" -c "$DIR/agent.conf" \
+	start "$name" env DBUS_SYSTEM_BUS_ADDRESS="$BUS" CREDENTIALS_DIRECTORY="$DIR" NOTIFY_SOCKET="$PLAIN/notify" "$BIN/tenured" -c "$DIR/agent.conf" \
 		--endpoints "$at" --node-name "$name" --ready-after 3s "$@"
 	until_ok 15 grep -qE "No place yet after 3 s: $at: $why; still trying" "$DIR/$name.log" && until_ok 5 grep -qE "STATUS=Joining cluster default as $name: $at: $why" "$DIR/notify.log" \
 		&& ok "why there is no place: $why" || not_ok "why there is no place: $why" "$(tail -n 2 "$DIR/$name.log")"

@@ -2,12 +2,13 @@
 # What the agent counts, as `tenurectl metrics` prints it, writes it into a file and answers a request with it.
 # usage: BIN=build/release/bin DIR=build/agent-metrics-test tests/system/agent_metrics.sh
 . "$(dirname "$0")/lib.sh"
+wants_plain
 BIN=$(realpath "$BIN")
 read -r c1 h1 h2 < <(free_ports 3)
 URL=http://127.0.0.1:$c1
 start core "$BIN/tenure-core" --name x1 --data-dir "$DIR/core" --listen-client-urls "$URL"
 CORE=$PID
-BUS=unix:path=$DIR/bus
+BUS=unix:path=$PLAIN/bus
 cat >"$DIR/bus.conf" <<END
 <!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig><type>session</type><listen>$BUS</listen><auth>EXTERNAL</auth><policy context="default">

@@ -4,9 +4,10 @@ closed, a terminal that goes.
 
 usage: job.py BIN BUS-1 BUS-2 CORE-PID PORT DIR; prints a line "ok ..." or "not ok ..." for each.
 """
-import os, pty, re, resource, select, signal, subprocess, sys, time
+import os, pty, re, resource, select, shlex, signal, subprocess, sys, time
 
 BIN, BUS, BUS2, CORE, PORT, DIR = sys.argv[1:7]
+QUOTED = shlex.quote(BIN + "/tenurectl")  # for a shell
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
 PASSED_ON = TERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM, signal.SIGXCPU, signal.SIGPWR, signal.SIGRTMIN
 NO_END = signal.SIGPIPE, signal.SIGXFSZ, signal.SIGWINCH, signal.SIGCONT, signal.SIGURG
@@ -41,7 +42,8 @@ class Job:
         Job.n += 1
         self.mark, self.path = f"job.{os.getpid()}.{Job.n}", f"{DIR}/job.{Job.n}"
         os.mkfifo(self.path + ".never")
-        words = [w.replace("NEVER", self.path + ".never").replace("GO", self.path + ".go") for w in words]
+        as_word = lambda path, w: path if w.startswith("--") else shlex.quote(path)  # a shell reads what is no option
+        words = [w.replace("NEVER", as_word(self.path + ".never", w)).replace("GO", as_word(self.path + ".go", w)) for w in words]
         with open(self.path + ".out", "w") as out:
             self.p = subprocess.Popen([*by, "--bus=" + bus, *words], env={**os.environ, "JOB_MARK": self.mark},
                                       start_new_session=True, stdin=subprocess.DEVNULL, stdout=out,
@@ -210,7 +212,7 @@ j.ends("no descriptor is left: the command is told all the same", 0, lock=TASKS)
 
 def apart(text, *words, user=()):
     """A job behind mounts of its own, which TEXT makes; BIN is at /mnt there."""
-    text = f"mount -t tmpfs none /mnt && cp {BIN}/tenurectl /mnt && cp $(command -v sleep) /mnt/hidden && chmod 711 /mnt/* && " + text
+    text = f"mount -t tmpfs none /mnt && cp {QUOTED} /mnt && cp $(command -v sleep) /mnt/hidden && chmod 711 /mnt/* && " + text
     return Job(*words, by=("unshare", "-m", "--propagation", "private", "sh", "-c", text + ' && exec "$@"', "_", *user, "/mnt/tenurectl"))
 
 
@@ -420,16 +422,16 @@ j.ends("and tenurectl by SIGTERM", 0, lock="/tenure/default/work/many/tasks")
 def closed(*words):
     """The status, and what its three descriptors were to the command."""
     path = f"{DIR}/closed"
-    text = f"exec <&- >&- 2>&-; JOB_PATH={path} exec {BIN}/tenurectl --bus={BUS} " + " ".join(words)
+    text = f"exec <&- >&- 2>&-; JOB_PATH={shlex.quote(path)} exec {QUOTED} --bus={BUS} " + " ".join(words)
     r = subprocess.run(["sh", "-c", text], timeout=30).returncode
     return r, open(path).read() if os.path.exists(path) else None
 
 
-LOOK = """bash -c 'for f in 0 1 2; do [ -e /proc/$$/fd/$f ] && n="$n $f:$(readlink /proc/$$/fd/$f)"; done; echo "open:$n" >$JOB_PATH'"""
+LOOK = """bash -c 'for f in 0 1 2; do [ -e /proc/$$/fd/$f ] && n="$n $f:$(readlink /proc/$$/fd/$f)"; done; echo "open:$n" >"$JOB_PATH"'"""
 r = closed("lock", "job", "--", LOOK)
 case("what was closed to lock is closed to its command", r == (0, "open:\n"), r)
 case("and what cannot be said is an error", closed("nodes")[0] == 1)
-files = subprocess.run(["sh", "-c", f"exec {BIN}/tenurectl --bus={BUS} watch <&- >&- 2>&- & P=$!; n=0; until [ \"$(readlink /proc/$P/fd/2)\" = /dev/null ] || [ $((n += 1)) -gt 200 ]; do sleep 0.05; done; ls -l /proc/$P/fd; kill $P; wait $P"],
+files = subprocess.run(["sh", "-c", f"exec {QUOTED} --bus={BUS} watch <&- >&- 2>&- & P=$!; n=0; until [ \"$(readlink /proc/$P/fd/2)\" = /dev/null ] || [ $((n += 1)) -gt 200 ]; do sleep 0.05; done; ls -l /proc/$P/fd; kill $P; wait $P"],
                        capture_output=True, text=True, timeout=20).stdout
 case("and no socket comes in its place", re.search(r" 0 -> /dev/null\n(.*\n)?.* 1 -> /dev/null", files) is not None and re.search(r" 2 -> /dev/null", files) is not None, files)
 
@@ -463,7 +465,7 @@ class Shell:
         os.write(self.fd, text.encode())
 
 
-T = f"{BIN}/tenurectl --bus={BUS} "
+T = f"{QUOTED} --bus={BUS} "
 holder = Job("lock", "job", "--", "sleep", "1000", bus=BUS2)
 until(lambda: requests() == 1)
 t = Shell()

@@ -3,6 +3,7 @@
 # there is one.
 # usage: BIN=build/release/bin DIR=build/leases-test tests/system/leases.sh
 . "$(dirname "$0")/lib.sh"
+wants_plain
 read -r c1 c2 c3 p1 p2 p3 e ep < <(free_ports 8)
 A=http://127.0.0.1
 INITIAL="n1=$A:$p1,n2=$A:$p2,n3=$A:$p3"
@@ -66,7 +67,7 @@ L revoke short >/dev/null
 until_ok 30 sh -c "! kill -0 $GONE 2>/dev/null"; has "revoked under it: told" "$(cat "$DIR/gone.log")" "there is no lease with the name 'short'"
 
 # ---- the name of a node ----
-dbus_conf=$DIR/bus.conf BUS=unix:path=$DIR/bus.socket
+dbus_conf=$DIR/bus.conf BUS=unix:path=$PLAIN/bus.socket
 cat >"$dbus_conf" <<END
 <!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig><type>session</type><listen>$BUS</listen><auth>EXTERNAL</auth><policy context="default">

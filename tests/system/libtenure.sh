@@ -3,6 +3,7 @@
 # and the first example of its page beside agents that come and go, while cores restart.
 # usage: BIN=build/release/bin DIR=build/libtenure-test [ENGINE=etcd] tests/system/libtenure.sh
 . "$(dirname "$0")/lib.sh"
+wants_plain # pkg-config adds a PKG_CONFIG_SYSROOT_DIR with a blank in it twice
 ENGINE=${ENGINE:-core}
 TOP=$(cd "$(dirname "$0")/../.." && pwd)
 read -r a ap < <(free_ports 2)
@@ -11,8 +12,8 @@ LATE=0; [ "$ENGINE" = core ] || LATE=2
 
 # ---- installed, and compiled ----
 MODE=$(basename "$(dirname "$(cd "$BIN" && pwd)")")
-make -s -C "$TOP" MODE="$MODE" DESTDIR="$DIR/root" PREFIX=/usr install >"$DIR/install.log" 2>&1 && ok "it is installed" || not_ok "it is installed" "$(tail -n 2 "$DIR/install.log")"
-export PKG_CONFIG_PATH=$DIR/root/usr/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$DIR/root LD_LIBRARY_PATH=$DIR/root/usr/lib
+make -s -C "$TOP" MODE="$MODE" DESTDIR="$PLAIN/root" PREFIX=/usr install >"$DIR/install.log" 2>&1 && ok "it is installed" || not_ok "it is installed" "$(tail -n 2 "$DIR/install.log")"
+export PKG_CONFIG_PATH=$PLAIN/root/usr/lib/pkgconfig PKG_CONFIG_SYSROOT_DIR=$PLAIN/root LD_LIBRARY_PATH=$PLAIN/root/usr/lib
 read -ra FLAGS < <(pkg-config --cflags --libs libtenure)
 is "pkg-config knows its version" "$(pkg-config --modversion libtenure)" "$("$BIN/tenured" --version | awk '{print $2; exit}')"
 printf '#include <tenure.h>\nint main(void) { return tenure_version() == 0; }\n' >"$DIR/h.c"
@@ -21,7 +22,7 @@ for std in c99 gnu11; do
 done
 g++ -x c++ -std=c++11 -pedantic -Wall -Wextra -Werror -o "$DIR/h" "$DIR/h.c" -x none "${FLAGS[@]}" >"$DIR/h.log" 2>&1 && "$DIR/h" && ok "its header in C++" || not_ok "its header in C++" "$(head -n 2 "$DIR/h.log")"
 
-exported() { nm -D --defined-only "$DIR/root/usr/lib/libtenure.so.0" | awk '$2 != "A" {sub(/@.*/, "", $3); print $3}' | sort; }
+exported() { nm -D --defined-only "$PLAIN/root/usr/lib/libtenure.so.0" | awk '$2 != "A" {sub(/@.*/, "", $3); print $3}' | sort; }
 is "the library exports exactly the symbols of its list" "$(exported)" "$(sed -n 's/^\t\(tenure_[a-z_]*\);$/\1/p' "$TOP/lib/tenure/libtenure.sym" | sort)"
 is "each function that it exports is declared" "$(for f in $(exported); do grep -qE "\b$f\(" "$TOP/lib/tenure/tenure.h" || echo "$f"; done)" ""
 is "each function that it declares is exported" "$(grep -oE '\btenure_[a-z_]+\(' "$TOP/lib/tenure/tenure.h" | tr -d '(' | sort -u | comm -23 - <(exported))" ""

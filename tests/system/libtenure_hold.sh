@@ -3,6 +3,7 @@
 # of tenure-core or on a real etcd (ENGINE=etcd).
 # usage: BIN=build/release/bin DIR=build/libtenure-hold [ENGINE=etcd] tests/system/libtenure_hold.sh [CASE...]
 . "$(dirname "$0")/lib.sh"
+wants_plain
 ENGINE=${ENGINE:-core}
 CASES=${*:-sealed file own lock stale late examples rights}
 SO=$(realpath "$BIN/../so") HERE=$(realpath "$(dirname "$0")")
@@ -82,13 +83,13 @@ end() { kill -9 "$1" 2>/dev/null; wait "$1" 2>/dev/null; }
 now_ms() { echo $(($(date +%s%N) / 1000000)); }
 
 ID=0123456789abcdef0123456789abcdef
-BUS=unix:path=$DIR/bus.socket
+BUS=unix:path=$PLAIN/bus.socket
 cat >"$DIR/bus.conf" <<END
 <!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN" "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig><type>session</type><listen>$BUS</listen><auth>EXTERNAL</auth><policy context="default">
 <allow user="*"/><allow send_destination="*" eavesdrop="true"/><allow eavesdrop="true"/><allow own="*"/></policy></busconfig>
 END
-bus() { rm -f "$DIR/bus.socket"; start bus dbus-daemon --config-file="$DIR/bus.conf" --nofork --nopidfile; BUSPID=$PID; until_ok 5 busctl --address="$BUS" list; }
+bus() { rm -f "$PLAIN/bus.socket"; start bus dbus-daemon --config-file="$DIR/bus.conf" --nofork --nopidfile; BUSPID=$PID; until_ok 5 busctl --address="$BUS" list; }
 printf '[Agent]\nEndpoints=%s\nNodeName=web1\nNodeId=%s\nTTL=2s\nServicesPath=%s\n' "$URLS" $ID "$DIR/services.d" >"$DIR/agent.conf"
 mkdir "$DIR/run"
 # agent [VARIABLE=VALUE...]
@@ -108,7 +109,7 @@ case_agent() {
 	[ "$kind" = sealed ] && run=()
 	MARK=()
 	# Whatever comes first: the program, the bus, the agent.
-	rm -f "$DIR/bus.socket"
+	rm -f "$PLAIN/bus.socket"
 	tie a agent -- "$with_bus"; local A=$PID
 	is "$kind: without a bus nothing is held" "$(asks a act)" no
 	has "$kind: and why" "$(asks a error)" "cannot connect to the system bus"
@@ -375,7 +376,7 @@ case_stale() {
 		until_ok 15 sh -c "[ -z \"\$(ETCDCTL_API=3 etcdctl --endpoints $URLS get /tenure/default/sessions/ --prefix --keys-only)\" ]" || not_ok "stale: their leases end"
 		for ((i = 0; i < n; i++)); do kill -CONT "${pids[i]}"; done
 		for ((i = 0; i < n; i++)); do
-			until_ok 5 sh -c "tail -n +$((MARK[s$i] + 1)) $DIR/s$i.out | grep -c '^act' | grep -q 2"
+			until_ok 5 sh -c "tail -n +$((MARK[s$i] + 1)) '$DIR/s$i.out' | grep -c '^act' | grep -q 2"
 			if acts_by s$i "${leases[i]}"; then bad=$((bad + 1)); not_ok "stale: one who was stopped may act" "$(since s$i | tr '\n' '|')"; fi
 			until_ok 5 since_has s$i '^put: ' || not_ok "stale: a late write has an outcome" "$(since s$i | tr '\n' '|')"
 			if wrote_late s$i; then late=$((late + 1)); not_ok "stale: a late write is taken" "$(since s$i | tr '\n' '|')"; fi
@@ -462,7 +463,7 @@ case_examples() {
 	E put /tenure/default/nodes/r1 '{"name":"r1"}' >/dev/null; E put /tenure/default/nodes/r2 '{"name":"r2"}' >/dev/null
 	start ring env TENURE_ENDPOINTS="$URLS" "$DIR/ring" a b c d e f g h i j k l m n o p; local R=$PID
 	owner() { awk -v k="$1" '$1 == k {o = $2} END {print o}' "$DIR/ring.log"; }
-	until_ok 5 sh -c "[ \$(awk '{print \$1}' $DIR/ring.log | sort -u | wc -l) = 16 ]" && ok "examples: each key has an owner" || not_ok "examples: each key has an owner" "$(cat "$DIR/ring.log")"
+	until_ok 5 sh -c "[ \$(awk '{print \$1}' '$DIR/ring.log' | sort -u | wc -l) = 16 ]" && ok "examples: each key has an owner" || not_ok "examples: each key has an owner" "$(cat "$DIR/ring.log")"
 	local before k moved=0 wrong=0
 	before=$(for k in {a..p}; do echo "$k $(owner $k)"; done)
 	is "examples: both nodes have some" "$(awk '{print $2}' <<<"$before" | sort -u | tr '\n' ' ')" "r1 r2 "
@@ -471,7 +472,7 @@ case_examples() {
 	while read -r k o; do [ "$(owner "$k")" = "$o" ] || { moved=$((moved + 1)); [ "$(owner "$k")" = r3 ] || wrong=$((wrong + 1)); }; done <<<"$before"
 	is "examples: a third one takes some, and no other key moves" "$((moved > 0)) $wrong" "1 0"
 	E del /tenure/default/nodes/r3 >/dev/null
-	until_ok 5 sh -c "! for k in a b c d e f g h i j k l m n o p; do awk -v k=\$k '\$1 == k {o = \$2} END {print o}' $DIR/ring.log; done | grep -q r3"
+	until_ok 5 sh -c "! for k in a b c d e f g h i j k l m n o p; do awk -v k=\$k '\$1 == k {o = \$2} END {print o}' '$DIR/ring.log'; done | grep -q r3"
 	is "examples: a third one gives its keys back when it leaves" "$(for k in {a..p}; do echo "$k $(owner $k)"; done)" "$before"
 	E del /tenure/default/nodes/ --prefix >/dev/null
 	end "$R"

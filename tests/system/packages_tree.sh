@@ -23,7 +23,7 @@ tree_fails() { skip "Debian $SUITE" "$1"; finish; exit; }
 tree_make() { # SUITE
 	local line uri raw=$TREES/.$1.new
 	command -v debootstrap >/dev/null || tree_fails "debootstrap is not installed"
-	[ "$(id -u)" = 0 ] || tree_fails "not root"
+	[ "$(id -u)" = 0 ] || tree_fails "needs root"
 	line=$(apt-get indextargets --format '$(CODENAME)|$(COMPONENT)|$(REPO_URI)' 'Created-By: Packages' | grep "^$(. /etc/os-release && echo "$VERSION_CODENAME")|main|" | head -n 1)
 	uri=${line##*|}
 	if [ ! -d "$TREES/$1" ]; then
@@ -36,7 +36,7 @@ tree_make() { # SUITE
 		rm -rf "$raw" && cp -a "$TREES/$1" "$raw"
 		mkdir -p "$DIR/deps/.ci" && cp "$ROOT/.ci/deps" "$DIR/deps/.ci/"
 		mv "$raw" "$TREES/.$1-build"
-		in_tree ".$1-build" sh -c "apt-get -q update && $DIR/deps/.ci/deps deb && apt-get -q -y --no-install-recommends install lintian" >"$DIR/tree.log" 2>&1 ||
+		in_tree ".$1-build" sh -c "apt-get -q update && '$DIR/deps/.ci/deps' deb && apt-get -q -y --no-install-recommends install lintian" >"$DIR/tree.log" 2>&1 ||
 			{ rm -rf "$TREES/.$1-build"; not_ok "Debian $1: .ci/deps deb installs what the build needs" "$(tail -n 3 "$DIR/tree.log")"; finish; exit 1; }
 		mv "$TREES/.$1-build" "$TREES/$1-build"
 		cp -a "$TREES/$1-build/etc/apt/." "$TREES/$1/etc/apt/" # on Debian 12 libraft is in the backports
@@ -46,7 +46,7 @@ tree_make() { # SUITE
 
 # tree_fetch DIRECTORY: what the packages in it depend on, into the hosts' tree, so that hosts without a network install them.
 tree_fetch() {
-	in_tree "$SUITE" sh -c "apt-get -q update && apt-get -q -y --no-install-recommends --download-only install $1/*.deb" >"$DIR/fetch.log" 2>&1 ||
+	in_tree "$SUITE" sh -c "apt-get -q update && apt-get -q -y --no-install-recommends --download-only install '$1'/*.deb" >"$DIR/fetch.log" 2>&1 ||
 		{ not_ok "Debian $SUITE has what the packages depend on" "$(tail -n 3 "$DIR/fetch.log")"; finish; exit 1; }
 	ok "Debian $SUITE has what the packages depend on"
 }

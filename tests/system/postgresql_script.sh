@@ -3,7 +3,8 @@
 # recipes.sh runs the recipe as a whole, on real hosts.
 # usage: DIR=build/postgresql-script tests/system/postgresql_script.sh
 . "$(dirname "$0")/lib.sh"
-DIR=$(realpath "$DIR")
+wants_plain # as where the files of the shipped script are
+DIR=$PLAIN
 mkdir -p "$DIR/bin" "$DIR/data" "$DIR/run"
 printf 'SOURCE="host=db1"\nETCDCTL_ENDPOINTS=http://127.0.0.1:1\n' >"$DIR/default"
 # The script as it is shipped, but for where things are.

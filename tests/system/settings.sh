@@ -3,6 +3,7 @@
 # way from an etcd to a core and back.
 # usage: BIN=build/release/bin DIR=build/settings-test tests/system/settings.sh [values unit tls sockets sizes moving]...
 . "$(dirname "$0")/lib.sh"
+wants_plain
 . "$(dirname "$0")/authority_lib.sh"
 
 BIN=$(cd "$BIN" && pwd)
@@ -187,7 +188,7 @@ unit() {
 	line=$(sed -n 's/^ExecStart=//p' "$unit_file")
 	mapfile -t ENV < <(sed -n 's/^Environment=//p' "$unit_file" | grep -v '^DAEMON_ARGS=' | sed "s|%H|$(hostname)|; s|/var/lib|$DIR/var|")
 	is "Debian's unit is the one that this test knows" "$line ${#ENV[@]}" '/usr/bin/etcd $DAEMON_ARGS 2'
-	start unit env -i "${ENV[@]}" ETCD_LISTEN_CLIENT_URLS="$A:$c" ETCD_ADVERTISE_CLIENT_URLS="$A:$c" ETCD_LISTEN_PEER_URLS="http://localhost:$p" NOTIFY_SOCKET="$DIR/notify" "$CORE"
+	start unit env -i "${ENV[@]}" ETCD_LISTEN_CLIENT_URLS="$A:$c" ETCD_ADVERTISE_CLIENT_URLS="$A:$c" ETCD_LISTEN_PEER_URLS="http://localhost:$p" NOTIFY_SOCKET="$PLAIN/notify" "$CORE"
 	if until_ok 10 ctl --endpoints "127.0.0.1:$c" put k v; then ok "Debian's unit, with the program's name changed"; else not_ok "Debian's unit" "$(said unit)"; fi
 	is "Debian's unit: the member has the host's name" "$(ctl --endpoints "127.0.0.1:$c" member list -w json | jq -r '.members[0].name')" "$(hostname)"
 	is "Debian's unit: the data is in the unit's directory" "$(compgen -G "$DIR/var/etcd/default/log-*" >/dev/null && echo yes)" yes
@@ -195,11 +196,11 @@ unit() {
 
 	# A port for probes alone, as kubeadm has it.
 	read -r m < <(free_ports 1)
-	start probes "$CORE" --data-dir probes --listen-client-urls "$A:$c" --listen-peer-urls "$A:$p" --listen-metrics-urls "$A:$m,unix://$DIR/m.sock" --listen-client-http-urls "unix://$DIR/h.sock" --max-connections 100
+	start probes "$CORE" --data-dir probes --listen-client-urls "$A:$c" --listen-peer-urls "$A:$p" --listen-metrics-urls "$A:$m,unix://$PLAIN/m.sock" --listen-client-http-urls "unix://$PLAIN/h.sock" --max-connections 100
 	if until_ok 10 curl -sf "$A:$m/health"; then ok "--listen-metrics-urls"; else not_ok "--listen-metrics-urls" "$(said probes)"; fi
 	is "how it is" "$(curl -s "$A:$m/readyz")" ok
 	has "--listen-metrics-urls: /metrics" "$(curl -s "$A:$m/metrics")" "^etcd_server_has_leader 1"
-	is "--listen-metrics-urls: a socket" "$(curl -s --unix-socket "$DIR/m.sock" http://x/livez)" ok
+	is "--listen-metrics-urls: a socket" "$(curl -s --unix-socket "$PLAIN/m.sock" http://x/livez)" ok
 	is "--listen-metrics-urls: other paths are not served" "$(curl -s -o /dev/null -w '%{http_code}' "$A:$m/version") $(curl -s -o /dev/null -w '%{http_code}' -d '{"key":"aw=="}' "$A:$m/v3/kv/range")" "404 404"
 	has "--listen-metrics-urls: gRPC is not served" "$(timeout 10 etcdctl --dial-timeout 3s --command-timeout 3s --endpoints "127.0.0.1:$m" get k 2>&1)" "deadline|Error"
 	# Who takes all of its places leaves those of clients.
@@ -216,18 +217,18 @@ for s in asked:
 c = http.client.HTTPConnection("127.0.0.1", client, timeout=10)
 c.request("GET", "/livez")
 print(240 <= n <= 256, c.getresponse().status)' "$m" "$c" 2>&1)" "True 200"
-	has "--listen-client-http-urls" "$(curl -s --unix-socket "$DIR/h.sock" -d '{"key":"aw=="}' http://x/v3/kv/range)" '"revision":"1"'
+	has "--listen-client-http-urls" "$(curl -s --unix-socket "$PLAIN/h.sock" -d '{"key":"aw=="}' http://x/v3/kv/range)" '"revision":"1"'
 	kill "$PID" && wait "$PID"
 
 	# Names by which it is asked, as etcd takes them; by TLS, by gRPC and at a port for probes every one is good.
 	read -r e ep < <(free_ports 2)
-	start named "$CORE" --data-dir named --listen-client-urls "$A:$c,https://127.0.0.1:$m" --listen-peer-urls "$A:$p" --listen-metrics-urls "unix://$DIR/m.sock" --auto-tls --host-whitelist core.example,::1
+	start named "$CORE" --data-dir named --listen-client-urls "$A:$c,https://127.0.0.1:$m" --listen-peer-urls "$A:$p" --listen-metrics-urls "unix://$PLAIN/m.sock" --auto-tls --host-whitelist core.example,::1
 	named=$PID
 	until_ok 10 curl -sf -o here "$A:$c/health" -H 'Host: core.example' || not_ok "--host-whitelist" "$(said named)"
 	by_name() { curl -s -o "$1.said" -w '%{http_code}' -m 5 -H "Host: $2" "${@:3}"; }
 	is "a page that gave its name our address is refused" "$(by_name 421 evil.example:2379 -H 'Origin: http://evil.example:2379' -d '{"key":"aw=="}' "$A:$c/v3/kv/range")$(cat 421.said)" \
 		"421Misdirected Request: this name is not in --host-whitelist"
-	is "with TLS, with gRPC and on a port for probes any host name is accepted" "$(by_name tls evil.example -k "https://127.0.0.1:$m/health") $(by_name probe evil.example --unix-socket "$DIR/m.sock" http://x/livez) $(ctl --endpoints "127.0.0.1:$c" put k v)" "200 200 OK"
+	is "with TLS, with gRPC and on a port for probes any host name is accepted" "$(by_name tls evil.example -k "https://127.0.0.1:$m/health") $(by_name probe evil.example --unix-socket "$PLAIN/m.sock" http://x/livez) $(ctl --endpoints "127.0.0.1:$c" put k v)" "200 200 OK"
 	if command -v etcd >/dev/null; then
 		start_etcd rebound "$e" "$ep" --host-whitelist core.example,::1
 		until_ok 20 curl -sf -o here "$A:$e/health" -H 'Host: core.example' || not_ok "an etcd with --host-whitelist" "$(said rebound)"
@@ -373,19 +374,19 @@ peers_auto() {
 
 # ---- sockets of a host ----
 sockets() {
-	local c p s=$DIR/core.sock
+	local c p s=$PLAIN/core.sock
 	read -r c p < <(free_ports 2)
 	make_certificates
 	certificate local /CN=local IP:127.0.0.1,DNS:localhost
-	start unix "$CORE" --data-dir unix --listen-client-urls "$A:$c,unix://$s,unixs://$DIR/tls.sock" --listen-peer-urls "$A:$p" --cert-file local.pem --key-file local.key \
+	start unix "$CORE" --data-dir unix --listen-client-urls "$A:$c,unix://$s,unixs://$PLAIN/tls.sock" --listen-peer-urls "$A:$p" --cert-file local.pem --key-file local.key \
 		--log-level debug
 	CORE_PID=$PID
 	if until_ok 10 ctl --endpoints "unix://$s" put k v; then ok "etcdctl by a socket"; else not_ok "etcdctl by a socket" "$(said unix)"; fi
 	is "etcdctl by TCP at the same time" "$(ctl --endpoints "127.0.0.1:$c" get k --print-value-only)" v
 	has "tenurectl" "$("$CTL" --endpoints "unix://$s" core members --no-legend 2>&1)" "default +leader"
 	has "as gRPC writes it" "$("$CTL" --endpoints "unix:$s" core members --no-legend 2>&1)" "default +leader"
-	has "tenurectl by a socket with TLS" "$("$CTL" --endpoints "unixs://$DIR/tls.sock" --cacert ca.pem core members --no-legend 2>&1)" "default +leader"
-	has "the certificate of a socket is checked for localhost" "$(openssl s_client -unix "$DIR/tls.sock" -CAfile ca.pem -verify_hostname localhost -verify_return_error </dev/null 2>&1)" "Verify return code: 0"
+	has "tenurectl by a socket with TLS" "$("$CTL" --endpoints "unixs://$PLAIN/tls.sock" --cacert ca.pem core members --no-legend 2>&1)" "default +leader"
+	has "the certificate of a socket is checked for localhost" "$(openssl s_client -unix "$PLAIN/tls.sock" -CAfile ca.pem -verify_hostname localhost -verify_return_error </dev/null 2>&1)" "Verify return code: 0"
 	has "libtenure" "$(timeout 10 "$CTL" --endpoints "unix://$s" cache --once k 2>&1)" "k.*v"
 	has "the clients there are processes" "$(cat unix.log)" "Client unix:[0-9]+ is gone"
 	kill -9 "$CORE_PID"; wait "$CORE_PID" 2>/dev/null
@@ -393,8 +394,8 @@ sockets() {
 	start unix "$CORE" --data-dir unix --listen-client-urls "unix://$s" --listen-peer-urls "$A:$p"; CORE_PID=$PID
 	if until_ok 10 ctl --endpoints "unix://$s" get k; then ok "the next one takes its place"; else not_ok "the next one takes its place" "$(said unix)"; fi
 	has "a socket that is in use is not replaced" "$(timeout 5 "$CORE" --data-dir unix2 --listen-client-urls "unix://$s" 2>&1)" "cannot listen for clients on unix://.*: Address already in use"
-	has "another file is not replaced by a socket" "$(echo kept >file; timeout 5 "$CORE" --data-dir unix2 --listen-client-urls "unix://$DIR/file" 2>&1)" "/file: File exists\.$"
-	is "that file stays as it was" "$(cat file)" kept
+	has "another file is not replaced by a socket" "$(echo kept >"$PLAIN/file"; timeout 5 "$CORE" --data-dir unix2 --listen-client-urls "unix://$PLAIN/file" 2>&1)" "/file: File exists\.$"
+	is "that file stays as it was" "$(cat "$PLAIN/file")" kept
 	is "the replica still answers on its socket" "$(ctl --endpoints "unix://$s" get k --print-value-only)" v
 	kill "$CORE_PID"; wait "$CORE_PID"
 	is "a replica that stops removes its socket" "$([ -e "$s" ] && echo there)" ""

@@ -534,7 +534,7 @@ def storm(replicas):
     wrong = history.check_holds(s.holds)
     report(not wrong and len(s.holds) > 5, f"locks: {len(s.holds)} times held, by one at a time", wrong)
     for r in replicas:
-        if os.system(f"grep -qE 'ERROR: AddressSanitizer|runtime error:|Assertion|core dumped' {args.dir}/n{r.i}.log") == 0:
+        if subprocess.run(["grep", "-qE", "ERROR: AddressSanitizer|runtime error:|Assertion|core dumped", f"{args.dir}/n{r.i}.log"]).returncode == 0:
             report(False, f"replica {r.i} complained", [f"see {args.dir}/n{r.i}.log"])
     print(f"   seed {args.seed}, {args.seconds:.0f} s: " + ", ".join(f"{v} {k.replace('_', ' ')}" for k, v in sorted(faults.counts.items())) +
           f"; {hostile.n} attacks; {sum(r.starts for r in replicas)} starts")

@@ -5,10 +5,11 @@
 . "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 
-if [ "$(id -u)" -ne 0 ]; then skip "faults with real processes" "they want root, for network namespaces"; finish; exit; fi
+if [ "$(id -u)" -ne 0 ]; then skip "faults with real processes" "needs root, for network namespaces"; finish; exit; fi
 if ! unshare -nm --propagation private sh -c 'ip link add br0 type bridge && nft add table bridge t && mount -t tmpfs tmpfs /mnt' >"$DIR/try.log" 2>&1; then
 	skip "faults with real processes" "no network namespaces here: $(tail -n 1 "$DIR/try.log")"; finish; exit
 fi
 messages
-exec unshare -nm --propagation private /usr/bin/python3 "$HERE/storm.py" --bin "$(realpath "$BIN")" --dir "$(realpath "$DIR")" --pb "$DIR/pb" \
-	--seconds "${1:-60}" ${2:+--seed "$2"} ${SLOW_SYNC:+--slow-sync "$(realpath "$SLOW_SYNC")"}
+[ -z "${SLOW_SYNC:-}" ] || preloaded "$SLOW_SYNC"
+unshare -nm --propagation private /usr/bin/python3 "$HERE/storm.py" --bin "$(realpath "$BIN")" --dir "$(realpath "$DIR")" --pb "$DIR/pb" \
+	--seconds "${1:-60}" ${2:+--seed "$2"} ${SLOW_SYNC:+--slow-sync "$PRELOADED"}

@@ -3,6 +3,7 @@
 # what does not work changes nothing; on three replicas of tenure-core or on a real etcd (ENGINE=etcd).
 # usage: BIN=build/release/bin DIR=build/switchover-test [ENGINE=etcd] [TIMES=200] tests/system/switchover.sh [CASE...]
 . "$(dirname "$0")/lib.sh"
+wants_plain
 ENGINE=${ENGINE:-core}
 CASES=${*:-named refused goes replicas deadline frozen ties times rights}
 TIMES=${TIMES:-15}
@@ -32,7 +33,7 @@ E() { timeout 5 etcdctl --endpoints "$URLS" "$@"; }
 until_ok 20 E put begin yes || { not_ok "the core serves" "$(tail -n 3 "$DIR"/core*.log)"; finish; exit 1; }
 HOSTS="db1 db2 db3"
 declare -A AGENT
-bus_of() { echo "unix:path=$DIR/$1.bus"; }
+bus_of() { echo "unix:path=$PLAIN/$1.bus"; }
 agent() { start "agent.$1" env RUNTIME_DIRECTORY="$DIR/$1.run" DBUS_SYSTEM_BUS_ADDRESS="$(bus_of "$1")" "$BIN/tenured" -c "$DIR/$1.conf"; AGENT[$1]=$PID; }
 for h in $HOSTS; do
 	cat >"$DIR/$h.bus.conf" <<END

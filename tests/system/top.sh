@@ -2,6 +2,7 @@
 # tenurectl top: on a terminal (tests/system/top.py) and as tables, on three replicas of tenure-core or on a real etcd (ENGINE=etcd).
 # usage: BIN=build/release/bin DIR=build/top-test [ENGINE=etcd] tests/system/top.sh
 . "$(dirname "$0")/lib.sh"
+wants_plain
 ENGINE=${ENGINE:-core}
 BIN=$(realpath "$BIN")
 if [ "$ENGINE" = etcd ]; then
@@ -28,7 +29,7 @@ for i in $REPLICAS; do replica "$i"; done
 E() { timeout 5 etcdctl --endpoints "$URLS" "$@"; }
 until_ok 20 E put begin yes || { not_ok "the core serves" "$(tail -n 3 "$DIR"/core*.log)"; finish; exit 1; }
 is "before anybody is there" "$(timeout 20 "$BIN/tenurectl" --bus=unix:path=/nonexistent --endpoints="$URLS" top --once 2>&1 | grep -cE ' 0 node\(s\); 0 service\(s\); revision [1-9]|^Core: . of . replica\(s\) answer')" 2
-bus_of() { echo "unix:path=$DIR/$1.bus"; }
+bus_of() { echo "unix:path=$PLAIN/$1.bus"; }
 agent() {
 	start "agent.$1" env RUNTIME_DIRECTORY="$DIR/$1.run" DBUS_SYSTEM_BUS_ADDRESS="$(bus_of "$1")" "$BIN/tenured" -c "$DIR/$1.conf"
 	PID_OF[$1]=$PID
