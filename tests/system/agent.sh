@@ -241,17 +241,23 @@ for _ in 1 2 3 4; do ctl leave; ctl join; until_ok 5 ctl status; done; T=$((($(d
 kill $AGENT; wait $AGENT; agent; until_ok 5 ctl status
 
 # Who is not root is asked about at polkit, with what a rule can decide on.
-start polkit "$(dirname "$BIN")/tests/system/bus_load" "$BUS" polkit; POLKIT=$PID; until_ok 5 grep -q ready "$DIR/polkit.log"
-as_nobody() { timeout 10 setpriv --reuid nobody --clear-groups "$BIN/tenurectl" --bus="$BUS" "$@" 2>&1; }
-start permitted setpriv --reuid nobody --clear-groups "$BIN/tenurectl" --bus="$BUS" register allowed; PERMITTED=$PID
-until_ok 5 key_is allowed/web1 '.node == "web1"' && ok "polkit lets a program register" || not_ok "polkit lets a program register" "$(cat "$DIR/permitted.log")"
-has "polkit does not let a program register another one" "$(as_nobody register other)" "polkit asks for authentication"
-has "polkit does not let it leave" "$(as_nobody leave)" "cannot leave: polkit asks for authentication"
-has "polkit does not let it join" "$(as_nobody --no-ask-password join)" "cannot join: polkit asks for authentication"
-has "polkit does not let it set tags" "$(as_nobody set-tags a=b)" "cannot set the tags: polkit asks for authentication"
-is "polkit gets the node, the service, and whether to ask the user" "$(tail -n +2 "$DIR/polkit.log" | sed 's/org.tenure.Membership1.//' | tr '\n' ',')" \
-	"register-service node=web1 service=allowed flags=1,register-service node=web1 service=other flags=1,manage node=web1 flags=1,manage node=web1 flags=0,set-tags node=web1 flags=1,"
-kill $POLKIT $PERMITTED
+LOAD=$(dirname "$BIN")/tests/system/bus_load
+if [ "$(id -u)" = 0 ]; then
+	cp "$BIN/tenurectl" "$LOAD" "$PLAIN"
+	start polkit "$LOAD" "$BUS" polkit; POLKIT=$PID; until_ok 5 grep -q ready "$DIR/polkit.log"
+	as_nobody() { timeout 10 setpriv --reuid nobody --clear-groups "$PLAIN/tenurectl" --bus="$BUS" "$@" 2>&1; }
+	start permitted setpriv --reuid nobody --clear-groups "$PLAIN/tenurectl" --bus="$BUS" register allowed; PERMITTED=$PID
+	until_ok 5 key_is allowed/web1 '.node == "web1"' && ok "polkit lets a program register" || not_ok "polkit lets a program register" "$(cat "$DIR/permitted.log")"
+	has "polkit does not let a program register another one" "$(as_nobody register other)" "polkit asks for authentication"
+	has "polkit does not let it leave" "$(as_nobody leave)" "cannot leave: polkit asks for authentication"
+	has "polkit does not let it join" "$(as_nobody --no-ask-password join)" "cannot join: polkit asks for authentication"
+	has "polkit does not let it set tags" "$(as_nobody set-tags a=b)" "cannot set the tags: polkit asks for authentication"
+	is "polkit gets the node, the service, and whether to ask the user" "$(tail -n +2 "$DIR/polkit.log" | sed 's/org.tenure.Membership1.//' | tr '\n' ',')" \
+		"register-service node=web1 service=allowed flags=1,register-service node=web1 service=other flags=1,manage node=web1 flags=1,manage node=web1 flags=0,set-tags node=web1 flags=1,"
+	kill $POLKIT $PERMITTED
+else
+	skip "polkit, for who is not root" "needs root, to call as somebody else"
+fi
 
 # The bus dies and comes back: the lease is kept, and the agent answers again.
 L=$(ctl status --json=short | jq -r .LeaseId)
@@ -346,7 +352,6 @@ has "tenurectl status tells" "$(ctl status)" "most nodes have gone at once"
 is "a mass failure is reported, and the nodes are gone" "$(ctl nodes --no-legend | grep -c '^[^ ]')" 1
 
 # A thousand nodes, and a hundred programs that ask for all of them without end: no heartbeat waits for them.
-LOAD=$(dirname "$BIN")/tests/system/bus_load
 crowd() { /usr/bin/python3 "$(dirname "$0")/crowd.py" "$c" "$@"; }
 crowd nodes n 1000
 until_ok 10 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS status --json=short | jq .NNodes) = 1001 ]" || not_ok "a thousand nodes"
@@ -380,7 +385,8 @@ has "and each listed node has an object" "$(call introspect org.tenure.Membershi
 start listing timeout 60 "$LOAD" "$BUS" listing 1000; LISTING=$PID; crowd one-by-one a 1000; wait $LISTING
 has "a list, and what is announced after it, is whole" "$(cat "$DIR/listing.log")" "^[1-9][0-9]* lists, 0 that lack something$"
 harm() { # a user without rights who means harm, for 6 s, and in $MANY how others fare meanwhile
-	start hostile setpriv --reuid nobody --clear-groups "$LOAD" "$BUS" hostile 6; HOSTILE=$PID
+	[ "$(id -u)" = 0 ] || { start hostile true; HOSTILE=$PID MANY=$("$LOAD" "$BUS" 1 5); return; }
+	start hostile setpriv --reuid nobody --clear-groups "$PLAIN/bus_load" "$BUS" hostile 6; HOSTILE=$PID
 	until_ok 5 sh -c "[ \$(pgrep -P $HOSTILE -c) = 10 ]"
 	MANY=$("$LOAD" "$BUS" 1 5)
 }
@@ -389,7 +395,10 @@ harm
 for _ in 1 2; do in_time "$MANY" || { wait $HOSTILE; harm; }; done
 R=$(etcdctl --endpoints "127.0.0.1:$c" put /elsewhere x -w json | jq .header.revision)
 is "root can wait for a revision meanwhile" "$([ "$(ctl wait-revision "$R")" -ge "$R" ] && echo yes)" yes
-wait $HOSTILE; has "a user cannot have more waiting calls than the limit" "$(sort "$DIR/hostile.log" | tr '\n' ' ')" "waits: (74[4-9]|7[5-9].|[89]..) refused"
+wait $HOSTILE
+if [ "$(id -u)" != 0 ]; then skip "a user cannot have more waiting calls than the limit" "needs root, to call as somebody else"; else
+	has "a user cannot have more waiting calls than the limit" "$(sort "$DIR/hostile.log" | tr '\n' ' ')" "waits: (74[4-9]|7[5-9].|[89]..) refused"
+fi
 is "the lease is kept" "$(lease)" "$L"
 TURN=$(ctl describe | jq '.loop.longest_turn_usec / 1000 | floor')
 if in_time "$MANY"; then ok "ten thousand nodes, and one who means harm: a renewal each $(gap_of "$MANY") ms ($MANY; no turn longer than $TURN ms)"; else not_ok "renewals" "$(gap_of "$MANY") ms between two ($MANY; longest turn $TURN ms)"; fi

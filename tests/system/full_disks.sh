@@ -5,7 +5,7 @@
 # usage: BIN=build/release/bin DIR=build/full-test tests/system/full_disks.sh
 if [ "${MOUNTS:-}" != ours ]; then
 	if unshare -m mount -t tmpfs -o size=1m none /mnt 2>/dev/null; then MOUNTS=ours exec unshare -m "$0" "$@"; fi
-	echo "skipped all disks full at once: no right to mount file systems here; run it as root"
+	echo "skipped all disks full at once: needs root, and the right to mount file systems"
 	echo "0 passed, 0 failed, 1 skipped"
 	exit 0
 fi

@@ -4,7 +4,7 @@
 # usage: BIN=build/release/bin DIR=build/gateway-clients tests/system/gateway_clients.sh [in]
 if [ "${1:-}" != in ]; then
 	if unshare -n true 2>/dev/null; then exec unshare -n "$0" in; fi
-	echo "skipped who expects an etcd at its usual port: no network namespaces here"
+	echo "skipped who expects an etcd at its usual port: needs root, and network namespaces"
 	echo "0 passed, 0 failed, 1 skipped"
 	exit
 fi

@@ -11,7 +11,7 @@ core core "$a" "$ap"; CORE=$PID; serves "$a"
 agent h1 TTL=30s; agent h2 TTL=30s
 until_ok 10 held h1 || not_ok "h1 holds its place"; until_ok 10 held h2 || not_ok "h2 holds its place"
 if /usr/bin/python3 "$(dirname "$0")/job.py" "$BIN" "unix:abstract=tenure-agents-$$-h1" "unix:abstract=tenure-agents-$$-h2" "$CORE" "$a" "$DIR" >"$DIR/job.log" 2>&1; then :; else echo "not ok job.py" >>"$DIR/job.log"; fi
-while read -r line; do case $line in "ok "*) ok "${line#ok }" ;; "skipped "*) skip "${line#skipped }" "" ;; "not ok "*) not_ok "${line#not ok }" "$(tail -n 3 "$DIR/job.log" | tr '\n' ' ')" ;; esac; done <"$DIR/job.log"
+while read -r line; do case $line in "ok "*) ok "${line#ok }" ;; "skipped "*) line=${line#skipped }; skip "${line%%: *}" "${line#*: }" ;; "not ok "*) not_ok "${line#not ok }" "$(tail -n 3 "$DIR/job.log" | tr '\n' ' ')" ;; esac; done <"$DIR/job.log"
 
 # The bus is restarted, and then the replica that the agent used is gone for good: the agent moves to another one.
 read -r r1 r2 r3 q1 q2 q3 < <(free_ports 6)

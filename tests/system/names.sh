@@ -3,7 +3,7 @@
 # usage: BIN=build/release/bin DIR=build/names-test tests/system/names.sh   (root: it has a network and a resolv.conf of its own)
 if [ "${NAMES_INSIDE:-}" = "" ]; then
 	. "$(dirname "$0")/lib.sh"
-	[ "$(id -u)" = 0 ] || { skip "endpoints that have names" "not root"; finish; exit; }
+	[ "$(id -u)" = 0 ] || { skip "endpoints that have names" "needs root"; finish; exit; }
 	NAMES_INSIDE=1 exec unshare --net --mount --propagation private "$0"
 fi
 . "$(dirname "$0")/lib.sh"

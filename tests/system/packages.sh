@@ -10,6 +10,7 @@
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 case $DIR in /*) ;; *) DIR=$PWD/$DIR ;; esac
 SUITE=${1:-}
+[ "$(id -u)" = 0 ] || { skip "packages" "needs root"; finish; exit; }
 [ -z "$SUITE" ] || tree_make "$SUITE"
 for tool in dpkg-buildpackage dh lintian; do
 	within sh -c "command -v $tool" >/dev/null || { skip "packages" "no $tool here"; finish; exit; }
