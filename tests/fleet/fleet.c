@@ -125,7 +125,8 @@ static void reserve(int dir, const char *name)
 {
         int fd = openat(dir, name, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
 
-        if (fd < 0 || dprintf(fd, "%ld", (long) getpid()) < 0)
+        /* Whoever else looks for a port reads it, whatever our umask. */
+        if (fd < 0 || fchmod(fd, 0644) < 0 || dprintf(fd, "%ld", (long) getpid()) < 0)
                 die("cannot reserve port %s: %s", name, strerror(errno));
         close(fd);
 }

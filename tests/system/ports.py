@@ -23,6 +23,8 @@ def owner(path):
             return int(f.read() or 0)
     except (FileNotFoundError, ValueError):
         return 0
+    except PermissionError:
+        return 1  # another user's, with a umask that lets nobody read; as good as taken
 
 
 def is_free(port):
@@ -59,6 +61,7 @@ def reserve(n, pid):
             if os.path.exists(path) or not is_free(port):
                 continue
             with open(path, "w") as f:
+                os.fchmod(f.fileno(), 0o644)
                 f.write(str(pid))
             ports.append(port)
         return ports
