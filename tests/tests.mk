@@ -47,14 +47,16 @@ $(O)/tests/system/%.so: tests/system/%.c
 	@mkdir -p $(@D)
 	$(CC) -shared -fPIC -O1 $(WARN) -o $@ $< -ldl
 
-# Searches for inputs that break what reads them, each fuzzer for SECONDS=n, or FUZZER=name alone; what is found new goes into the corpus.
+# Searches for inputs that break what reads them, each fuzzer for SECONDS=n, or FUZZER=name alone; what is found new goes into the
+# corpus, or into NEW=dir.
 FUZZERS := http rpc-server rpc-client wire state snapshot service peers message files netlink place records settings conf json-read json-write
 FUZZER ?= $(FUZZERS)
 FUZZ_LEN ?= 16384
+NEW ?= tests/fuzz/corpus
 fuzz: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=fuzz CC=clang build/fuzz/tests/fuzz/fuzz
-	@for f in $(FUZZER); do mkdir -p tests/fuzz/corpus/$$f; \
-		FUZZER=$$f ASAN_OPTIONS=malloc_context_size=5:quarantine_size_mb=16 build/fuzz/tests/fuzz/fuzz -max_total_time=$(SECONDS) -max_len=$(FUZZ_LEN) -timeout=20 -entropic=0 -print_final_stats=1 tests/fuzz/corpus/$$f || exit 1; done
+	@for f in $(FUZZER); do mkdir -p $(NEW)/$$f tests/fuzz/corpus/$$f; \
+		FUZZER=$$f ASAN_OPTIONS=malloc_context_size=5:quarantine_size_mb=16 build/fuzz/tests/fuzz/fuzz -max_total_time=$(SECONDS) -max_len=$(FUZZ_LEN) -timeout=20 -entropic=0 -print_final_stats=1 $(NEW)/$$f tests/fuzz/corpus/$$f || exit 1; done
 
 # What the corpora, the unit tests and 100 simulated worlds reach; WITH= for the corpora alone.
 WITH ?= build/cov/tests/unit/unit build/cov/tests/sim/sim
@@ -62,7 +64,7 @@ coverage: build/.deps-coverage
 	@$(MAKE) --no-print-directory -s -j2 MODE=cov CC=clang build/cov/tests/fuzz/replay $(WITH)
 	@tests/fuzz/coverage.sh build/cov/tests/fuzz/replay tests/fuzz/corpus "$(CURDIR)/build/coverage" $(WITH)
 
-.PHONY: tests-$(MODE) integration soak sim worlds fuzz coverage storm fence pause starve work recipes packages idle turns
+.PHONY: tests-$(MODE) integration nightly soak sim worlds fuzz coverage storm fence pause starve work recipes packages idle turns
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run
@@ -73,7 +75,12 @@ check: build/.deps-test
 	@.ci/test check
 
 test: build/.deps-test
-	@.ci/test all
+	@.ci/test test
+
+# What is too long for that, or says little on a machine that others use, too: for HOURS=n, from where it stopped the last time.
+HOURS ?= 2
+nightly: build/.deps-test
+	@.ci/test nightly --hours $(HOURS)
 
 # What the tests of tests/integration need is built; ARGS goes to pytest: ARGS='-k lease', ARGS=test_agent.py.
 integration: build/.deps-test

@@ -1,0 +1,228 @@
+"""What there is to run: each step, what it is called, and which level has it.
+
+The order is that in which steps begin, so what takes long comes first. What is in `nightly` says
+why it is not in `test`:
+
+ETCD       the same on a real etcd; `test` has the comparison of the API, one agent, one libtenure
+SANITIZED  the same with sanitizers; `test` has unit tests, worlds, one core, one agent
+TIMED      it judges how long something took, or holds leases of a second or two on the machine's
+           own clock, and others on a busy machine can make it red
+LONG       it takes long for what it adds
+"""
+from runner import ALONE, Step
+
+LEVELS = ("check", "test", "nightly")
+ETCD = "the same on a real etcd"
+SANITIZED = "the same with sanitizers"
+TIMED = "it judges time, which others on the machine can take away"
+LONG = "it takes long for what it adds"
+
+STEPS = []
+FLEET = "build/{tree}/tests/fleet/fleet --bin build/{tree}/bin --dir {dir} "
+
+
+def step(name, command, level="test", why="", **more):
+    assert (level == "nightly") == bool(why), f"{name}: a step of the night says why"
+    assert name not in {s.name for s in STEPS}, f"two steps are called {name}"
+    STEPS.append(Step(name, command, level, why, **more))
+
+
+def build(tree, what, level="test", why="", compiler="gcc"):
+    step(f"build: {tree}", f"make -s -j2 MODE={tree} CC={compiler} {what}", level, why, tree=None,
+         weight=2, limit=1800)
+
+
+def programs(tree):
+    names = ("bin/tenure-core", "bin/tenured", "bin/tenurectl", "so/libtenure.so.0")
+    return " ".join(f"build/{tree}/{name}" for name in names)
+
+
+def nightly(name, command, why, **more):
+    step(name, command, "nightly", why, **more)
+
+
+# ---- what needs no program, and the builds
+
+build("release", "programs tests-release build/release/so/libtenure.so.0", "check")
+step("layers", ".ci/layers", "check", tree=None)
+step("the walks of CONTRIBUTING.md", ".ci/walk", "check", tree=None)
+step("how others failed: each row has a test", ".ci/lessons", "check", tree=None)
+step("format", ".ci/format", "check", tree=None)
+step("prose", ".ci/prose", "check", tree=None)
+step("commits say what they do", ".ci/commits", "check", tree=None)
+step("each message of the journal is explained", ".ci/explained", "check", tree=None)
+step("libtenure's ABI is what was released", ".ci/abi build/{tree}/so/libtenure.so.0", "check")
+step("an unchanged build does nothing", ".ci/unchanged", "check")
+step("unit tests", "build/{tree}/tests/unit/unit --seed {seed}", "check")
+step("fuzzers' corpus", "build/{tree}/tests/fuzz/replay tests/fuzz/corpus", "check")
+step("simulation: 1000 fixed seeds, every coincidence",
+     "build/{tree}/tests/sim/sim --from 1 --seeds 1000 --all", "check", weight=2)
+step("integration", "tests/integration/run")
+
+# For the sanitizers' share, behind what waits more than it works.
+build("asan", programs("asan") + " tests-asan")
+
+# ---- the core
+
+step("core: etcdctl, restarts, damage, garbage, TLS", "tests/system/core.sh")
+step("core: members, snapshots", "tests/system/members.sh")
+step("core: etcd's settings, sockets, 2, 4 and 7 replicas",
+     "tests/system/settings.sh values unit sockets sizes")
+step("core: etcd's settings for TLS", "tests/system/settings.sh tls")
+step("core: from an etcd, and back", "tests/system/settings.sh moving")
+step("core: who is a member", "tests/system/peers.sh")
+step("core: which changes of members are refused", "tests/system/changes.sh")
+step("core: all disks full at once", "tests/system/full_disks.sh")
+step("core: clients that take all descriptors", "tests/system/descriptors.sh")
+step("core: links that break with proposals in them", "tests/system/links.sh plain")
+step("core: links that break, TLS", "tests/system/links.sh tls")
+step("core: the gateway while the leader is moved, frozen, killed",
+     "tests/system/gateway_faults.sh")
+step("core: a rolling restart under load", "tests/system/rolling.sh")
+step("core: users, roles, logins", "tests/system/auth.sh")
+step("core: watches in number, beside a model", "tests/system/watches.sh")
+step("core: metrics, alerts and a dashboard", "tests/system/metrics.sh")
+step("core: leases by ids and by names", "tests/system/leases.sh")
+step("core: HTTP/1.1, and clients that are slow or greedy", "tests/system/http.sh")
+step("core: python3-etcd3gw and etcdctl's checks", "tests/system/gateway_clients.sh")
+step("status page: served, and in a browser", "tests/system/status_page.sh")
+step("put: what comes too late is refused", "tests/system/put.sh")
+step("core beside a real etcd, and agents on one",
+     "FLEET=build/release/tests/fleet/fleet tests/system/same.sh")
+step("gateway beside etcd's", "tests/system/gateway.sh")
+
+# ---- the agent, tenurectl and libtenure
+
+step("agent: D-Bus, notify, takeover, a core that goes, TLS", "tests/system/agent.sh")
+step("agent: endpoints that have names", "tests/system/names.sh")
+step("agent: metrics", "tests/system/agent_metrics.sh")
+step("agent: advice on the TTL", "tests/system/ttl.sh")
+step("agent: whose place it is: clones, other and emptied cores", "tests/system/identity.sh")
+step("fleet: what agents tell, and when",
+     FLEET + "--ttl-ms 5000 cases --rounds 4")
+step("top: on a terminal and as tables", "tests/system/top.sh")
+step("lock: nothing runs beside the next holder", "tests/system/lock.sh")
+step("lock and work as jobs: signals, closed descriptors, terminals", "tests/system/job.sh")
+step("libtenure: installed, and who is there", "tests/system/libtenure.sh")
+step("libtenure: calls and watches on three replicas", "tests/system/libtenure_calls.sh")
+step("libtenure: by the agent's place", "tests/system/libtenure_hold.sh sealed file")
+step("libtenure: sessions, locks, guarded writes",
+     "tests/system/libtenure_hold.sh own lock stale examples rights")
+step("libtenure: guarded writes that come too late", "tests/system/libtenure_hold.sh late")
+step("libtenure: reads from caches", "tests/system/libtenure_cache.sh")
+step("libtenure for Python", "tests/system/libtenure_python.sh")
+step("libtenure under valgrind", "tests/system/libtenure_valgrind.sh")
+step("switchovers: who is named is next, and what is refused",
+     "tests/system/switchover.sh named refused")
+step("switchovers: no two act, whoever dies",
+     "tests/system/switchover.sh goes replicas deadline frozen ties times rights")
+step("shared work with libtenure", "tests/system/work.sh members example rights")
+step("shared work with tenurectl", "tests/system/work.sh commands")
+step("tokens: a file and a PostgreSQL that refuse late holders", "tests/system/tokens.sh")
+step("recipes: the script of the PostgreSQL primary, when something fails",
+     "tests/system/postgresql_script.sh")
+
+# ---- real hosts
+
+step("hosts: real systemd, restarts, cuts, fencing, shutdown", "tests/system/hosts.sh")
+step("hosts: what is around the agent", "tests/system/around.sh")
+
+# ---- the sanitizers' share
+
+step("unit tests, sanitizers", "build/asan/tests/unit/unit --seed {seed} --jobs 2", tree="asan",
+     limit=1800)
+step("fuzzers' corpus, sanitizers", "build/asan/tests/fuzz/replay tests/fuzz/corpus", tree="asan")
+step("simulation, sanitizers: 40 fixed seeds", "build/asan/tests/sim/sim --from 1 --seeds 40",
+     tree="asan", limit=1800)
+step("core, sanitizers", "tests/system/core.sh", tree="asan")
+step("agent: a core that lies, sanitizers", "tests/system/liar.sh --random 8", tree="asan")
+
+# ---- the night
+
+BAD_DISK = "BAD_DISK=build/release/tests/system/bad_disk.so tests/system/bad_disk.sh "
+SLOW_SYNC = "SLOW_SYNC=build/release/tests/system/slow_sync.so "
+
+nightly("fleet: TTL 4 s, 5 replicas", FLEET + "--cores 5 --ttl-ms 4000 cases --rounds 1", TIMED)
+nightly("core: a disk that fails at each call of a first start", BAD_DISK + "first", LONG,
+        limit=3600)
+nightly("core: a disk that fails at each call of a later start", BAD_DISK + "later", LONG)
+nightly("core: a disk that fails at each call of --restore", BAD_DISK + "restore", LONG)
+for what, script in (("agent: a hundred callers", "agent.sh"),
+                     ("core: slow and greedy clients", "http.sh"),
+                     ("status page: ten thousand members", "status_page.sh")):
+    nightly(f"{what}, judged by time", f"QUIET=1 tests/system/{script}", TIMED, weight=ALONE)
+nightly("core: thousands of clients at once", "tests/system/many.sh", TIMED, weight=ALONE)
+nightly("how others failed: renewals, writers, large states, leader changes",
+        "tests/system/lessons.sh", TIMED)
+nightly("hostile clients beside honest ones", "tests/system/hostile.sh plain --seconds .5", TIMED,
+        weight=ALONE, limit=1800)
+nightly("hostile clients, TLS", "tests/system/hostile.sh tls --seconds .5 --at-leader", TIMED,
+        weight=ALONE, limit=1800)
+nightly("Patroni on tenure-core", "tests/system/patroni.sh", TIMED)
+nightly("the last metre: what is left over, or slow to stop, and checks",
+        "tests/system/lastmetre.sh leftovers leave_leftovers mount unmount reboot slow_stop check "
+        "slow_generator reexec thaw late_renewal starts", TIMED, limit=1800)
+nightly("the last metre: systemd in the way of a stop",
+        "tests/system/lastmetre.sh pid1_stopped pid1_goes_on both guard guard_and_people "
+        "killed_stop next_life", TIMED, limit=1800)
+nightly("recipes: a singleton, an address, a PostgreSQL primary", "tests/system/recipes.sh", TIMED)
+nightly("fencing: 8 random faults on a real host", "tests/system/fence.sh 8", TIMED)
+nightly("a virtual machine that is paused, and slewed",
+        "GUEST=build/release/tests/system/guest tests/system/pause.sh 6", TIMED)
+nightly("Debian packages: equal builds, lintian, upgrade, purge", "tests/system/packages.sh", LONG,
+        limit=1800)
+nightly("the same verdict anywhere", ".ci/anywhere", LONG)
+
+for what, command in (
+        ("hosts", "hosts.sh"),
+        ("agent: whose place it is", "identity.sh"),
+        ("put", "put.sh"),
+        ("libtenure: calls and watches", "libtenure_calls.sh"),
+        ("libtenure: sessions, locks, guarded writes", "libtenure_hold.sh"),
+        ("libtenure: reads from caches", "libtenure_cache.sh"),
+        ("libtenure for Python", "libtenure_python.sh"),
+        ("switchovers: who is named is next", "switchover.sh named refused ties rights"),
+        ("switchovers: no two act", "switchover.sh goes deadline frozen times"),
+        ("shared work", "work.sh members rights")):
+    late = "LATE=10 " if "hold" in command else ""
+    nightly(f"{what}, on a real etcd", f"ENGINE=etcd {late}tests/system/{command}", ETCD)
+
+build("tsan", programs("tsan"), "nightly", LONG)
+build("cov", programs("cov") + " tests-cov", "as needed", compiler="clang")
+# For its warnings, which do not depend on what it optimizes.
+step("build with clang", "CFLAGS=-O0 CPPFLAGS=-U_FORTIFY_SOURCE make -s -j2 MODE=clang CC=clang "
+     "programs tests-clang", "nightly", LONG, tree=None, weight=2, limit=1800)
+
+nightly("agent, sanitizers", "tests/system/agent.sh", SANITIZED, tree="asan")
+nightly("members, sanitizers", "tests/system/members.sh", SANITIZED, tree="asan")
+nightly("watches, sanitizers", "tests/system/watches.sh", SANITIZED, tree="asan")
+nightly("who is a member, sanitizers", "tests/system/peers.sh", SANITIZED, tree="asan")
+nightly("users, roles, logins, sanitizers", "tests/system/auth.sh", SANITIZED, tree="asan")
+nightly("users, roles, logins, thread sanitizer", "tests/system/auth.sh", SANITIZED, tree="tsan")
+nightly("integration, sanitizers", "tests/integration/run", SANITIZED, tree="asan")
+nightly("libtenure: a core that lies, sanitizers", "tests/system/libtenure_liar.sh --random 8",
+        SANITIZED, tree="asan")
+nightly("fleet, sanitizers", FLEET + "--ttl-ms 16000 cases --rounds 1", SANITIZED, tree="asan")
+nightly("hostile clients, sanitizers",
+        "tests/system/hostile.sh plain --seconds .5 --at-leader --memory 2048", SANITIZED,
+        tree="asan", weight=ALONE, limit=1800)
+
+# ---- for as long as there is time: what draws other faults each time
+
+SIM = "build/{tree}/tests/sim/sim --from {seed}000 --seconds {seconds}"
+STORM = "tests/system/storm.sh {seconds}"
+for what, command, more in (
+        ("fresh worlds", SIM, {"weight": 2}),
+        ("faults: real processes, networks, disks", SLOW_SYNC + STORM, {}),
+        ("fencing: random faults on a real host", "tests/system/fence.sh 40", {}),
+        ("fresh worlds, every coincidence", SIM + " --all", {"weight": 2}),
+        ("fresh inputs, fuzzers", "make --no-print-directory fuzz SECONDS=30 NEW={dir}",
+         {"weight": 2}),
+        ("unit tests, fresh seeds", "build/{tree}/tests/unit/unit --seed {seed}", {}),
+        ("starved hosts", SLOW_SYNC + "tests/system/starve.sh 120", {"weight": ALONE}),
+        ("fresh lies to an agent", "tests/system/liar.sh --random 60 random", {"tree": "asan"}),
+        ("fresh lies to libtenure", "tests/system/libtenure_liar.sh --random 60 random",
+         {"tree": "asan"}),
+        ("faults, sanitizers", STORM, {"tree": "asan"}),
+        ("shared work on real hosts", "tests/system/work_hosts.sh {seconds}", {})):
+    nightly(what, command, "it goes on for as long as there is time", fill=True, limit=3600, **more)
