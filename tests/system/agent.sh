@@ -355,15 +355,12 @@ is "a mass failure is reported, and the nodes are gone" "$(ctl nodes --no-legend
 crowd() { /usr/bin/python3 "$(dirname "$0")/crowd.py" "$c" "$@"; }
 crowd nodes n 1000
 until_ok 10 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS status --json=short | jq .NNodes) = 1001 ]" || not_ok "a thousand nodes"
-# At most three attempts: a delay by a busy machine does not happen each time.
 gap_of() { sed 's/.* gap \([0-9]*\) .*/\1/' <<<"$1"; }
-in_time() { local gap; gap=$(gap_of "$1"); [ "${gap:-9999}" -lt 1500 ]; }
-L=$(lease); ONE=$("$LOAD" "$BUS" 1 1)
-for _ in 1 2 3; do MANY=$("$LOAD" "$BUS" 100 5); in_time "$MANY" && break; done
+L=$(lease); ONE=$("$LOAD" "$BUS" 1 1) MANY=$("$LOAD" "$BUS" 100 5)
 has "a thousand nodes: ListNodes ($ONE)" "$ONE" "failed 0$"
 has "a hundred callers ask without a pause ($MANY)" "$MANY" "failed 0$"
 is "the lease is kept" "$(lease)" "$L"
-if in_time "$MANY"; then ok "a renewal each $(gap_of "$MANY") ms"; else not_ok "renewals" "$(gap_of "$MANY") ms between two"; fi
+if judges_time; then is "at most 1.5 s from one renewal to the next" "$(($(gap_of "$MANY") < 1500))" 1; fi
 crowd gone
 
 # Ten thousand nodes, and a hostile user without privileges: only that user has to wait.
@@ -392,7 +389,6 @@ harm() { # a user without rights who means harm, for 6 s, and in $MANY how other
 }
 L=$(lease)
 harm
-for _ in 1 2; do in_time "$MANY" || { wait $HOSTILE; harm; }; done
 R=$(etcdctl --endpoints "127.0.0.1:$c" put /elsewhere x -w json | jq .header.revision)
 is "root can wait for a revision meanwhile" "$([ "$(ctl wait-revision "$R")" -ge "$R" ] && echo yes)" yes
 wait $HOSTILE
@@ -401,7 +397,8 @@ if [ "$(id -u)" != 0 ]; then skip "a user cannot have more waiting calls than th
 fi
 is "the lease is kept" "$(lease)" "$L"
 TURN=$(ctl describe | jq '.loop.longest_turn_usec / 1000 | floor')
-if in_time "$MANY"; then ok "ten thousand nodes, and one who means harm: a renewal each $(gap_of "$MANY") ms ($MANY; no turn longer than $TURN ms)"; else not_ok "renewals" "$(gap_of "$MANY") ms between two ($MANY; longest turn $TURN ms)"; fi
+has "ten thousand nodes, and one who means harm: others are answered ($MANY; no turn longer than $TURN ms)" "$MANY" "failed 0$"
+if judges_time; then is "and at most 1.5 s pass from one renewal to the next" "$(($(gap_of "$MANY") < 1500))" 1; fi
 crowd gone
 until_ok 20 sh -c "[ \$('$BIN/tenurectl' --bus=$BUS status --json=short | jq .NNodes) -lt 3 ]" && ok "and they go" || not_ok "and they go"; ctl join; until_ok 10 ctl status
 

@@ -16,7 +16,6 @@ import urllib.request
 import grpc
 
 from cluster import KV, LEASE, MAINTENANCE, PORTS, KeepAlive, Replica, args, finish, leader, members, pb, report, until_they_answer, wait_for
-from contention import Contention
 from h2raw import Raw
 from holder import Holder
 
@@ -124,15 +123,14 @@ def a_lease_is_kept(rs, what, lead=None):
     holder.hold(lease)
     rs[0].put(b"kept", lease=lease)
     try:
-        with Contention() as beside:
-            yield
+        yield
         there = rs[2].count(b"kept") == 1
     finally:
         holder.end()
     after = lead and lead.status().raftTerm
     report(not holder.lost and there and after == term, f"{what}: a lease of 2 s is kept" + (", and the leader" if lead else ""),
-           f"{holder.lost} renewals found it gone, or had no answer; the slowest took {holder.slowest:.2f} s, "
-           f"and work beside it waited up to {beside.stall / 1000:.2f} s; terms {term}, {after}")
+           f"{holder.lost} renewals found it gone, or had no answer; the slowest took {holder.slowest:.2f} s; "
+           f"terms {term}, {after}")
     print(f"    slowest renewal {holder.slowest:.3f} s")
 
 

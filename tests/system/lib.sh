@@ -32,6 +32,8 @@ trap cleanup EXIT
 ok() { PASSED=$((PASSED + 1)); echo "ok $1"; }
 not_ok() { FAILED=$((FAILED + 1)); echo "not ok $1${2:+: $2}"; }
 skip() { SKIPPED=$((SKIPPED + 1)); echo "skipped $1: $2"; }
+# How long something took is judged only where nothing else runs, which QUIET=1 says; others' work is no verdict.
+judges_time() { [ -n "${QUIET:-}" ]; }
 # is WHAT GOT WANTED
 is() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got '$2', wanted '$3'"; fi; }
 # has WHAT GOT PATTERN (grep -E)

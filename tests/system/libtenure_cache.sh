@@ -69,9 +69,8 @@ kill -STOP "${HPID[1]}"
 writes stopped 101 101; read -r m x < <(took stopped)
 if [ "$(lines stopped wrote)" = 1 ] && [ "${m%.*}" -ge 500 ] && [ "${m%.*}" -le $((TERM_MS + 1500)) ]; then ok "a holder that is stopped holds a write up for $m ms, the rest of its term"; else not_ok "a holder is stopped" "$m ms; $(tail -n 1 "$DIR/stopped.log")"; fi
 writes after 102 111; read -r m x < <(took after)
-# A busy machine has another try; a term that all had to wait for would be there again.
-[ "${x%.*}" -le $((TERM_MS / 2)) ] || { writes after-all 102 111; read -r m x < <(took after-all); }
-if [ "${x%.*}" -le $((TERM_MS / 2)) ]; then ok "and none after that: $x ms at the most"; else not_ok "later writes wait, too" "$x ms"; fi
+# A term that each had to wait for would be in the middle of them, too; one may be late for other reasons.
+if [ "${m%.*}" -le $((TERM_MS / 2)) ]; then ok "and those after that wait for no term: $m ms, $x at the most"; else not_ok "later writes wait, too" "$m ms"; fi
 kill -CONT "${HPID[1]}"; until_ok 20 all_good && ok "it goes on, and caches it again" || not_ok "it goes on" "$(tail -qn 1 "$DIR"/h?.log)"
 # The same for a holder that was killed: there is nobody to recall from.
 kill -9 "${HPID[3]}"; wait "${HPID[3]}" 2>/dev/null

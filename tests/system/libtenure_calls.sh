@@ -84,8 +84,11 @@ part_many() {
 }
 
 part_slow() {
-	# A busy etcd may end a connection, and with it the calls under way.
-	for _ in 1 2 3; do run slow 10000; grep -q "It may have happened" "$DIR/slow.log" || break; done
+	run slow 10000
+	if [ "$ENGINE" = etcd ] && grep -q "It may have happened" "$DIR/slow.log"; then
+		skip "a watcher that takes nothing, and then all" "the etcd ended the connection, and with it the calls under way"
+		return
+	fi
 	is "a watcher that takes nothing, and then all" "$(tail_of slow)" "took 10000"
 	has "the program tells how much the library held meanwhile" "$(grep holds "$DIR/slow.log")" "^holds"
 }

