@@ -33,7 +33,7 @@ cat >"$DIR/busy" <<'END'
 tick() { trap '' TERM HUP INT; while :; do echo "${EPOCHREALTIME/./}" >"$1.new" && mv "$1.new" "$1"; read -rt 0.01 <>"$1.fifo"; done; }
 mkfifo "$1.a.fifo" "$1.b.fifo"
 export -f tick
-setsid -f bash -c 'setsid bash -c "tick $1.b" _ "$1" & disown' _ "$1" >/dev/null 2>&1 </dev/null
+setsid -f bash -c 'setsid bash -c "tick \"\$1\"" _ "$1.b" & disown' _ "$1" >/dev/null 2>&1 </dev/null
 [ "${2:-}" = ignore ] || trap 'echo told; exit 5' TERM
 [ "${2:-}" != ignore ] || trap '' TERM
 while :; do echo "${EPOCHREALTIME/./}" >"$1.a.new" && mv "$1.a.new" "$1.a"; read -rt 0.01 <>"$1.a.fifo"; done
@@ -56,16 +56,16 @@ before() {
 }
 # How $LOCKER ended; if it does not end, it and its processes are killed.
 gone() { ! grep -q '^State:.[^Z]' /proc/$LOCKER/status 2>/dev/null; }
-status() { until_ok 10 gone || { not_ok "$1: tenurectl lock ends"; kill -9 $LOCKER; pkill -9 -f "(tick|busy) $DIR/"; }; wait $LOCKER 2>/dev/null; }
-none_left() { ! pgrep -f "tick $1.b" >/dev/null && ! pgrep -f "busy $1( |$)" >/dev/null; }
-all_ended() { if until_ok 10 none_left "$DIR/$1"; then ok "$2"; else not_ok "$2" "$(pgrep -fa "$DIR/$1" | head -n 2)"; pkill -9 -f "tick $DIR/$1.b"; fi; }
+status() { until_ok 10 gone || { not_ok "$1: tenurectl lock ends"; kill -9 $LOCKER; pkill -9 -f "(tick .*|busy) $DIR/"; }; wait $LOCKER 2>/dev/null; }
+none_left() { ! pgrep -f "tick .* $1.b" >/dev/null && ! pgrep -f "busy $1( |$)" >/dev/null; }
+all_ended() { if until_ok 10 none_left "$DIR/$1"; then ok "$2"; else not_ok "$2" "$(pgrep -fa "$DIR/$1" | head -n 2)"; pkill -9 -f "tick .* $DIR/$1.b"; fi; }
 back() { etcd del --prefix job/ >/dev/null; kill -0 $AGENT 2>/dev/null || agent; until_ok 15 ctl status || not_ok "the place is held again" "$(tail -n 2 "$DIR/agent.log")"; }
 
 # Of processes that have ended, where ours make them: other tests may run beside this one.
 lock_groups() {
 	local g
 	for g in "$(findmnt -rn -t cgroup2 -o TARGET | head -n 1)$(sed -n 's/^0:://p' /proc/self/cgroup)"/tenure-lock-*; do
-		[ ! -d "$g" ] || kill -0 "${g##*-}" 2>/dev/null || echo "$g"
+		[ ! -d "$g" ] || [ -d "/proc/${g##*-}" ] || echo "$g" # kill -0 tells nothing of another user's
 	done
 	echo
 }
@@ -161,7 +161,7 @@ has "told twice to end: what that leaves behind" "$(cat "$DIR/impatient.log")" "
 ctl unlock job; kill $HELD; wait $HELD 2>/dev/null; until_ok 10 waiters 0
 
 # ---- a terminal ----
-if /usr/bin/python3 "$HERE/terminal.py" "$BIN/tenurectl --bus=$BUS" "$DIR" >"$DIR/terminal.log" 2>&1; then :; else echo "not ok terminal.py" >>"$DIR/terminal.log"; fi
+if /usr/bin/python3 "$HERE/terminal.py" "$(printf %q "$BIN/tenurectl") --bus=$BUS" "$DIR" >"$DIR/terminal.log" 2>&1; then :; else echo "not ok terminal.py" >>"$DIR/terminal.log"; fi
 while read -r line; do case $line in "ok "*) ok "${line#ok }" ;; "not ok "*) not_ok "${line#not ok }" "$(tail -n 3 "$DIR/terminal.log" | tr '\n' ' ')" ;; esac; done <"$DIR/terminal.log"
 
 is "no control group is left behind" "$(lock_groups | grep -vxF -e '' -e "$GROUPS_BEFORE" | wc -l)" 0
