@@ -1,4 +1,5 @@
 """Runs steps side by side, in the order of their table, and tells what became of them."""
+import fcntl
 import fnmatch
 import json
 import os
@@ -14,7 +15,8 @@ from dataclasses import dataclass, field
 
 OUT = "build/test"
 CLOSING = re.compile(r"^(\d+) passed, (\d+) failed(?:, (\d+) skipped)?$")
-FAILING = re.compile(r"^not ok|^  File \"|FAILED|ERROR: |error:|WARNING: |run it again|a defect, ")
+FAILING = re.compile(r"^(?!ok )(not ok|  File \"|"
+                     r".*(FAILED|ERROR: |error:|WARNING: |run it again|a defect, ))")
 SKIPPED = re.compile(r"^(skipped|SKIPPED) ")
 SANITIZERS = ["ERROR: AddressSanitizer", "ERROR: LeakSanitizer", "runtime error:",
               "WARNING: ThreadSanitizer"]
@@ -335,6 +337,7 @@ class Runner:
         become_subreaper()
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, stopped)
+        own_the_tree()
         subprocess.run(["rm", "-rf", OUT], check=False)
         for name in ("logs", "failed"):
             os.makedirs(os.path.join(OUT, name))
@@ -443,6 +446,16 @@ class Night:
         if left:
             text += f"; {len(left)} are left: make nightly goes on with {left[0]}"
         return text
+
+
+def own_the_tree():
+    """Two runs in one tree would build and write the same files."""
+    os.makedirs("build", exist_ok=True)
+    lock = os.open("build/.tests-run", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # for as long as this process lives
+    except BlockingIOError:
+        sys.exit("Tests already run in this tree: wait until they are over, or clone it.")
 
 
 def hash_of(data):

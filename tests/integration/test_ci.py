@@ -156,6 +156,15 @@ def test_a_night_goes_on_where_the_last_one_stopped(ci):
     assert ci.began("first")
 
 
+def test_two_runs_in_one_tree_do_not_disturb_each_other(ci):
+    ci.steps(step("inner", ".ci/test check"), step("other", "true", "check"))
+
+    assert ci.run("test", "inner") == 1
+
+    log = (ci.folder / "build/test/logs/inner.log").read_text()
+    assert log.startswith("Tests already run in this tree")
+
+
 def test_a_name_that_no_step_has_is_told(ci):
     ci.steps(step("one", "true"))
 
