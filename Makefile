@@ -32,7 +32,8 @@ else ifeq ($(MODE),fuzz)
 CFLAGS_ALL += -O2 -fsanitize=address,undefined,fuzzer-no-link -fno-sanitize=pointer-overflow -fno-sanitize-coverage=trace-cmp -fno-sanitize-recover=all
 LDFLAGS += -fsanitize=address,undefined
 else ifeq ($(MODE),cov)
-CFLAGS_ALL += -O1 -fprofile-instr-generate -fcoverage-mapping
+# The counters are a file that a program maps (%c in LLVM_PROFILE_FILE), so that they stay when it is killed.
+CFLAGS_ALL += -O1 -fprofile-instr-generate -fcoverage-mapping -mllvm -runtime-counter-relocation
 LDFLAGS += -fprofile-instr-generate
 else ifeq ($(MODE),tsan)
 CFLAGS_ALL += -O1 -fsanitize=thread
@@ -91,6 +92,7 @@ help:
 	@echo "make idle       what a host pays for being a member, beside serf, corosync and ZooKeeper (root; installs them)"
 	@echo "make fuzz       search for inputs that break what reads them, each fuzzer for SECONDS=n, or FUZZER=name alone"
 	@echo "make coverage   what the fuzzers' corpora, the unit tests and 100 simulated worlds reach, and what not"
+	@echo "make coverage-system   which branches the tests of whole programs reach, LEVEL=test or nightly"
 	@echo "make format     lay out the C as CI wants it"
 	@echo "make clean      remove build/"
 

@@ -64,7 +64,12 @@ coverage: build/.deps-coverage
 	@$(MAKE) --no-print-directory -s -j2 MODE=cov CC=clang build/cov/tests/fuzz/replay $(WITH)
 	@tests/fuzz/coverage.sh build/cov/tests/fuzz/replay tests/fuzz/corpus "$(CURDIR)/build/coverage" $(WITH)
 
-.PHONY: tests-$(MODE) integration nightly soak sim worlds fuzz coverage storm fence pause starve work recipes packages idle turns
+# Which branches the tests of whole programs reach, of LEVEL=test or nightly.
+LEVEL ?= test
+coverage-system: build/.deps-coverage build/.deps-test
+	@.ci/coverage-system build/coverage-$(LEVEL) $(LEVEL)
+
+.PHONY: coverage-system tests-$(MODE) integration nightly soak sim worlds fuzz coverage storm fence pause starve work recipes packages idle turns
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run
