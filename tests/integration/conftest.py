@@ -24,7 +24,7 @@ def programs(tmp_path):
     if complaints:
         pytest.fail("\n".join(complaints), pytrace=False)
     elif not ledger.failed():
-        shutil.rmtree(tmp_path)  # a replica's data are 50 MB
+        shutil.rmtree(tmp_path, ignore_errors=True)  # a replica's data are 50 MB
 
 
 @pytest.fixture(scope="session")
@@ -77,7 +77,7 @@ def shared(tmp_path_factory):
     if complaints:
         pytest.fail("\n".join(complaints), pytrace=False)
     for folder in folders:
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture

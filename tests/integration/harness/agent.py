@@ -9,7 +9,7 @@ from .bus import Bus
 from .places import BIN
 from .program import Daemon, run
 from .values import hexadecimal, json_lines, value
-from .waiting import eventually
+from .waiting import ProgramError, eventually
 
 NAME, PATH = "org.tenure.Membership1", "/org/tenure/Membership1"
 MANAGER = "org.tenure.Membership1.Manager"
@@ -109,9 +109,8 @@ class Agent(Daemon):
     def status(self):
         try:
             said = self.ctl("--json=short", "status")
-        except Exception as error:
-            # 2: the answer is that it holds no place.
-            if getattr(error, "status", None) != 2:
+        except ProgramError as error:
+            if error.status != 2:  # which means: it does not hold its place
                 raise
             said = error.out
         return value(Status, json.loads(said))

@@ -1,13 +1,13 @@
 """A lease core of one or more replicas on loopback."""
+import http.client
 import json
-import urllib.request
 from dataclasses import dataclass
 
 from .keys import Keys
 from .places import BIN
 from .program import Daemon, run
 from .values import hexadecimal, value
-from .waiting import eventually, eventually_is
+from .waiting import PATIENCE, eventually, eventually_is
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,10 @@ class Replica(Daemon):
 
     def metric(self, name):
         """The value of a metric without labels, as /metrics has it."""
-        with urllib.request.urlopen(f"{self.client_url}/metrics") as answer:
-            lines = answer.read().decode().splitlines()
+        connection = http.client.HTTPConnection(self.client_url.removeprefix("http://"),
+                                                timeout=PATIENCE)
+        connection.request("GET", "/metrics")
+        lines = connection.getresponse().read().decode().splitlines()
         return float(next(line.split()[1] for line in lines if line.startswith(name + " ")))
 
 

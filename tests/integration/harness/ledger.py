@@ -8,6 +8,8 @@ So a fixture only has to start things, and one that fails half-way leaves nothin
 import contextlib
 import re
 
+from . import strays
+
 SANITIZER = re.compile(r"ERROR: (?:Address|Leak)Sanitizer|runtime error:|WARNING: ThreadSanitizer")
 TAIL = 25  # lines of each log that a report has
 
@@ -60,12 +62,12 @@ def suspicious(name, text):
         complain(f"{name}: {line.strip()}")
 
 
-def failure():
-    """The test that runs has failed: (name, end of the log) of each program of it."""
+def note_failure():
+    """The test that runs has failed. Returns (name, end of the log) of each of its programs."""
     global _failed
     _failed = True
-    texts = {program.log.name: program.log_text().splitlines() for program in _mine}
-    return [(name, "\n".join(lines[-TAIL:])) for name, lines in texts.items() if lines]
+    texts = {program.log: program.log_text().splitlines() for program in _mine}
+    return [(log.name, "\n".join(lines[-TAIL:])) for log, lines in texts.items() if lines]
 
 
 def failed():
@@ -75,6 +77,7 @@ def failed():
 def settle():
     """The end of a test: returns the complaints."""
     _end([program for program in _mine if program not in _lasting])
+    strays.end({program.pid for program in _lasting})
     return _judge(_mine)
 
 

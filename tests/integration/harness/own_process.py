@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _workers = []  # process ids
 
 
@@ -17,9 +17,12 @@ def pytest_configure(config):
     for number in signal.valid_signals():
         if signal.getsignal(number) == signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+    prctl = ctypes.CDLL(None).prctl
+    # What a program leaves behind becomes a child of this process, so that the ledger finds it.
+    prctl(_PR_SET_CHILD_SUBREAPER, 1)
     if hasattr(config, "workerinput"):
         # Programs die with their worker, and so the worker has to die with the run.
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
     else:
         signal.signal(signal.SIGTERM, _interrupt)

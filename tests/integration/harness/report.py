@@ -22,7 +22,7 @@ def _again(nodeid):
 def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     if report.failed:
-        report.sections += ledger.failure()
+        report.sections += ledger.note_failure()
         report.sections.append(("run it again", _again(item.nodeid)))
 
 
