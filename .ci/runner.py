@@ -450,10 +450,12 @@ class Night:
 
 def own_the_tree():
     """Two runs in one tree would build and write the same files."""
-    os.makedirs("build", exist_ok=True)
-    lock = os.open("build/.tests-run", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
+        os.makedirs("build", exist_ok=True)
+        lock = os.open("build/.tests-run", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # for as long as this process lives
+    except PermissionError as e:
+        sys.exit(f"The tests cannot write {e.filename}, which is another user's: clone the tree.")
     except BlockingIOError:
         sys.exit("Tests already run in this tree: wait until they are over, or clone it.")
 

@@ -18,6 +18,7 @@ TIMED = "it judges time, which others on the machine can take away"
 LONG = "it takes long for what it adds"
 
 STEPS = []
+SLOW_SYNC = "SLOW_SYNC=build/release/tests/system/slow_sync.so "
 FLEET = "build/{tree}/tests/fleet/fleet --bin build/{tree}/bin --dir {dir} "
 
 
@@ -59,8 +60,15 @@ step("simulation: 1000 fixed seeds, every coincidence",
      "build/{tree}/tests/sim/sim --from 1 --seeds 1000 --all", "check", weight=2)
 step("integration", "tests/integration/run")
 
+step("how scripts are started", SLOW_SYNC + "tests/system/anew.sh")
+
 # For the sanitizers' share, behind what waits more than it works.
 build("asan", programs("asan") + " tests-asan")
+
+# ---- real hosts
+
+step("hosts: real systemd, restarts, cuts, fencing, shutdown", "tests/system/hosts.sh")
+step("hosts: what is around the agent", "tests/system/around.sh")
 
 # ---- the core
 
@@ -122,11 +130,6 @@ step("tokens: a file and a PostgreSQL that refuse late holders", "tests/system/t
 step("recipes: the script of the PostgreSQL primary, when something fails",
      "tests/system/postgresql_script.sh")
 
-# ---- real hosts
-
-step("hosts: real systemd, restarts, cuts, fencing, shutdown", "tests/system/hosts.sh")
-step("hosts: what is around the agent", "tests/system/around.sh")
-
 # ---- the sanitizers' share
 
 step("unit tests, sanitizers", "build/asan/tests/unit/unit --seed {seed} --jobs 2", tree="asan",
@@ -140,7 +143,6 @@ step("agent: a core that lies, sanitizers", "tests/system/liar.sh --random 8", t
 # ---- the night
 
 BAD_DISK = "BAD_DISK=build/release/tests/system/bad_disk.so tests/system/bad_disk.sh "
-SLOW_SYNC = "SLOW_SYNC=build/release/tests/system/slow_sync.so "
 
 nightly("fleet: TTL 4 s, 5 replicas", FLEET + "--cores 5 --ttl-ms 4000 cases --rounds 1", TIMED)
 nightly("core: a disk that fails at each call of a first start", BAD_DISK + "first", LONG,
