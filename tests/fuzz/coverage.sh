@@ -9,7 +9,7 @@ folders='lib/(rpc|wire|lease|store|consensus|service)/'
 mkdir -p "$dir"
 rm -f "$dir"/*.profraw
 LLVM_PROFILE_FILE=$dir/replay.profraw "$replay" "$corpus" >/dev/null
-[ -z "$unit" ] || LLVM_PROFILE_FILE=$dir/unit.profraw "$unit" >/dev/null
+[ -z "$unit" ] || LLVM_PROFILE_FILE=$dir/unit-%m.profraw "$unit" >/dev/null
 [ -z "$sim" ] || LLVM_PROFILE_FILE=$dir/sim.profraw "$sim" --from 1 --seeds "${SEEDS:-100}" >/dev/null
 llvm-profdata merge -o "$dir/all.profdata" "$dir"/*.profraw
 llvm-cov export -format=lcov -instr-profile "$dir/all.profdata" "$replay" ${unit:+-object "$unit"} ${sim:+-object "$sim"} >"$dir/lines.lcov"
