@@ -12,10 +12,16 @@
 
 #define SECTOR 512
 
+/* Zeros at its end take no memory: a segment of the log is reserved at its full size. */
+struct content {
+        uint8_t *bytes;
+        size_t held, cap; /* of `bytes`; what follows, up to `len`, is zero */
+        size_t len;
+};
+
 struct file {
         char name[32];
-        uint8_t *bytes;
-        size_t len;
+        struct content c;
         struct file *next;
 };
 
@@ -24,8 +30,7 @@ struct unsynced {
         char name[32];
         bool existed;
         bool whole; /* a change of the name, at once; else of the content, sector by sector */
-        uint8_t *bytes;
-        size_t len;
+        struct content c;
         struct unsynced *next;
 };
 
@@ -80,14 +85,49 @@ static struct file *make(struct sim_disk *s, const char *name)
         return f;
 }
 
-static void resize(struct file *f, size_t len)
+static void make_room(struct content *c, size_t n)
 {
-        f->bytes = realloc(f->bytes, len > 0 ? len : 1);
-        if (!f->bytes)
+        if (n <= c->cap)
+                return;
+        c->cap = max_of(n, min_of(c->cap * 2, c->len));
+        c->bytes = realloc(c->bytes, c->cap);
+        if (!c->bytes)
                 abort();
-        if (len > f->len)
-                memset(f->bytes + f->len, 0, len - f->len);
-        f->len = len;
+}
+
+static void resize(struct content *c, size_t len)
+{
+        c->len = len;
+        c->held = min_of(c->held, len);
+}
+
+static void put(struct content *c, size_t at, const void *p, size_t n)
+{
+        if (n == 0)
+                return;
+        make_room(c, at + n);
+        if (at > c->held)
+                memset(c->bytes + c->held, 0, at - c->held);
+        memcpy(c->bytes + at, p, n);
+        c->held = max_of(c->held, at + n);
+}
+
+/* Makes @n bytes at @at what they are in @from, or zero beyond its end. */
+static void put_back(struct content *c, size_t at, size_t n, const struct content *from)
+{
+        size_t known = at < from->held ? min_of(n, from->held - at) : 0;
+
+        if (known > 0)
+                put(c, at, from->bytes + at, known);
+        if (at + known < c->held)
+                memset(c->bytes + at + known, 0, min_of(c->held - at, n) - known);
+}
+
+static void copy(struct content *to, const struct content *from)
+{
+        resize(to, 0);
+        resize(to, from->len);
+        put(to, 0, from->bytes, from->held);
 }
 
 static int sim_list(struct disk *d, disk_list_fn fn, void *arg)
@@ -95,17 +135,27 @@ static int sim_list(struct disk *d, disk_list_fn fn, void *arg)
         int r = 0;
 
         for (struct file *f = sim_of(d)->files; f && r == 0; f = f->next)
-                r = fn(f->name, f->len, arg);
+                r = fn(f->name, f->c.len, arg);
         return r;
 }
 
 static int sim_read(struct disk *d, const char *name, size_t most, struct buf *out)
 {
         struct file *f = find(sim_of(d), name);
+        size_t n, held;
+        uint8_t *to;
 
         if (!f)
                 return -ENOENT;
-        buf_add(out, f->bytes, min_of(f->len, most));
+        n = min_of(f->c.len, most);
+        held = min_of(f->c.held, n);
+        to = n > 0 ? buf_reserve(out, n) : NULL;
+        if (to) {
+                if (held > 0)
+                        memcpy(to, f->c.bytes, held);
+                memset(to + held, 0, n - held);
+                buf_commit(out, n);
+        }
         return buf_error(out);
 }
 
@@ -144,7 +194,7 @@ static void drop_file(struct sim_disk *s, const char *name)
         if (!f)
                 return;
         *at = f->next;
-        free(f->bytes);
+        free(f->c.bytes);
         free(f);
 }
 
@@ -164,34 +214,36 @@ static void settle(struct unsynced **at)
         struct unsynced *u = *at;
 
         *at = u->next;
-        free(u->bytes);
+        free(u->c.bytes);
         free(u);
 }
 
-/* Remembers the old state: the file is about to change, and the change is not synced. */
-static void keep(struct sim_disk *s, const char *name, bool whole)
+/* The old state of a file that is about to change, where the change is not synced: to be filled
+ * in, or NULL if the platter is further behind already. */
+static struct unsynced *remember(struct sim_disk *s, const char *name, bool whole)
 {
         struct unsynced **at = unsynced_of(s, name), *u = *at;
-        struct file *f = find(s, name);
 
-        if (u) { /* the platter is further behind already */
+        if (u) {
                 u->whole = u->whole || whole;
-                return;
+                return NULL;
         }
         u = calloc(1, sizeof(*u));
         if (!u)
                 abort();
         snprintf(u->name, sizeof(u->name), "%s", name);
         u->whole = whole;
-        u->existed = f;
-        if (f) {
-                u->len = f->len;
-                u->bytes = malloc(f->len + 1);
-                if (!u->bytes)
-                        abort();
-                memcpy(u->bytes, f->bytes, f->len);
-        }
+        u->existed = find(s, name);
         *at = u;
+        return u;
+}
+
+static void keep(struct sim_disk *s, const char *name, bool whole)
+{
+        struct unsynced *u = remember(s, name, whole);
+
+        if (u && u->existed)
+                copy(&u->c, &find(s, name)->c);
 }
 
 static void content_synced(struct sim_disk *s, const char *name)
@@ -227,23 +279,14 @@ static void lose(struct sim_disk *s, struct rnd *rnd, const struct unsynced *u)
                 drop_file(s, u->name);
                 if (!u->existed)
                         return;
-                f = make(s, u->name);
-                resize(f, u->len);
-                if (u->len > 0)
-                        memcpy(f->bytes, u->bytes, u->len);
+                copy(&make(s, u->name)->c, &u->c);
                 return;
         }
-        for (size_t at = 0; at < f->len; at += SECTOR) {
-                size_t n = min_of((size_t) SECTOR, f->len - at);
-
-                if (coin(rnd))
-                        continue;
-                memset(f->bytes + at, 0, n);
-                if (at < u->len)
-                        memcpy(f->bytes + at, u->bytes + at, min_of(n, u->len - at));
-        }
-        if (f->len > u->len && coin(rnd))
-                resize(f, max_of(u->len, (size_t) rnd_between(rnd, 0, f->len)));
+        for (size_t at = 0; at < f->c.len; at += SECTOR)
+                if (!coin(rnd))
+                        put_back(&f->c, at, min_of((size_t) SECTOR, f->c.len - at), &u->c);
+        if (f->c.len > u->c.len && coin(rnd))
+                resize(&f->c, max_of(u->c.len, (size_t) rnd_between(rnd, 0, f->c.len)));
 }
 
 /* ---- the disk's operations ---- */
@@ -262,7 +305,7 @@ static int sim_sync(struct disk *d, const char *name)
 /* Whether there is room for a file of @size bytes. */
 static bool fits(struct sim_disk *s, const struct file *f, size_t size)
 {
-        return !s->full || (f && f->len >= size);
+        return !s->full || (f && f->c.len >= size);
 }
 
 static int sim_create(struct disk *d, const char *name, size_t size)
@@ -278,8 +321,8 @@ static int sim_create(struct disk *d, const char *name, size_t size)
         if (x == PART && s->killing)
                 keep(s, name, false);
         f = make(s, name);
-        resize(f, 0);
-        resize(f, x == PART ? rnd_between(s->tearing, 0, size) : size);
+        resize(&f->c, 0);
+        resize(&f->c, x == PART ? rnd_between(s->tearing, 0, size) : size);
         if (x == ALL) {
                 content_synced(s, name);
                 names_synced(s);
@@ -298,8 +341,8 @@ static int sim_reserve(struct disk *d, const char *name, size_t size)
         if (!fits(s, f, size))
                 return -ENOSPC;
         f = make(s, name);
-        if (f->len < size)
-                resize(f, size);
+        if (f->c.len < size)
+                resize(&f->c, size);
         return 0;
 }
 
@@ -318,14 +361,14 @@ static int sim_write(struct disk *d, const char *name, uint64_t offset, const vo
                 return -ENOSPC;
         if (x == PART && s->killing)
                 keep(s, name, false);
-        if (offset + n > f->len)
-                resize(f, offset + n);
+        if (offset + n > f->c.len)
+                resize(&f->c, offset + n);
         for (size_t at = 0; at < n;) {
                 size_t k = min_of(n - at, (size_t) (SECTOR - (offset + at) % SECTOR));
 
                 /* Sectors reach the disk in any order: a crash keeps any of them. */
                 if (!skipped(s, x))
-                        memcpy(f->bytes + offset + at, from + at, k);
+                        put(&f->c, offset + at, from + at, k);
                 at += k;
         }
         if (x == ALL)
@@ -352,12 +395,11 @@ static int sim_replace(struct disk *d, const char *name, const char *room, const
         s->replaced = true;
         drop_file(s, room);
         f = make(s, name);
-        resize(f, 0);
-        for (size_t i = 0; i < n; i++) {
-                resize(f, f->len + v[i].len);
-                if (v[i].len > 0)
-                        memcpy(f->bytes + f->len - v[i].len, v[i].p, v[i].len);
-        }
+        resize(&f->c, 0);
+        resize(&f->c, size);
+        make_room(&f->c, size);
+        for (size_t i = 0, at = 0; i < n; at += v[i++].len)
+                put(&f->c, at, v[i].p, v[i].len);
         if (x == ALL)
                 names_synced(s);
         return 0;
@@ -390,11 +432,18 @@ static int sim_remove(struct disk *d, const char *name)
 {
         struct sim_disk *s = sim_of(d);
 
-        if (!find(s, name))
+        struct file *f = find(s, name);
+        struct unsynced *u;
+
+        if (!f)
                 return s->torn ? 0 : -ENOENT;
         if (skipped(s, extent(s)))
                 return 0;
-        keep(s, name, true);
+        u = remember(s, name, true);
+        if (u) {
+                u->c = f->c;
+                f->c = (struct content){0};
+        }
         drop_file(s, name);
         return 0;
 }
@@ -530,8 +579,8 @@ void sim_disk_unsync(struct disk *d, const char *name, const void *bytes, size_t
 
         keep(s, name, false);
         u = *unsynced_of(s, name);
-        u->len = min_of(u->len, len);
-        memcpy(u->bytes, bytes, u->len);
+        resize(&u->c, min_of(u->c.len, len));
+        put(&u->c, 0, bytes, u->c.len);
 }
 
 void sim_disk_crash(struct disk *d, struct rnd *rnd)
@@ -560,7 +609,7 @@ static struct disk *sim_free(struct disk *d)
                 struct file *f = s->files;
 
                 s->files = f->next;
-                free(f->bytes);
+                free(f->c.bytes);
                 free(f);
         }
         while (s->unsynced)
