@@ -66,20 +66,22 @@ static size_t on_room(void *u, uint64_t peer)
 static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
                     struct view commands, size_t *left)
 {
+        const uint8_t *p = commands.p, *end = p + commands.len;
         struct net_node *n = u;
 
         (void) index;
         (void) term;
         (void) at;
-        for (size_t i = 0; i < commands.len; i++)
-                if (commands.p[i] == '~' && n->turns > 0) {
-                        n->turns--;
-                        *left = 0;
-                        return 1;
-                }
-        for (size_t i = 0; i < commands.len; i++)
-                n->applied += commands.p[i] == '!';
-        n->entries += commands.len > 0;
+        if (commands.len == 0)
+                return 0;
+        if (n->turns > 0 && memchr(commands.p, '~', commands.len)) {
+                n->turns--;
+                *left = 0;
+                return 1;
+        }
+        for (; (p = memchr(p, '!', (size_t) (end - p))); p++)
+                n->applied++;
+        n->entries++;
         return 0;
 }
 
