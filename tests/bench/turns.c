@@ -354,6 +354,7 @@ int main(int argc, char **argv)
         mallopt(M_MMAP_MAX, 32768);
         mallopt(M_TRIM_THRESHOLD, 16 << 20);
         mallopt(M_MXFAST, 0);
+        rig_measures = true;
         rnd_init(&random_, 1);
         printf("| what | longest turn, ms of processor time |\n| --- | --- |\n");
         rig_begin();

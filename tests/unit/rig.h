@@ -36,9 +36,10 @@ struct rig {
         struct rpc_account account; /* of all connections */
         size_t most_held;           /* of it, after any turn */
         nsec_t longest; /* processor time of what the server did without a break, since this
-                           was last set to 0 */
+                           was last set to 0; if rig_measures */
 };
 extern struct rig rig;
+extern bool rig_measures; /* which takes longer than most turns */
 
 void rig_begin(void);
 void rig_end(void);
