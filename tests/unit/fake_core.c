@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "nomem.h"
+#include "virtual_time.h"
 
 struct fake fake;
 
@@ -305,10 +306,12 @@ void fake_turn(void)
 
 void fake_begin(void)
 {
+
         struct sockaddr_in a = {.sin_family = AF_INET,
                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         socklen_t n = sizeof(a);
 
+        virtual_time_begin();
         fake = (struct fake){.cluster = 7, .revision = 4, .extended = true, .leader = 1};
         own.fd = -1;
         own.conn = NULL;

@@ -28,6 +28,7 @@
 #include "base/clock.h"
 #include "base/rnd.h"
 #include "test.h"
+#include "virtual_time.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define LIMIT_S 480
@@ -87,6 +88,7 @@ static enum verdict run(const struct test *t)
         int v;
 
         rnd_init(&random_numbers, seed);
+        virtual_time_end(); /* of the one before, where they share a process */
         v = setjmp(failed);
         if (v == NONE) {
                 t->fn();

@@ -7,6 +7,7 @@
 #include "consensus/peers.h"
 #include "loop/loop.h"
 #include "test.h"
+#include "virtual_time.h"
 
 #define CLUSTER 7
 #define MS NSEC_PER_MSEC
@@ -126,6 +127,7 @@ static struct resolver *set_up(char from[static 64], char to[static 64])
 {
         struct resolver *rv = NULL;
 
+        virtual_time_begin();
         memset(&w, 0, sizeof(w));
         free_url(from, 64);
         free_url(to, 64);

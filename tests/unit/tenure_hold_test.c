@@ -8,6 +8,7 @@
 #include "nomem.h"
 #include "tenure/calls.h"
 #include "test.h"
+#include "virtual_time.h"
 
 #define MS NSEC_PER_MSEC
 
@@ -145,6 +146,7 @@ static struct {
 /* With the agent's place; there is no bus: the page is the test's. */
 static void begin(void)
 {
+        virtual_time_begin();
         setenv("DBUS_SYSTEM_BUS_ADDRESS", "unix:path=/nonexistent", 1);
         unsetenv("TENURE_ENDPOINTS");
         CHECK_EQ(tenure_new(&tie.t), 0);
