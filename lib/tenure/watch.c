@@ -143,22 +143,24 @@ static void on_canceled(struct tenure_watch *w, const Pb__WatchResponse *p)
         call_stream_try_again(&v->stream);
 }
 
-/* Watches are confirmed in the order in which they were requested. A refused watch has no id,
- * and a core that does not let clients choose ids has chosen another one. */
-static struct tenure_watch *made(struct watches *v, int64_t id)
+/* Watches are confirmed in the order in which they were requested, by the ids that they were
+ * requested with; a refused one may have none. If the core says another id, nobody knows whose
+ * the events are that follow: -EBADMSG. @ret is NULL if the watch was freed meanwhile, or if
+ * nobody has requested one. */
+static int made(struct watches *v, const Pb__WatchResponse *p, struct tenure_watch **ret)
 {
         struct view front = {buf_head(&v->asked), buf_len(&v->asked)};
-        struct tenure_watch *w;
         uint64_t asked;
 
+        *ret = NULL;
         if (view_u64(&front, &asked) < 0)
-                return NULL;
+                return 0;
         buf_consume(&v->asked, sizeof(asked));
         v->answer_by = boot_add(loop_now(v->tenure->loop), CREATE_TIMEOUT);
-        w = find(v, (int64_t) asked);
-        if (w && id != -1 && id != w->id && !find(v, id))
-                watch_set_id(w, id);
-        return w;
+        if (!p->canceled && p->watch_id != (int64_t) asked)
+                return -EBADMSG;
+        *ret = find(v, (int64_t) asked);
+        return 0;
 }
 
 static void on_created(struct tenure_watch *w, const Pb__WatchResponse *p)
@@ -191,9 +193,11 @@ static void on_progress(struct watches *v, int64_t revision)
 
 static int take(struct watches *v, const Pb__WatchResponse *p)
 {
-        struct tenure_watch *w = p->created ? made(v, p->watch_id) : find(v, p->watch_id);
-        int r;
+        struct tenure_watch *w = find(v, p->watch_id);
+        int r = p->created ? made(v, p, &w) : 0;
 
+        if (r < 0)
+                return r;
         v->seen = max_of(v->seen, p->header->revision);
         if (p->watch_id == -1 && !p->created && !p->canceled && p->n_events == 0)
                 on_progress(v, p->header->revision);

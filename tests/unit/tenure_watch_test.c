@@ -407,6 +407,35 @@ TEST(events_go_with_their_watch)
         fake_end();
 }
 
+/* A watch is confirmed by the number under which it was asked for. After any other one, 0
+ * included, nobody knows whose the events are that follow. */
+TEST(a_watch_that_is_confirmed_by_another_number_is_asked_for_again)
+{
+        static const int64_t odd[] = {0, 1000, -1, -5, INT64_MAX, INT64_MIN};
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        struct tenure *t;
+        unsigned n;
+
+        fake_begin();
+        t = fake_tie();
+        fake.create_silently = true;
+        begin_watch(t, 5);
+        p.created = true;
+        for (size_t i = 0; i < ARRAY_SIZE(odd); i++) {
+                n = fake.creates + 1;
+                p.watch_id = odd[i];
+                fake.create_silently = i + 1 < ARRAY_SIZE(odd);
+                fake_tell(&p);
+                fake_until(t, asked_for, &n);
+                CHECK_EQ(fake.start, 5);
+                fake_turns(t, 3);
+        }
+        tell("5a", false);
+        CHECK_STR(heard(t), "5a");
+        tenure_free(t);
+        fake_end();
+}
+
 /* ---- memory ---- */
 
 #define CALLS 7
