@@ -184,6 +184,11 @@ bool member_header_is_sane(const Pb__ResponseHeader *h)
         return h && h->revision > 0 && h->revision < INT64_MAX;
 }
 
+bool member_range_is_sane(const Pb__RangeResponse *p)
+{
+        return p->more || p->count <= (int64_t) p->n_kvs;
+}
+
 bool member_events_are_sane(const Pb__WatchResponse *p)
 {
         for (size_t i = 0; i < p->n_events; i++) {

@@ -191,6 +191,9 @@ bool member_pick(struct member *m, size_t from, size_t *ret);
 must_check_ bool member_answered(struct member *m, size_t i, const Pb__ResponseHeader *h);
 /* Whether there is a header, as in every answer, with a possible revision. */
 bool member_header_is_sane(const Pb__ResponseHeader *h);
+/* Whether a range that was read without filters has all of its keys, or says that there are
+ * more. A client that believed it otherwise would take keys for deleted. */
+bool member_range_is_sane(const Pb__RangeResponse *p);
 /* Whether each event of a watch has a key and a possible revision: none is later than the
  * revision that the core says it is at. A client that believed such an event would take the
  * next changes for ones that it has seen. */

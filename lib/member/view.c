@@ -315,6 +315,8 @@ static void on_range(struct unary *u, enum rpc_code code, const char *message)
                 return again(m, "it is of another cluster");
         if (word == WORLD_NEW && !first)
                 return; /* the next range begins with the first page */
+        if (!member_range_is_sane(r))
+                return again(m, "keys are missing in its answer");
         m->heard_at = m->now;
         if (first) {
                 membership_resync_begin(&m->members);

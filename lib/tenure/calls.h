@@ -229,8 +229,9 @@ must_check_ int delete_request(struct tenure *t, const struct tenure_range *q, u
                                Pb__DeleteRangeRequest *ret);
 /* The lease to put something with: @lease itself, or ours. -ESTALE: there is none. */
 must_check_ int lease_of(struct tenure *t, int64_t lease, int64_t *ret);
-/* A RangeRequest; what there is of the range is found as operation 0. */
-extern const struct call_kind kind_range;
+/* A RangeRequest; what there is of the range is found as operation 0. If the request leaves out
+ * keys that the core counts, other than by a limit, it is a kind_range_part. */
+extern const struct call_kind kind_range, kind_range_part;
 must_check_ int found_new(struct tenure_call *c, size_t n);
 must_check_ int found_copy(struct found *f, Pb__KeyValue *const *kvs, size_t n);
 must_check_ int found_kvs(struct tenure_call *c, size_t i, Pb__KeyValue *const *kvs, size_t n);

@@ -242,7 +242,7 @@ static void look_between(struct handover *h)
         q.limit = SWITCHOVER_PUSH_MAX + 1;
         q.keys_only = true;
         pb_append(&b, &q.base);
-        ask(h, &kind_range, &b, on_between);
+        ask(h, &kind_range_part, &b, on_between);
 }
 
 /* ---- handing over ---- */

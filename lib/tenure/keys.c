@@ -139,8 +139,15 @@ static int read_range(struct tenure_call *c, const void *answer)
         return found_kvs(c, 0, p->kvs, p->n_kvs);
 }
 
+static int read_whole_range(struct tenure_call *c, const void *answer)
+{
+        return member_range_is_sane(answer) ? read_range(c, answer) : -EBADMSG;
+}
+
 const struct call_kind kind_range = {"/etcdserverpb.KV/Range", &pb__range_response__descriptor,
-                                     read_range};
+                                     read_whole_range};
+const struct call_kind kind_range_part = {"/etcdserverpb.KV/Range",
+                                          &pb__range_response__descriptor, read_range};
 
 int range_request(struct tenure *t, const struct tenure_range *q, uint8_t *room,
                   Pb__RangeRequest *ret)
@@ -173,7 +180,7 @@ int tenure_get(struct tenure *t, const struct tenure_range *q, struct tenure_cal
                 return tenure_fail(t, -ENOMEM, "out of memory");
         r = range_request(t, q, room, &p);
         if (r == 0)
-                r = call_new(t, &kind_range, &c);
+                r = call_new(t, q->count_only ? &kind_range_part : &kind_range, &c);
         if (r < 0)
                 return r;
         pb_append(&c->request, &p.base);

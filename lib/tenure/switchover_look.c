@@ -285,7 +285,7 @@ void switching_look_between(struct switching *s)
         q.min_create_revision = s->created + 1;
         q.max_create_revision = s->request.created - 1;
         q.keys_only = true;
-        switching_ask(s, &kind_range, &q.base, on_between);
+        switching_ask(s, &kind_range_part, &q.base, on_between);
 }
 
 static void unknown(struct switching *s, size_t i)

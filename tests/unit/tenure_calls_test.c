@@ -341,6 +341,35 @@ static Pb__TxnRequest *asked(void)
         return q;
 }
 
+/* "There is one key, which is not here, and no more" says nothing about the keys. */
+TEST(an_answer_that_lacks_keys_is_not_believed)
+{
+        Pb__RangeResponse content = PB__RANGE_RESPONSE__INIT;
+        struct tenure_range q = {.key = "k", .key_len = 1};
+        struct tenure_call *c;
+        struct tenure *t;
+
+        fake_begin();
+        fake.content = &content;
+        content.count = 1;
+        t = fake_tie();
+        CHECK_EQ(tenure_get(t, &q, &c), 0);
+        CHECK_EQ(fake_result(t, c), -EBADMSG);
+        tenure_call_free(c);
+        q.count_only = true;
+        CHECK_EQ(tenure_get(t, &q, &c), 0);
+        CHECK_EQ(fake_result(t, c), 0);
+        CHECK_EQ(tenure_call_count(c, 0), 1);
+        tenure_call_free(c);
+        q.count_only = false;
+        q.limit = 1;
+        content.more = true; /* a core may have its own limits */
+        CHECK_EQ(tenure_get(t, &q, &c), 0);
+        CHECK_EQ(fake_result(t, c), 0);
+        tenure_free(t);
+        fake_end();
+}
+
 TEST(a_transaction_that_cannot_be_is_not_sent)
 {
         struct tenure_txn *x;

@@ -119,3 +119,69 @@ TEST(an_empty_cluster_is_followed)
         tenure_free(t);
         fake_end();
 }
+
+/* ---- what a core says that cannot be ---- */
+
+static struct tenure *follower(void)
+{
+        struct tenure *t;
+
+        CHECK_EQ(tenure_new(&t), 0);
+        CHECK_EQ(tenure_set_endpoints(t, fake.url), 0);
+        CHECK_EQ(tenure_follow(t, TENURE_NODES | TENURE_SERVICES), 0);
+        CHECK_EQ(tenure_start(t), 0);
+        return t;
+}
+
+static struct tenure *of_nodes; /* of the conditions below */
+
+static bool has_ranges(void *arg)
+{
+        return fake.ranges >= *(unsigned *) arg;
+}
+
+static bool has_creates(void *arg)
+{
+        return fake.creates >= *(unsigned *) arg;
+}
+
+static bool finds_node(void *arg)
+{
+        return tenure_find_node(of_nodes, arg) != NULL;
+}
+
+/* If the rest of the nodes is not there, they have not left. */
+TEST(a_reading_that_lacks_nodes_is_not_believed)
+{
+        Pb__RangeResponse content = PB__RANGE_RESPONSE__INIT;
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        Pb__KeyValue kv, *kvs[] = {&kv};
+        const struct tenure_event *e;
+        struct tenure *t;
+        unsigned n;
+
+        fake_begin();
+        node_at(&kv, "/tenure/default/nodes/a", 3);
+        content.kvs = kvs;
+        content.n_kvs = 1;
+        content.count = 1;
+        fake.content = &content;
+        of_nodes = t = follower();
+        fake_until(t, finds_node, (char *) (uintptr_t) "a");
+        n = 1;
+        fake_until(t, has_creates, &n);
+        content.n_kvs = 0;
+        n = fake.ranges + 3;
+        p.watch_id = fake.id;
+        p.canceled = true;
+        fake_tell(&p);
+        fake_until(t, has_ranges, &n);
+        while ((e = tenure_pop_event(t)))
+                CHECK(e->type != TENURE_NODE_LEFT);
+        CHECK(tenure_find_node(t, "a"));
+        content.n_kvs = 1;
+        n = 2;
+        fake_until(t, has_creates, &n);
+        tenure_free(t);
+        fake_end();
+}
