@@ -178,13 +178,12 @@ static void watch_message(struct rpc_call *call, struct view bytes)
                 from_the_top(m, "the watch was canceled");
                 if (r->created) /* perhaps our login has expired: etcd does not say */
                         peer_log_in_again(asked);
-        } else if (r->created) {
+        } else if (r->header->revision < m->members.revision) {
                 /* The replica does not have the revision that we asked for: it is behind, or
                  * the core has begun anew. */
-                if (r->header->revision < m->members.revision)
-                        view_doubt(m);
-                else
-                        set_synced(m, true);
+                view_doubt(m);
+        } else if (r->created) {
+                set_synced(m, true);
         }
         if (feed_events(m, r->events, r->n_events) < 0) {
                 pb_free(r);

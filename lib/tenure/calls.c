@@ -197,6 +197,7 @@ static void take_answer(struct tenure_call *c)
         answered(k);
         if (r == 0) {
                 c->revision = h->revision;
+                watches_heard(k->tenure, h->revision);
                 r = c->kind->read(c, c->answer);
         }
         if (r == -ENOMEM && !c->changes)

@@ -165,16 +165,21 @@ static int made(struct watches *v, const Pb__WatchResponse *p, struct tenure_wat
 
 static void on_created(struct tenure_watch *w, const Pb__WatchResponse *p)
 {
-        struct watches *v = w->watches;
-
         w->refused = false;
         w->made = true;
         if (!w->anchored) {
                 w->anchored = true;
                 w->whole = w->last = p->header->revision;
-        } else if (p->header->revision < w->whole && w->whole <= v->seen) {
-                doubt(w);
         }
+}
+
+/* The core is behind a revision that it, or another replica, has spoken of. It may have to
+ * catch up, or have gone back. Until that is known, each message is a reason to ask; a program
+ * may also watch from a revision that nobody has spoken of. */
+static void heard_revision(struct tenure_watch *w, int64_t revision)
+{
+        if (w->made && revision < w->whole && w->whole <= w->watches->seen)
+                doubt(w);
 }
 
 /* Everything up to this revision has been reported, for all watches on the stream. This is used
@@ -184,6 +189,8 @@ static void on_progress(struct watches *v, int64_t revision)
 {
         struct tenure_watch *w;
 
+        RB_FOREACH (w, watches_by_id, &v->ids)
+                heard_revision(w, revision);
         if (!calls_is_extended(v->tenure, v->stream.endpoint))
                 return;
         RB_FOREACH (w, watches_by_id, &v->ids)
@@ -198,7 +205,7 @@ static int take(struct watches *v, const Pb__WatchResponse *p)
 
         if (r < 0)
                 return r;
-        v->seen = max_of(v->seen, p->header->revision);
+        watches_heard(v->tenure, p->header->revision);
         if (p->watch_id == -1 && !p->created && !p->canceled && p->n_events == 0)
                 on_progress(v, p->header->revision);
         if (!w)
@@ -211,6 +218,7 @@ static int take(struct watches *v, const Pb__WatchResponse *p)
                 on_created(w, p);
         else if (p->n_events == 0 && w->reported == 0)
                 w->whole = max_of(w->whole, p->header->revision);
+        heard_revision(w, p->header->revision);
         r = watch_report(w, p);
         if (r == 0 && !p->created)
                 call_stream_works(&v->stream);
@@ -390,6 +398,11 @@ void watches_probe(struct tenure *t)
 
         if (v->stream.call && client_rpc(t->client, v->stream.endpoint))
                 client_probe(t->client, v->stream.endpoint, CALLS_PROBE_WITHIN);
+}
+
+void watches_heard(struct tenure *t, int64_t revision)
+{
+        t->watches->seen = max_of(t->watches->seen, revision);
 }
 
 void watches_end(struct tenure *t, int error, const char *why)

@@ -185,3 +185,36 @@ TEST(a_reading_that_lacks_nodes_is_not_believed)
         tenure_free(t);
         fake_end();
 }
+
+/* It said that it was far ahead, twice; what happens before it gets there counts. */
+TEST(a_core_that_is_behind_what_was_read_is_asked_until_it_is_known)
+{
+        Pb__RangeResponse content = PB__RANGE_RESPONSE__INIT;
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        Pb__KeyValue kv, *kvs[] = {&kv};
+        struct tenure *t;
+        unsigned n = 1;
+
+        fake_begin();
+        fake.create_silently = true;
+        fake.revision = 100;
+        of_nodes = t = follower();
+        fake_until(t, has_creates, &n);
+        n = fake.ranges + 1;
+        p.created = true;
+        fake.revision = 4;
+        fake_tell(&p);
+        fake.revision = 100;
+        fake_until(t, has_ranges, &n);
+        fake_turns(t, 3);
+        fake.create_silently = false;
+        fake.revision = 5;
+        node_at(&kv, "/tenure/default/nodes/b", 6);
+        content.kvs = kvs;
+        content.n_kvs = 1;
+        fake.content = &content;
+        tell_join();
+        fake_until(t, finds_node, (char *) (uintptr_t) "b");
+        tenure_free(t);
+        fake_end();
+}

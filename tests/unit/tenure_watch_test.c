@@ -436,6 +436,67 @@ TEST(a_watch_that_is_confirmed_by_another_number_is_asked_for_again)
         fake_end();
 }
 
+/* The program has read at a revision that the core does not have any more, or never had: what
+ * changes before the core gets there again must not be missed. */
+TEST(a_core_that_is_behind_its_own_answer_ends_a_watch)
+{
+        struct tenure_range q = {.key = "k", .key_len = 1, .prefix = true};
+        const struct tenure_event *e;
+        struct tenure_call *c;
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        fake.revision = 100;
+        CHECK_EQ(tenure_get(t, &q, &c), 0);
+        CHECK_EQ(fake_result(t, c), 0);
+        CHECK_EQ(tenure_call_revision(c), 100);
+        tenure_call_free(c);
+        fake.revision = 4;
+        begin_watch(t, 101);
+        e = ended(t);
+        CHECK_EQ(e->error, -ENODATA);
+        CHECK(strstr(e->reason, "restored"));
+        /* From a revision that nobody has spoken of, it waits. */
+        begin_watch(t, 101);
+        CHECK_STR(heard(t), "");
+        tenure_free(t);
+        fake_end();
+}
+
+/* A core that went back, and at first does not say so when asked. */
+static void ends_at_the_second_doubt(int64_t by)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        begin_watch(t, 5);
+        tell("9a", false);
+        CHECK_STR(heard(t), "9a");
+        fake.revision = 3;
+        fake.does = FAKE_REFUSES;
+        fake.times = 1;
+        fake.code = RPC_PERMISSION_DENIED;
+        fake.text = "etcdserver: permission denied";
+        break_stream(t);
+        CHECK_STR(heard(t), "");
+        CHECK_EQ(fake.ranges, 1);
+        p.watch_id = by == 0 ? fake.id : by;
+        fake_tell(&p);
+        CHECK_EQ(ended(t)->error, -ENODATA);
+        CHECK_EQ(fake.ranges, 2);
+        tenure_free(t);
+        fake_end();
+}
+
+TEST(whether_a_core_went_back_is_asked_until_it_is_known)
+{
+        ends_at_the_second_doubt(0);
+        ends_at_the_second_doubt(-1);
+}
+
 /* ---- memory ---- */
 
 #define CALLS 7
