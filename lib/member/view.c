@@ -171,6 +171,10 @@ static void watch_message(struct rpc_call *call, struct view bytes)
                 pb_free(r);
                 return from_the_top(m, "its events cannot be true");
         }
+        if (m->creating && !r->created && !r->canceled) {
+                pb_free(r);
+                return from_the_top(m, "it is not confirmed");
+        }
         m->heard_at = m->now;
         m->creating = false;
         if (r->canceled) {

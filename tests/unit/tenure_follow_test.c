@@ -186,6 +186,24 @@ TEST(a_reading_that_lacks_nodes_is_not_believed)
         fake_end();
 }
 
+/* Without it, nobody knows from when on the watch is there. */
+TEST(a_watch_of_nodes_that_is_not_confirmed_is_asked_for_again)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        struct tenure *t;
+        unsigned n = 1;
+
+        fake_begin();
+        fake.create_silently = true;
+        t = follower();
+        fake_until(t, has_creates, &n);
+        fake_tell(&p); /* as a confirmation from which one field is gone */
+        n = 2;
+        fake_until(t, has_creates, &n);
+        tenure_free(t);
+        fake_end();
+}
+
 /* It said that it was far ahead, twice; what happens before it gets there counts. */
 TEST(a_core_that_is_behind_what_was_read_is_asked_until_it_is_known)
 {
