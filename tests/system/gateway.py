@@ -8,6 +8,7 @@ import argparse
 import base64
 import http.client
 import json
+import os
 import random
 import re
 import socket
@@ -512,6 +513,8 @@ def texts():
         if why == "":
             apart.append((text, said))
     report(not apart, f"{args.texts} texts with mistakes (--seed {args.seed}): {n}", "\n    ".join(str(a) for a in apart[:5]))
+    if apart:
+        print(f"a defect, found by seed {args.seed}: run it again: SEED={args.seed} TEXTS={args.texts} {os.environ.get('AGAIN', 'gateway.sh')}")
     report(n.get(None, 0) > args.texts * 0.8, "most are seen the same", str(n))
 
 

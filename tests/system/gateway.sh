@@ -10,7 +10,7 @@ start_etcd etcd "$ec" "$ep"
 until_ok 20 timeout 2 etcdctl --endpoints "127.0.0.1:$tc" get x && until_ok 20 timeout 2 etcdctl --endpoints "127.0.0.1:$ec" get x ||
 	{ not_ok "both engines serve"; finish; exit 1; }
 
-/usr/bin/python3 "$SYSTEM/gateway.py" --tenure "127.0.0.1:$tc" --etcd "127.0.0.1:$ec" ${SEED:+--seed "$SEED"} ${TEXTS:+--texts "$TEXTS"} >"$DIR/gateway.out" 2>&1 || true
+AGAIN="BIN=$BIN DIR=$DIR $0" /usr/bin/python3 "$SYSTEM/gateway.py" --tenure "127.0.0.1:$tc" --etcd "127.0.0.1:$ec" ${SEED:+--seed "$SEED"} ${TEXTS:+--texts "$TEXTS"} >"$DIR/gateway.out" 2>&1 || true
 grep -vE '^[0-9]+ passed' "$DIR/gateway.out"
 PASSED=$((PASSED + $(grep -c '^ok ' "$DIR/gateway.out")))
 FAILED=$((FAILED + $(grep -c '^not ok ' "$DIR/gateway.out")))

@@ -113,7 +113,7 @@ def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="in
                 why = f"it exits with {code}: " + agent.text()[-600:]
             if not why and "runtime error" in agent.text():
                 why = re.search(r".*runtime error.*", agent.text()).group(0)
-            report(not why, f"{name}: {(f.__doc__ or '').strip()}", why)
+            return report(not why, f"{name}: {(f.__doc__ or '').strip()}", why)
         finally:
             agent.end()
 

@@ -4,4 +4,5 @@
 . "$(dirname "$0")/lib.sh"
 HERE=$(cd "$(dirname "$0")" && pwd)
 messages
+export AGAIN="BIN=$BIN DIR=$DIR $0" # what a failure says how to run it again
 exec /usr/bin/python3 "$HERE/liar.py" --bin "$(realpath "$BIN")" --dir "$(realpath "$DIR")" --pb "$DIR/pb" "$@"

@@ -23,6 +23,7 @@ class Core:
         self.cluster, self.revision, self.next_lease = 0xC0, 1, 100
         self.keys, self.leases, self.events = {}, {}, []
         self.lie = None
+        self.lied = None  # lied(method, honest, sent) hears of what was sent instead
         self.calls = {}
         self.opened = {"Watch": 0, "LeaseKeepAlive": 0, "Cache": 0}
         self.names, self.holders = {}, {}  # of leases; of cache leases: (stream, id): [range, until, what recalls it]
@@ -204,7 +205,10 @@ class Core:
         if not lie:
             return [honest]
         a = lie(method, q, copy.deepcopy(honest), self)
-        return [] if a is None else a if isinstance(a, list) else [a]
+        sent = [] if a is None else a if isinstance(a, list) else [a]
+        if self.lied:
+            self.lied(method, honest, sent)
+        return sent
 
     def unary(self, method, q, context):
         try:

@@ -14,8 +14,10 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 
 import grpc
+from google.protobuf.message import DecodeError
 
 ap = argparse.ArgumentParser()
 ap.add_argument("--program", required=True)
@@ -30,8 +32,10 @@ import rpc_pb2 as pb  # noqa: E402
 from liar_core import ON_WIRE, Refuse, Wire, keep_alive_says, lies, lose, other, refusing, until, without_header  # noqa: E402
 from liar_stage import CASES, OF_ITS_OWN, Cost, Process, be_good, busily, case, main, report, stage  # noqa: E402
 
+warnings.simplefilter("error", RuntimeWarning)  # of a message that protobuf reads only in part
 TTL = 2.0
 TERM = 3.0  # the longest that libtenure asks for
+HUGE = (1 << 63) - 1
 BACK = 60  # s within which it has all of it again, on a busy machine
 
 
@@ -88,9 +92,41 @@ def missing(core, b):
     return out
 
 
-def run(name, f, seconds=3.0, cpu=0.6, calls=150, turns=2000, memory=64, ttl=TTL, cut=True):
+class Misled:
+    """Up to which revision the program may have missed changes of w/k, or heard of them wrongly, because it was told what could be true:
+    nobody can know better before the key changes again. What contradicts itself is no excuse, nor a revision far ahead of the core's."""
+
+    def __init__(self, core):
+        self.up_to = 0
+        core.lied = self.lied
+
+    def lied(self, method, honest, sent):
+        if method not in ("Range", "Watch"):
+            return
+        at = honest.header.revision
+        says = any(kv.key == b"w/k" for kv in (honest.kvs if method == "Range" else [e.kv for e in honest.events]))
+        told = [p for p in (self.read(honest, s) for s in sent) if p]
+        for p in told:
+            if p.header.revision < at + 50:
+                self.up_to = max(self.up_to, p.header.revision)
+        if says and (told if sent else method == "Watch") and any(p != honest for p in told or [None]):
+            self.up_to = max(self.up_to, at)
+
+    @staticmethod
+    def read(honest, s):
+        """What a program reads, or None: it cannot be true."""
+        try:
+            p = type(honest).FromString(s) if isinstance(s, bytes) else s
+        except (DecodeError, RuntimeWarning):
+            return None
+        if not 0 < p.header.revision < HUGE or p.header.cluster_id not in (0, honest.header.cluster_id):
+            return None
+        return None if hasattr(p, "kvs") and not p.more and p.count > len(p.kvs) else p
+
+
+def run(name, f, seconds=3.0, cpu=0.6, calls=150, turns=2000, memory=64, ttl=TTL, cut=True, misled=False):
     """The core is good; then lies as f(core, program) says, for so long; then is good again, on other connections or (cut=False) on
-    the same ones. It may say that a lease is for so long (ttl)."""
+    the same ones. It may say that a lease is for so long (ttl), and what nobody can know to be wrong (misled)."""
     with stage() as core:
         with core.lock:
             core.revision += 10
@@ -99,14 +135,21 @@ def run(name, f, seconds=3.0, cpu=0.6, calls=150, turns=2000, memory=64, ttl=TTL
         program = Program(name, core.wire.port)
         n = [0]
         left = ["?"]
+        excuse = Misled(core)
+
+        def write():
+            n[0] += 1
+            core.write(b"w/k", b"w%d" % n[0])
 
         def has_all(change=True):
             b = program.believes()
             if b is None:
                 return True
-            if change and b["one"] != core.keys[b"w/k"].value.decode():
-                n[0] += 1
-                core.write(b"w/k", b"w%d" % n[0])
+            with core.lock:
+                w = core.keys[b"w/k"]
+            wrong = misled and b["seen"] != w.value.decode() and w.mod_revision <= excuse.up_to
+            if change and (wrong or b["one"] != w.value.decode()):
+                write()
                 time.sleep(.2)
                 b = program.believes()
             left[0] = b and missing(core, b)
@@ -142,7 +185,9 @@ def run(name, f, seconds=3.0, cpu=0.6, calls=150, turns=2000, memory=64, ttl=TTL
                         stays[0] = 0.0
                     stays[0] = stays[0] or time.monotonic()
                     return time.monotonic() > stays[0] + 1.2 * TTL
-                if not until(BACK, for_good):
+                back = until(BACK, has_all)
+                write()  # which a watch that is deaf does not report
+                if not back or not until(BACK, for_good):
                     why = f"it has not all again though the core is good: {left[0]} {program.text()[-300:]}"
             if program.is_over():
                 why = f"it ended ({program.p.returncode}): " + program.text()[-1500:]
@@ -151,7 +196,7 @@ def run(name, f, seconds=3.0, cpu=0.6, calls=150, turns=2000, memory=64, ttl=TTL
                 why = f"it exits with {code}: " + program.text()[-1500:]
             if not why and program.text():
                 why = program.text()[:800]
-            report(not why, f"{name}: {(f.__doc__ or '').strip()}", why)
+            return report(not why, f"{name}: {(f.__doc__ or '').strip()}", why)
         finally:
             program.p.kill()
             program.end()
@@ -170,7 +215,6 @@ def simple(name, doc, change, *methods, drop=True, cut=False):
     CASES[name] = f
 
 
-HUGE = (1 << 63) - 1
 simple("honest", "nothing is wrong, but that its lease ends", lambda a, core: a)
 simple("no_header", "answers without a header", without_header)
 simple("revision_0", "the revision is 0", other("revision", 0))
@@ -240,6 +284,23 @@ def ranges_of_others(core, program):
     with core.lock:
         core.lie = lie
     lose(core)
+
+
+@case
+def ranges_lack_keys(core, program):
+    """ranges answer without the keys that they count, to who begins to watch"""
+    left = [6]  # watches that end as they begin, so that the program reads anew
+
+    def lie(method, q, a, core):
+        if method == "Range":
+            del a.kvs[:]
+        elif method == "Watch" and a.created and left[0]:
+            left[0] -= 1
+            return [a, pb.WatchResponse(header=a.header, watch_id=a.watch_id, canceled=True, compact_revision=core.revision)]
+        return a
+    with core.lock:
+        core.lie = lie
+    core.wire.cut()
 
 
 @case
@@ -314,6 +375,15 @@ def watch_ids(a, core):
 
 
 watch_case("watch_ids", "what comes is of other watches, or of none", watch_ids, cut=True)
+
+
+def without_id(a, core):
+    if a.created:
+        a.watch_id = 0
+    return a
+
+
+watch_case("watch_without_id", "watches are confirmed, and it is not said which", without_id, cut=True)
 
 
 def twins(a, core):
@@ -516,4 +586,4 @@ for name, (f, own) in ON_WIRE.items():
     CASES[name], OF_ITS_OWN[name] = f, dict(own, turns=20000)
 
 
-sys.exit(main(run, args, cuts=True, calls=400, ttl=86400.0))
+sys.exit(main(run, args, cuts=True, seeds=[1795806832], calls=400, ttl=86400.0, misled=True))

@@ -24,6 +24,7 @@ def report(ok, what, why=""):
     global PASSED, FAILED
     PASSED, FAILED = PASSED + ok, FAILED + (not ok)
     print(("ok " if ok else "not ok ") + what + ("" if ok else f"\n    {why}"), flush=True)
+    return ok
 
 
 class Process:
@@ -119,25 +120,41 @@ def busily(change):
     return start
 
 
-def main(run, args, cuts=False, **own):
+def lies_of(seed, cuts):
+    """A case: what that seed draws."""
+    def lie(core, process):
+        r = random.Random(seed)
+        random_lies(r, core)
+        if r.random() < .5:
+            lose(core)
+        if cuts and r.random() < .5:
+            core.wire.cut()
+    lie.__doc__ = f"lies of seed {seed}"
+    return lie
+
+
+def main(run, args, cuts=False, seeds=(), **own):
     """The cases that were asked for, or all and then args.random random ones, or with the one word "random" those alone. A random one may
-    also cut the connections (cuts); `own` are its arguments of run()."""
+    also cut the connections (cuts); `own` are its arguments of run(). Those of `seeds` have found something once, and are cases like the others.
+    What a seed finds is a defect, whatever the next seed says; which of the answers the lies meet is not drawn, so it may take more runs than one."""
     alone = args.cases == ["random"]
+    for seed in seeds:
+        CASES[f"random{seed}"], OF_ITS_OWN[f"random{seed}"] = lies_of(seed, cuts), own
     for name in [] if alone else args.cases:
         if name not in CASES:
             sys.exit(f"{os.path.basename(sys.argv[0])}: no case '{name}'; there are: {' '.join(CASES)}")
+    again = os.environ.get("AGAIN", " ".join(sys.argv[:7]))  # up to the directories
+
+    def drawn(seed):
+        ok = False
+        try:
+            ok = run(f"random{seed}", lies_of(seed, cuts), **own)
+        finally:
+            if not ok:
+                print(f"a defect, found by seed {seed}: run it again: {again} --seed {seed} --random 1 random", flush=True)
     with futures.ThreadPoolExecutor(4) as pool:  # most of them wait most of the time
         done = [pool.submit(run, name, CASES[name], **OF_ITS_OWN.get(name, {})) for name in ([] if alone else args.cases or CASES)]
-        for seed in range(args.seed, args.seed + (args.random if alone or not args.cases else 0)):
-            def lie(core, process, seed=seed):
-                r = random.Random(seed)
-                random_lies(r, core)
-                if r.random() < .5:
-                    lose(core)
-                if cuts and r.random() < .5:
-                    core.wire.cut()
-            lie.__doc__ = f"lies of seed {seed}"
-            done.append(pool.submit(run, f"random{seed}", lie, **own))
+        done += [pool.submit(drawn, seed) for seed in range(args.seed, args.seed + (args.random if alone or not args.cases else 0))]
         for d in done:
             d.result()
     print(f"{PASSED} passed, {FAILED} failed")

@@ -546,4 +546,6 @@ if __name__ == "__main__":
     except BaseException:
         traceback.print_exc()
         FAILED += 1
+    if FAILED:  # how late something may be is for a machine to say that was not crowded
+        print(f"found by seed {args.seed}: run it again: {os.environ.get('AGAIN', 'storm.sh')} {args.seconds:.0f} {args.seed}", flush=True)
     channels.end(1 if FAILED else 0)
