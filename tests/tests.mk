@@ -3,8 +3,9 @@
 TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/system/slow_sync.so $(O)/tests/system/wrong_clock.so $(O)/tests/system/bad_disk.so $(O)/tests/system/bus_load $(O)/tests/system/guest $(O)/tests/system/says
 
 comma := ,
-# tests/unit/nomem.c stands between our code and what gives memory, compares.c between it and memcmp().
-UNIT_WRAPS := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray strdup strndup memcmp)
+# tests/unit/nomem.c stands between our code and what gives memory, compares.c between it and memcmp(),
+# changes_test.c between what asks for a change of members and the replica.
+UNIT_WRAPS := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray strdup strndup memcmp replica_change_members)
 
 # What is pure in a program is tested as the library is.
 UNIT_AGENT := $(patsubst %,$(O)/agent/tenurectl/%.o,top_model top_view top_line terminal)

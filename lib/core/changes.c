@@ -12,16 +12,19 @@ void changes_ask(struct changes *c, struct core_change *ch, struct boot_time now
                  nsec_t timeout)
 {
         ch->request = ++c->requests;
-        ch->again = false;
+        ch->asked = 1;
+        ch->refused = 0;
         ch->deadline = boot_add(now, timeout);
         ch->ask_at = boot_add(now, ASK_AGAIN);
         LIST_INSERT_HEAD(&c->list, ch, next);
         replica_change_members(c->replica, ch->request, ch->what, ch->id, ch->address);
 }
 
+/* What an earlier request may have done, whose answer was lost. One that was refused has done
+ * nothing. */
 static bool done_already(const struct core_change *ch, int outcome)
 {
-        if (!ch->again)
+        if (ch->asked <= ch->refused + 1)
                 return false;
         switch (ch->what) {
         case REPLICA_ADD:
@@ -44,8 +47,11 @@ void changes_answered(struct changes *c, uint64_t request, int outcome)
         LIST_FOREACH (ch, &c->list, next) {
                 if (ch->request != request)
                         continue;
+                /* Busy is the leader before it has proposed anything; one that leads no more
+                 * may have. Both are tried again later. */
+                ch->refused += outcome == REPLICA_E_BUSY;
                 if (outcome == REPLICA_E_NO_LEADER || outcome == REPLICA_E_BUSY)
-                        return; /* tried again later */
+                        return;
                 return end(ch, done_already(ch, outcome) ? 0 : outcome);
         }
 }
@@ -68,7 +74,7 @@ void changes_run(struct changes *c, struct boot_time now)
                         end(ch, REPLICA_E_NO_LEADER);
                 } else if (!boot_before(now, ch->ask_at)) {
                         ch->ask_at = boot_add(now, ASK_AGAIN);
-                        ch->again = true;
+                        ch->asked++;
                         replica_change_members(c->replica, ch->request, ch->what, ch->id,
                                                ch->address);
                         return; /* the callback may have answered, and so changed the list */

@@ -2,7 +2,8 @@
  * Membership changes, requested again and again until they are answered.
  *
  * A change that is lost with its leader is requested again; if it then turns out to have been
- * made already, that counts as success. Part of the core.
+ * made already, that counts as success, unless every earlier request was refused. Part of the
+ * core.
  */
 #pragma once
 
@@ -22,7 +23,7 @@ struct core_change {
         /* Private to the core. */
         LIST_ENTRY(core_change) next;
         uint64_t request;
-        bool again;
+        unsigned asked, refused;
         struct boot_time ask_at, deadline;
 };
 

@@ -1,0 +1,104 @@
+/* Which answer to a change of members is whose: an early refusal is not a lost answer. */
+#include "consensus/replica.h"
+#include "core/changes.h"
+#include "test.h"
+
+#define NOW ((struct boot_time){1})
+#define LATER(s) ((struct boot_time){1 + (s) *NSEC_PER_SEC})
+
+static struct changes changes;
+static unsigned asked, ended;
+static int outcome;
+
+/* In place of a replica that takes the change to the leader (UNIT_WRAPS). */
+void __wrap_replica_change_members(struct replica *r, uint64_t request,
+                                   enum replica_change what, uint64_t id, const char *address);
+void __real_replica_change_members(struct replica *r, uint64_t request,
+                                   enum replica_change what, uint64_t id, const char *address);
+void __wrap_replica_change_members(struct replica *r, uint64_t request,
+                                   enum replica_change what, uint64_t id, const char *address)
+{
+        if (r)
+                __real_replica_change_members(r, request, what, id, address);
+        else
+                asked++;
+}
+
+static void done(struct core_change *ch, int with)
+{
+        (void) ch;
+        ended++;
+        outcome = with;
+}
+
+static struct core_change begin(enum replica_change what)
+{
+        changes = (struct changes){.list = LIST_HEAD_INITIALIZER(changes.list)};
+        asked = ended = 0;
+        return (struct core_change){.done = done, .what = what, .id = 7};
+}
+
+TEST(a_change_that_was_made_though_the_answer_was_lost_has_succeeded)
+{
+        static const struct {
+                enum replica_change what;
+                int found;
+        } made[] = {{REPLICA_ADD, REPLICA_E_EXISTS},
+                    {REPLICA_ADD_LEARNER, REPLICA_E_EXISTS},
+                    {REPLICA_PROMOTE, REPLICA_E_VOTER},
+                    {REPLICA_REMOVE, REPLICA_E_UNKNOWN}};
+
+        for (size_t i = 0; i < ARRAY_SIZE(made); i++) {
+                struct core_change ch = begin(made[i].what);
+
+                changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC);
+                changes_run(&changes, LATER(1)); /* nothing was answered */
+                CHECK_EQ(asked, 2);
+                changes_answered(&changes, ch.request, made[i].found);
+                CHECK_EQ(ended, 1);
+                CHECK_EQ(outcome, 0);
+        }
+}
+
+TEST(a_change_that_another_one_made_is_refused_though_it_was_asked_twice)
+{
+        struct core_change ch = begin(REPLICA_PROMOTE);
+
+        changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC);
+        changes_answered(&changes, ch.request, REPLICA_E_BUSY); /* the other one is under way */
+        CHECK_EQ(ended, 0);
+        changes_run(&changes, LATER(1));
+        CHECK_EQ(asked, 2);
+        changes_answered(&changes, ch.request, REPLICA_E_VOTER);
+        CHECK_EQ(ended, 1);
+        CHECK_EQ(outcome, REPLICA_E_VOTER);
+}
+
+/* The first is under way when it is asked for again, so that one is refused; then it is lost.
+ */
+TEST(a_change_that_stood_in_its_own_way_has_succeeded)
+{
+        struct core_change ch = begin(REPLICA_PROMOTE);
+
+        changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC);
+        changes_run(&changes, LATER(1));
+        changes_answered(&changes, ch.request, REPLICA_E_BUSY);
+        changes_run(&changes, LATER(2));
+        CHECK_EQ(asked, 3);
+        changes_answered(&changes, ch.request, REPLICA_E_VOTER);
+        CHECK_EQ(ended, 1);
+        CHECK_EQ(outcome, 0);
+}
+
+/* Who leads no more may have proposed it before. */
+TEST(a_change_that_a_deposed_leader_may_have_made_has_succeeded)
+{
+        struct core_change ch = begin(REPLICA_REMOVE);
+
+        changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC);
+        changes_answered(&changes, ch.request, REPLICA_E_NO_LEADER);
+        changes_run(&changes, LATER(1));
+        changes_answered(&changes, ch.request, REPLICA_E_UNKNOWN);
+        CHECK_EQ(ended, 1);
+        CHECK_EQ(outcome, 0);
+}
