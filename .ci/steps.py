@@ -28,9 +28,14 @@ def step(name, command, level="test", why="", **more):
     STEPS.append(Step(name, command, level, why, **more))
 
 
+# What asks for nothing but a processor gets what those leave that wait more than they work.
+BEHIND = "nice -n 19 "
+
+
 def build(tree, what, level="test", why="", compiler="gcc"):
-    step(f"build: {tree}", f"make -s -j2 MODE={tree} CC={compiler} {what}", level, why, tree=None,
-         weight=2, limit=1800)
+    behind = "" if tree == "release" else BEHIND
+    step(f"build: {tree}", f"{behind}make -s -j2 MODE={tree} CC={compiler} {what}", level, why,
+         tree=None, weight=2, limit=1800)
 
 
 def programs(tree):
@@ -57,12 +62,11 @@ step("an unchanged build does nothing", ".ci/unchanged", "check")
 step("unit tests", "build/{tree}/tests/unit/unit --seed {seed}", "check")
 step("fuzzers' corpus", "build/{tree}/tests/fuzz/replay tests/fuzz/corpus", "check")
 step("simulation: 1000 fixed seeds, every coincidence",
-     "build/{tree}/tests/sim/sim --from 1 --seeds 1000 --all", "check", weight=2)
+     BEHIND + "build/{tree}/tests/sim/sim --from 1 --seeds 1000 --all", "check", weight=2)
 step("integration", "tests/integration/run")
 
 step("how scripts are started", SLOW_SYNC + "tests/system/anew.sh")
 
-# For the sanitizers' share, behind what waits more than it works.
 build("asan", programs("asan") + " tests-asan")
 
 # ---- real hosts
@@ -99,6 +103,18 @@ step("core beside a real etcd, and agents on one",
      "FLEET=build/release/tests/fleet/fleet tests/system/same.sh")
 step("gateway beside etcd's", "tests/system/gateway.sh")
 
+# ---- the sanitizers' share
+
+step("unit tests, sanitizers", BEHIND + "build/asan/tests/unit/unit --seed {seed} --jobs 2",
+     tree="asan", limit=1800)
+step("fuzzers' corpus, sanitizers", BEHIND + "build/asan/tests/fuzz/replay tests/fuzz/corpus",
+     tree="asan")
+step("simulation, sanitizers: 40 fixed seeds",
+     BEHIND + "build/asan/tests/sim/sim --from 1 --seeds 40", tree="asan", limit=1800)
+step("core, sanitizers", "tests/system/core.sh", tree="asan")
+step("agent: a core that lies, sanitizers", "tests/system/liar.sh --random 8 --seed {seed}",
+     tree="asan")
+
 # ---- the agent, tenurectl and libtenure
 
 step("agent: D-Bus, notify, takeover, a core that goes, TLS", "tests/system/agent.sh")
@@ -112,6 +128,8 @@ step("top: on a terminal and as tables", "tests/system/top.sh")
 step("lock: nothing runs beside the next holder", "tests/system/lock.sh")
 step("lock and work as jobs: signals, closed descriptors, terminals", "tests/system/job.sh")
 step("libtenure: installed, and who is there", "tests/system/libtenure.sh")
+step("libtenure on a real etcd: who is there", "ENGINE=etcd tests/system/libtenure.sh")
+step("libtenure: a core that lies", "tests/system/libtenure_liar.sh --random 8 --seed {seed}")
 step("libtenure: calls and watches on three replicas", "tests/system/libtenure_calls.sh")
 step("libtenure: by the agent's place", "tests/system/libtenure_hold.sh sealed file")
 step("libtenure: sessions, locks, guarded writes",
@@ -129,16 +147,6 @@ step("shared work with tenurectl", "tests/system/work.sh commands")
 step("tokens: a file and a PostgreSQL that refuse late holders", "tests/system/tokens.sh")
 step("recipes: the script of the PostgreSQL primary, when something fails",
      "tests/system/postgresql_script.sh")
-
-# ---- the sanitizers' share
-
-step("unit tests, sanitizers", "build/asan/tests/unit/unit --seed {seed} --jobs 2", tree="asan",
-     limit=1800)
-step("fuzzers' corpus, sanitizers", "build/asan/tests/fuzz/replay tests/fuzz/corpus", tree="asan")
-step("simulation, sanitizers: 40 fixed seeds", "build/asan/tests/sim/sim --from 1 --seeds 40",
-     tree="asan", limit=1800)
-step("core, sanitizers", "tests/system/core.sh", tree="asan")
-step("agent: a core that lies, sanitizers", "tests/system/liar.sh --random 8", tree="asan")
 
 # ---- the night
 
@@ -202,8 +210,8 @@ nightly("who is a member, sanitizers", "tests/system/peers.sh", SANITIZED, tree=
 nightly("users, roles, logins, sanitizers", "tests/system/auth.sh", SANITIZED, tree="asan")
 nightly("users, roles, logins, thread sanitizer", "tests/system/auth.sh", SANITIZED, tree="tsan")
 nightly("integration, sanitizers", "tests/integration/run", SANITIZED, tree="asan")
-nightly("libtenure: a core that lies, sanitizers", "tests/system/libtenure_liar.sh --random 8",
-        SANITIZED, tree="asan")
+nightly("libtenure: a core that lies, sanitizers",
+        "tests/system/libtenure_liar.sh --random 8 --seed {seed}", SANITIZED, tree="asan")
 nightly("fleet, sanitizers", FLEET + "--ttl-ms 16000 cases --rounds 1", SANITIZED, tree="asan")
 nightly("hostile clients, sanitizers",
         "tests/system/hostile.sh plain --seconds .5 --at-leader --memory 2048", SANITIZED,
