@@ -265,6 +265,10 @@ void txn_fail(struct tenure_txn *x, int r);
  * record what has happened. */
 typedef void (*watch_sink_fn)(const struct tenure_event *e, void *arg);
 void watch_into(struct tenure_watch *w, watch_sink_fn sink, void *arg);
+/* The same for a watch that follows what was read before it: it ends with its stream, so that
+ * this is read again. It may have been wrong, or the core may be one that was restored since
+ * and has reached the same revision again, and no event would say so. */
+void watch_until_break(struct tenure_watch *w, watch_sink_fn sink, void *arg);
 
 must_check_ int watches_new(struct tenure *t);
 struct boot_time watches_run(struct tenure *t, struct boot_time now);

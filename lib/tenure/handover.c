@@ -100,7 +100,7 @@ static void watch(struct handover *h)
         o.key_len = buf_len(&key);
         if (tenure_watch(h->tenure, &o, &h->watch) < 0)
                 return again(h);
-        watch_into(h->watch, on_watched, h);
+        watch_until_break(h->watch, on_watched, h);
         go_to(h, HANDOVER_WATCH);
 }
 

@@ -312,7 +312,7 @@ static int watch(struct tenure_lock *l, const struct buf *key, struct tenure_wat
                 again(l);
                 return r;
         }
-        watch_into(*ret, on_watched, l);
+        watch_until_break(*ret, on_watched, l);
         return 0;
 }
 

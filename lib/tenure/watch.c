@@ -62,6 +62,10 @@ static void forget_stream(struct watches *v)
         v->stream.call = NULL;
         buf_clear(&v->asked);
         while ((w = RB_MIN(watches_by_id, &v->ids))) {
+                if (w->breaks) {
+                        watch_end(w, -EPIPE, 0, "the connection to the core has ended");
+                        continue;
+                }
                 watch_set_id(w, 0);
                 watch_set_fresh(w, true);
         }
@@ -453,6 +457,12 @@ void watch_into(struct tenure_watch *w, watch_sink_fn sink, void *arg)
 {
         w->sink = sink;
         w->arg = arg;
+}
+
+void watch_until_break(struct tenure_watch *w, watch_sink_fn sink, void *arg)
+{
+        watch_into(w, sink, arg);
+        w->breaks = true;
 }
 
 struct tenure_watch *tenure_watch_free(struct tenure_watch *w)

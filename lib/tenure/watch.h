@@ -13,6 +13,7 @@ struct tenure_watch {
         int64_t id;                 /* on the stream; 0: it is not on the stream */
         watch_sink_fn sink;         /* called instead of queueing events; NULL: queue them */
         void *arg;
+        bool breaks; /* it ends with the stream */
         bool before;
         bool fresh;    /* to be made on the stream; in that list */
         bool anchored; /* `whole` is known: where it was to begin, or from when on it is there

@@ -258,7 +258,7 @@ static int follow(struct tenure_work *w, int64_t from)
         int r = tenure_watch(w->tenure, &o, &w->watch);
 
         if (r == 0)
-                watch_into(w->watch, on_watched, w);
+                watch_until_break(w->watch, on_watched, w);
         return r;
 }
 

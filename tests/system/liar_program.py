@@ -304,6 +304,31 @@ def ranges_lack_keys(core, program):
 
 
 @case
+def nobody_is_first(core, program):
+    """somebody who is not there is first in the line for the lock"""
+    def lie(method, q, a, core):
+        if method == "Txn" and a.succeeded and a.responses and q.success[0].request_range.key == b"lock/x/":
+            a.responses[0].response_range.kvs.add(key=b"lock/x/zz", create_revision=1, mod_revision=1)
+        return a
+    with core.lock:
+        core.lie = lie
+    lose(core)
+
+
+@case
+def nobody_shares(core, program):
+    """a member of the group that is not there"""
+    def lie(method, q, a, core):
+        if method == "Range" and q.key == b"/tenure/default/work/g/":
+            a.kvs.add(key=q.key + b"members/x", value=b'{"weight":100,"tasks":10}', lease=5, create_revision=1, mod_revision=1)
+            a.count += 1
+        return a
+    with core.lock:
+        core.lie = lie
+    lose(core)
+
+
+@case
 def txn_shapes(core, program):
     """transactions answer with more or fewer operations, of other kinds, and other outcomes"""
     def change(a, core):

@@ -497,6 +497,35 @@ TEST(whether_a_core_went_back_is_asked_until_it_is_known)
         ends_at_the_second_doubt(-1);
 }
 
+static void count_ends(const struct tenure_event *e, void *arg)
+{
+        unsigned *n = arg;
+
+        *n += e->type == TENURE_WATCH_ENDED;
+}
+
+/* What a lock or a group has read before it watched is read again from the next replica; a
+ * program's watch goes on. */
+TEST(a_watch_of_what_was_read_ends_with_its_stream)
+{
+        unsigned ends = 0;
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        watch_until_break(begin_watch(t, 5), count_ends, &ends);
+        begin_watch(t, 5);
+        CHECK_EQ(fake.creates, 2);
+        CHECK_EQ(ends, 0);
+        break_stream(t);
+        CHECK_EQ(fake.creates, 3);
+        CHECK_EQ(ends, 1);
+        tell("5a", false);
+        CHECK_STR(heard(t), "5a");
+        tenure_free(t);
+        fake_end();
+}
+
 /* ---- memory ---- */
 
 #define CALLS 7
