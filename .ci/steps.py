@@ -126,7 +126,6 @@ step("fleet: what agents tell, and when",
      FLEET + "--ttl-ms 5000 cases --rounds 4")
 step("top: on a terminal and as tables", "tests/system/top.sh")
 step("lock: nothing runs beside the next holder", "tests/system/lock.sh")
-step("lock and work as jobs: signals, closed descriptors, terminals", "tests/system/job.sh")
 step("libtenure: installed, and who is there", "tests/system/libtenure.sh")
 step("libtenure on a real etcd: who is there", "ENGINE=etcd tests/system/libtenure.sh")
 step("libtenure: a core that lies", "tests/system/libtenure_liar.sh --random 8 --seed {seed}")
@@ -177,6 +176,8 @@ nightly("the last metre: systemd in the way of a stop",
         "killed_stop next_life", TIMED, limit=1800)
 nightly("recipes: a singleton, an address, a PostgreSQL primary", "tests/system/recipes.sh", TIMED)
 nightly("fencing: 8 random faults on a real host", "tests/system/fence.sh 8", TIMED)
+nightly("lock and work as jobs: signals, closed descriptors, terminals", "tests/system/job.sh",
+        TIMED)
 nightly("a virtual machine that is paused, and slewed",
         "GUEST=build/release/tests/system/guest tests/system/pause.sh 6", TIMED)
 nightly("Debian packages: equal builds, lintian, upgrade, purge", "tests/system/packages.sh", LONG,

@@ -61,10 +61,16 @@ none_left() { ! pgrep -f "tick .* $1.b" >/dev/null && ! pgrep -f "busy $1( |$)" 
 all_ended() { if until_ok 10 none_left "$DIR/$1"; then ok "$2"; else not_ok "$2" "$(pgrep -fa "$DIR/$1" | head -n 2)"; pkill -9 -f "tick .* $DIR/$1.b"; fi; }
 back() { etcd del --prefix job/ >/dev/null; kill -0 $AGENT 2>/dev/null || agent; until_ok 15 ctl status || not_ok "the place is held again" "$(tail -n 2 "$DIR/agent.log")"; }
 
-# Of processes that have ended, where ours make them: other tests may run beside this one.
+# Of processes that have ended, in a group of our own where we may make one: other tests run beside this one, and may leave some.
+here_in() { echo "$(findmnt -rn -t cgroup2 -o TARGET | head -n 1)$(sed -n 's/^0:://p' /proc/self/cgroup)"; }
+AROUND=$(here_in) OWN=$(here_in)/lock-test-$$
+if mkdir "$OWN" 2>/dev/null; then
+	echo $$ >"$OWN/cgroup.procs"
+	trap 'cleanup; echo $$ >"$AROUND/cgroup.procs"; rmdir "$OWN"' EXIT
+fi
 lock_groups() {
 	local g
-	for g in "$(findmnt -rn -t cgroup2 -o TARGET | head -n 1)$(sed -n 's/^0:://p' /proc/self/cgroup)"/tenure-lock-*; do
+	for g in "$(here_in)"/tenure-lock-*; do
 		[ ! -d "$g" ] || [ -d "/proc/${g##*-}" ] || echo "$g" # kill -0 tells nothing of another user's
 	done
 	echo
