@@ -17,6 +17,7 @@ static struct {
         struct peers *from, *to; /* NULL while it is not there */
         struct loop_timer beat, end;
         unsigned got;
+        int ports[2];
         void (*act)(void); /* what the receiver does inside of a frame; NULL: ends the run */
 } w;
 
@@ -86,17 +87,20 @@ static void run_for(nsec_t time)
         loop_timer_disarm(&w.end);
 }
 
-static void free_url(char *ret, size_t size)
+/* The port stays bound until tear_down(): a test in another process gets another one. Whoever
+ * listens on it has SO_REUSEADDR, too. */
+static void free_url(char *ret, size_t size, int *ret_fd)
 {
         struct sockaddr_in a = {.sin_family = AF_INET,
                                 .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         socklen_t len = sizeof(a);
-        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), one = 1;
 
-        CHECK(fd >= 0 && bind(fd, (struct sockaddr *) &a, len) == 0 &&
+        CHECK(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0 &&
+              bind(fd, (struct sockaddr *) &a, len) == 0 &&
               getsockname(fd, (struct sockaddr *) &a, &len) == 0);
         snprintf(ret, size, "http://127.0.0.1:%u", ntohs(a.sin_port));
-        close(fd);
+        *ret_fd = fd;
 }
 
 static bool only_one(void *userdata, uint64_t id)
@@ -129,8 +133,8 @@ static struct resolver *set_up(char from[static 64], char to[static 64])
 
         virtual_time_begin();
         memset(&w, 0, sizeof(w));
-        free_url(from, 64);
-        free_url(to, 64);
+        free_url(from, 64, &w.ports[0]);
+        free_url(to, 64, &w.ports[1]);
         CHECK_EQ(loop_new(&w.loop), 0);
         CHECK_EQ(resolver_new(&rv, w.loop), 0);
         loop_timer_init(&w.beat, w.loop, on_beat);
@@ -145,6 +149,8 @@ static void tear_down(struct resolver *rv)
         peers_free(w.to);
         resolver_free(rv);
         loop_free(w.loop);
+        close(w.ports[0]);
+        close(w.ports[1]);
 }
 
 /* A replica that comes back asks and is asked for votes at once, however long it was away. */
