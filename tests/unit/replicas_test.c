@@ -304,10 +304,12 @@ static struct net_node *follower(const struct net_node *leader)
 static int propose(struct net_node *n, size_t bytes)
 {
         cleanup_(buf_fini) struct buf b = {0};
+        uint8_t *p = buf_reserve(&b, bytes);
 
-        buf_add_u8(&b, '!');
-        for (size_t i = 1; i < bytes; i++)
-                buf_add_u8(&b, '.');
+        CHECK(p && bytes > 0);
+        memset(p, '.', bytes);
+        p[0] = '!';
+        buf_commit(&b, bytes);
         return replica_propose(n->replica, buf_head(&b), buf_len(&b), REPLICA_NORMAL);
 }
 
