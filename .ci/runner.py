@@ -1,11 +1,12 @@
 """Runs steps side by side, in the order of their table, and tells what became of them."""
+import ctypes
 import fcntl
 import fnmatch
+import hashlib
 import json
 import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -43,7 +44,7 @@ class Step:
              build's name, {dir} a directory of its own, which it also gets as DIR; BIN is the
              programs'. {seed}, also in SEED, is what random numbers begin with; {seconds} is how
              long a step of `fill` goes on.
-    level    the smallest that has it
+    level    the smallest that has it; no level has one that is built "as needed"
     why      why a step of `nightly` is not one of `test`
     tree     the build that it needs; None: none
     weight   how many of the steps that run at once it counts as; ALONE: all
@@ -94,7 +95,7 @@ def scratch():
     with open("/proc/meminfo") as f:
         available = int(re.search(r"MemAvailable:\s+(\d+) kB", f.read())[1]) << 10
     tried = []
-    for base, needed in (("/dev/shm", ROOM), (tempfile.gettempdir(), ROOM)):
+    for base in ("/dev/shm", tempfile.gettempdir()):
         try:
             fs = os.statvfs(base)
         except OSError:
@@ -108,7 +109,7 @@ def scratch():
             tried.append(f"{base} is mounted noexec")
         elif " " in base or len(base) > 40:
             tried.append(f"the name {base} has a blank or more than 40 characters")
-        elif free < needed:
+        elif free < ROOM:
             tried.append(f"{base} has {free >> 20} MiB of room")
         else:
             return tempfile.mkdtemp(prefix=f"tenure-{os.getuid()}-", dir=base)
@@ -212,7 +213,8 @@ class Runner:
         run.counts[1] += len(complaints)
         self.done.append(run)
         failed = run.counts[1] > 0
-        self._say_end(run, "FAILED" if failed else "ok", closing)
+        self._progress(f"{'FAILED' if failed else 'ok':6} {run.seconds:4.0f} s  {run.step.name}"
+                       f"{f'  ({closing[0]})' if closing else ''}")
         for line in lines:
             if SKIPPED.match(line):
                 print("    " + line)
@@ -283,10 +285,9 @@ class Runner:
         print(text, flush=True)
         self.spoke = time.monotonic()
 
-    def _say_end(self, run, what, closing):
+    def _progress(self, text):
         n = f"{len(self.done):3}/{len(self.steps) + self.n_filled}"
-        self._say(f"{self.level} {n}  {clock(time.monotonic() - self.began):>7}  {what:6} "
-                  f"{run.seconds:4.0f} s  {run.step.name}{f'  ({closing[0]})' if closing else ''}")
+        self._say(f"{self.level} {n}  {clock(time.monotonic() - self.began):>7}  {text}")
 
     def _next(self, waiting):
         """The first that may begin: what it needs is over, and there is room beside the others."""
@@ -330,8 +331,7 @@ class Runner:
                 self._end_all_of(run)
         if self.running and now > self.spoke + SAY_EVERY:
             names = ", ".join(r.step.name for r in self.running.values())
-            self._say(f"{self.level} {len(self.done):3}/{len(self.steps) + self.n_filled}  "
-                      f"{clock(now - self.began):>7}  ... {names}")
+            self._progress(f"... {names}")
 
     def run(self):
         become_subreaper()
@@ -347,17 +347,15 @@ class Runner:
             self._say(self.night.told(len(self.steps) - len(waiting), len(self.steps)))
             self.steps = list(waiting)
         try:
-            while waiting or self.running:
+            while True:
                 self._more(waiting)
                 while step := self._next(waiting):
                     waiting.remove(step)
                     self._start(step)
                 if not self.running:
-                    break  # what is left needs a build that failed
+                    break  # what is left, if anything, needs a build that failed
                 self._reap()
                 self._watch()
-                if not waiting and not self.running:
-                    self._more(waiting)
         finally:
             for run in self.running.values():
                 self._end_all_of(run)
@@ -396,9 +394,9 @@ class Night:
 
     def __init__(self, fresh):
         head = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True)
-        change = subprocess.run(["git", "diff", "HEAD"], capture_output=True)
-        now = {"commit": head.stdout.strip(), "change": hash_of(change.stdout), "steps": {},
-               "filled": 0}
+        change = subprocess.run(["git", "diff", "HEAD"], capture_output=True).stdout
+        now = {"commit": head.stdout.strip(), "change": hashlib.sha256(change).hexdigest(),
+               "steps": {}, "filled": 0}
         try:
             with open(self.FILE) as f:
                 self.known = json.load(f)
@@ -460,16 +458,10 @@ def own_the_tree():
         sys.exit("Tests already run in this tree: wait until they are over, or clone it.")
 
 
-def hash_of(data):
-    import hashlib
-    return hashlib.sha256(data).hexdigest()
-
-
 def stopped(number, _frame):
     raise SystemExit(128 + number)
 
 
 def become_subreaper():
-    import ctypes
     PR_SET_CHILD_SUBREAPER = 36
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

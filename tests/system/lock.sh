@@ -63,7 +63,7 @@ back() { etcd del --prefix job/ >/dev/null; kill -0 $AGENT 2>/dev/null || agent;
 
 # Of processes that have ended, in a group of our own where we may make one: other tests run beside this one, and may leave some.
 here_in() { echo "$(findmnt -rn -t cgroup2 -o TARGET | head -n 1)$(sed -n 's/^0:://p' /proc/self/cgroup)"; }
-AROUND=$(here_in) OWN=$(here_in)/lock-test-$$
+AROUND=$(here_in); OWN=$AROUND/lock-test-$$
 if mkdir "$OWN" 2>/dev/null; then
 	echo $$ >"$OWN/cgroup.procs"
 	trap 'cleanup; echo $$ >"$AROUND/cgroup.procs"; rmdir "$OWN"' EXIT

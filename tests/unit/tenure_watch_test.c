@@ -82,6 +82,19 @@ static void break_stream(struct tenure *t)
         fake_turns(t, 3);
 }
 
+/* A watch from 5 that has reported revision 9. */
+static struct tenure *tie_that_has_heard_9(void)
+{
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        begin_watch(t, 5);
+        tell("9a", false);
+        CHECK_STR(heard(t), "9a");
+        return t;
+}
+
 TEST(a_watch_goes_on_behind_what_it_has_told)
 {
         struct tenure_watch *w;
@@ -326,11 +339,7 @@ TEST(a_core_that_went_back_ends_a_watch)
         const struct tenure_event *e;
         struct tenure *t;
 
-        fake_begin();
-        t = fake_tie();
-        begin_watch(t, 5);
-        tell("9a", false);
-        CHECK_STR(heard(t), "9a");
+        t = tie_that_has_heard_9();
         fake.revision = 8; /* late: a watch from that revision gets everything */
         fake_hang_up();
         for (unsigned n = 2; fake.creates < n;)
@@ -370,11 +379,7 @@ TEST(another_cluster_in_place_of_ours_ends_a_watch)
         const struct tenure_event *e;
         struct tenure *t;
 
-        fake_begin();
-        t = fake_tie();
-        begin_watch(t, 5);
-        tell("9a", false);
-        CHECK_STR(heard(t), "9a");
+        t = tie_that_has_heard_9();
         fake.cluster = 8;
         fake_hang_up();
         fake_turns(t, 50);
@@ -470,11 +475,7 @@ static void ends_at_the_second_doubt(int64_t by)
         Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
         struct tenure *t;
 
-        fake_begin();
-        t = fake_tie();
-        begin_watch(t, 5);
-        tell("9a", false);
-        CHECK_STR(heard(t), "9a");
+        t = tie_that_has_heard_9();
         fake.revision = 3;
         fake.does = FAKE_REFUSES;
         fake.times = 1;
