@@ -93,6 +93,9 @@ static const struct status of_outcome[] = {
                                      "1000 keys and 1 MiB"},
         [STATE_E_CACHE_FULL] = {RPC_RESOURCE_EXHAUSTED,
                                 "etcdserver: too many cached ranges: there may be 256"},
+        [STATE_E_PERMISSION_TYPE] = {RPC_INVALID_ARGUMENT,
+                                     "etcdserver: a permission's type is 0 (READ), 1 (WRITE) "
+                                     "or 2 (READWRITE)"},
         [STATE_E_MALFORMED] = {RPC_INTERNAL, "grpc: the message does not parse"},
 };
 

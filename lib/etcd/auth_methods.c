@@ -283,6 +283,16 @@ static void change(struct request *q)
         request_write(q, CMD_AUTH, &c.base);
 }
 
+static void grant_permission(struct request *q)
+{
+        const Pb__AuthRoleGrantPermissionRequest *m = q->msg;
+        enum state_outcome o = auth_check_permission(m->perm);
+
+        if (o != STATE_OK)
+                return request_fail(q, status_of(o));
+        change(q);
+}
+
 static void enable(struct request *q)
 {
         Pb__AuthEnableChange e = PB__AUTH_ENABLE_CHANGE__INIT;
@@ -553,7 +563,7 @@ const struct method auth_methods[] = {
         {"/etcdserverpb.Auth/RoleDelete", &pb__auth_role_delete_request__descriptor, change,
          FOR_ROOT, NULL},
         {"/etcdserverpb.Auth/RoleGrantPermission",
-         &pb__auth_role_grant_permission_request__descriptor, change, FOR_ROOT, NULL},
+         &pb__auth_role_grant_permission_request__descriptor, grant_permission, FOR_ROOT, NULL},
         {"/etcdserverpb.Auth/RoleRevokePermission",
          &pb__auth_role_revoke_permission_request__descriptor, change, FOR_ROOT, NULL},
 };

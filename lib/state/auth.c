@@ -468,17 +468,26 @@ static int delete_role(struct auth *a, const Pb__AuthRoleDeleteRequest *q,
         return 0;
 }
 
+enum state_outcome auth_check_permission(const Pb__Permission *p)
+{
+        if (!p)
+                return STATE_E_PERMISSION_EMPTY;
+        return p->permtype < PB__PERMISSION__TYPE__READ ||
+                               p->permtype > PB__PERMISSION__TYPE__READWRITE
+                       ? STATE_E_PERMISSION_TYPE
+                       : STATE_OK;
+}
+
 static int grant_permission(struct auth *a, const Pb__AuthRoleGrantPermissionRequest *q,
                             enum state_outcome *ret)
 {
         const Pb__Permission *p = q->perm;
         struct auth_role *r = role_at(a, q->name, NULL);
 
-        if (!p)
-                *ret = STATE_E_PERMISSION_EMPTY;
-        else if (!r)
+        *ret = auth_check_permission(p);
+        if (*ret == STATE_OK && !r)
                 *ret = STATE_E_ROLE_NOT_FOUND;
-        else if (r->n_permissions >= AUTH_PERMISSIONS_MAX)
+        else if (*ret == STATE_OK && r->n_permissions >= AUTH_PERMISSIONS_MAX)
                 *ret = STATE_E_AUTH_FULL;
         if (*ret != STATE_OK)
                 return 0;

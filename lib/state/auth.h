@@ -75,6 +75,10 @@ const struct auth_user *auth_user_find(const struct auth *a, const char *name);
 const struct auth_role *auth_role_find(const struct auth *a, const char *name);
 bool auth_user_has(const struct auth_user *u, const char *role);
 
+/* Whether a role can be given @p, which may be NULL. A type is an open enum on the wire, and a
+ * snapshot has a byte for it. */
+enum state_outcome auth_check_permission(const Pb__Permission *p);
+
 /* Makes a change; a client's mistake is reported as an outcome. Returns 0 or -ENOMEM. */
 must_check_ int auth_change(struct auth *a, const Pb__AuthChange *change,
                             enum state_outcome *ret);

@@ -45,5 +45,6 @@ enum state_outcome {
         STATE_E_CACHED,          /* a client may have cached what would be changed */
         STATE_E_CACHE_TOO_LARGE, /* too many keys for one cached range */
         STATE_E_CACHE_FULL,      /* the limit of cached ranges is reached */
-        STATE_E_LAST_ = STATE_E_CACHE_FULL,
+        STATE_E_PERMISSION_TYPE, /* neither READ nor WRITE nor READWRITE */
+        STATE_E_LAST_ = STATE_E_PERMISSION_TYPE,
 };

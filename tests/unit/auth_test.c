@@ -422,6 +422,36 @@ TEST(many_permissions_are_not_looked_at_each)
         state_fini(&s);
 }
 
+/* The wire lets through any number; a snapshot keeps a byte of it. 258 permitted nothing, and
+ * became READWRITE where a snapshot was loaded. */
+TEST(a_permission_of_an_unknown_type_is_refused)
+{
+        const int types[] = {-1, 3, 256, 258, INT32_MAX};
+        cleanup_(buf_fini) struct buf before = {0}, after = {0};
+        Pb__AuthRoleGrantPermissionRequest grant = PB__AUTH_ROLE_GRANT_PERMISSION_REQUEST__INIT;
+        Pb__Permission p = PB__PERMISSION__INIT;
+        Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
+        char role[] = "writer";
+        struct state s;
+
+        begin(&s);
+        auth_save(&s.auth, &before);
+        p.key = pb_bytes("x", 1);
+        grant.name = role;
+        grant.perm = &p;
+        c.change_case = PB__AUTH_CHANGE__CHANGE_ROLE_GRANT_PERMISSION;
+        c.role_grant_permission = &grant;
+        for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+                p.permtype = (Pb__Permission__Type) types[i];
+                CHECK_EQ(auth_check_permission(&p), STATE_E_PERMISSION_TYPE);
+                CHECK_EQ(apply(&s, NULL, CMD_AUTH, &c.base), STATE_E_PERMISSION_TYPE);
+        }
+        auth_save(&s.auth, &after);
+        CHECK_EQ(bytes_cmp(before.data, buf_len(&before), after.data, buf_len(&after)), 0);
+        CHECK_EQ(auth_role_find(&s.auth, role)->n_permissions, 1);
+        state_fini(&s);
+}
+
 TEST(a_token_is_for_one_user_until_its_end)
 {
         cleanup_(buf_fini) struct buf token = {0}, name = {0};
