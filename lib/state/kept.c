@@ -276,7 +276,9 @@ const struct kept_version *kept_look(const struct kept_version *at, const struct
         *ret = NULL;
         do {
                 --*steps;
-                if (e->v->mod_revision <= revision && revision < e->until)
+                /* The end of a former life stays visible for ever, so several may be: the
+                 * newest counts. */
+                if (e->v->mod_revision <= revision && revision < e->until && (!down || !*ret))
                         *ret = e->v;
                 e = down ? RB_PREV(kept_versions, NULL, e) : RB_NEXT(kept_versions, NULL, e);
         } while (e && bytes_cmp(e->v->key->bytes, e->v->key->len, key->bytes, key->len) == 0);

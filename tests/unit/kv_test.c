@@ -419,12 +419,13 @@ static void pinned_check(struct pinned *p)
 }
 
 /* Scans that have pinned their revision, several at a time, of several revisions: whatever is
- * compacted meanwhile, up to the present, they find what existed. When they have ended, nothing
- * is left of it. */
+ * compacted meanwhile, up to the present, they find what existed, also while somebody reads the
+ * history and deletions are kept as well. When they have ended, nothing is left of it. */
 TEST(a_pinned_scan_goes_on_under_compactions)
 {
         cleanup_(state_fini) struct state s;
         struct pinned scans[SCANS];
+        struct kept_pin history = {0};
         struct kv *kv = &s.kv;
         size_t bytes, most_kept = 0;
 
@@ -455,11 +456,16 @@ TEST(a_pinned_scan_goes_on_under_compactions)
                                                      (uint64_t) s.revision));
                 if (rnd(0, 9) == 0)
                         (void) kept_sweep(&kv->kept, rnd(1, 50));
+                if (rnd(0, 1999) == 0) {
+                        kept_unpin(&history);
+                        kept_pin_history(&kv->kept, &history, s.revision, kv->compacted);
+                }
                 most_kept = max_of(most_kept, kv->kept.bytes);
         }
         CHECK(most_kept > 0);
         for (size_t i = 0; i < SCANS; i++)
                 scan_fini(&scans[i].sc);
+        kept_unpin(&history);
         while (kept_sweep(&kv->kept, 10))
                 ;
         CHECK_EQ(kv->kept.bytes, 0);
@@ -521,6 +527,55 @@ TEST(what_is_kept_for_scans_has_a_bound)
         CHECK(lost > 0 && lost < ARRAY_SIZE(scans) - 1);
         for (size_t i = 0; i < ARRAY_SIZE(scans); i++)
                 scan_fini(&scans[i]);
+}
+
+static void put_at(struct state *s, int64_t revision, const char *key)
+{
+        struct kv_key *k;
+
+        CHECK_EQ(kv_put(&s->kv, revision, 0, key, strlen(key), "v", 1, 0, &k), 0);
+        s->revision = revision;
+}
+
+/* Of a key that was deleted, compacted, and created again, two dropped versions are visible at
+ * the same revision if somebody reads the history: the end of its former life, which nothing
+ * follows, and the version that counts. */
+TEST(a_scan_finds_the_later_life_of_a_key_in_either_direction)
+{
+        cleanup_(state_fini) struct state s;
+        struct kept_pin history = {0};
+        struct state_scan scans[2] = {0};
+        Pb__RangeRequest q[2];
+
+        state_init(&s);
+        put_at(&s, 2, "k");
+        CHECK_EQ(kv_delete(&s.kv, 3, 0, kv_find(&s.kv, "k", 1)), 0);
+        put_at(&s, 4, "z");
+        kept_pin_history(&s.kv.kept, &history, s.revision, s.kv.compacted);
+        kv_compact(&s.kv, 4);
+        put_at(&s, 5, "k");
+        for (unsigned i = 0; i < 2; i++) {
+                pb__range_request__init(&q[i]);
+                q[i].key = q[i].range_end = pb_bytes("", 1);
+                q[i].sort_order = i == 0 ? PB__RANGE_REQUEST__SORT_ORDER__ASCEND
+                                         : PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
+                CHECK_EQ(scan_begin(&scans[i], &s, &q[i], s.revision), STATE_OK);
+                scan_pin(&scans[i], &s.kv);
+        }
+        put_at(&s, 6, "k");
+        put_at(&s, 7, "z");
+        kv_compact(&s.kv, 7);
+        for (unsigned i = 0; i < 2; i++) {
+                const struct kv_version *v;
+                int64_t steps = INT64_MAX;
+                unsigned n = 0;
+
+                for (; scan_next(&scans[i], &steps, &v) == 0 && v; n++)
+                        CHECK_EQ(v->mod_revision, v->key->bytes[0] == 'k' ? 5 : 4);
+                CHECK_EQ(n, 2);
+                scan_fini(&scans[i]);
+        }
+        kept_unpin(&history);
 }
 
 /* A compaction beyond the revision of a scan without a pin tells it to start again. */
