@@ -75,7 +75,8 @@ struct agent {
         struct pid1 *pid1; /* NULL if we are not a unit of systemd */
         struct fence fence;
         struct boot_time extend_at;
-        bool kept_out; /* not allowed to join: bound units are not down yet */
+        bool kept_out;  /* not allowed to join: bound units are not down yet */
+        bool held_back; /* see fence_is_held_back() */
         struct leaving leaving;
         enum maintenance maintenance; /* stay out until an order to join */
         bool persisted;               /* `maintenance` is written to disk */

@@ -97,6 +97,13 @@ void agent_tell_status(struct agent *a)
                               *why ? ": " : "", why);
                 break;
         case SESSION_HELD:
+                if (a->held_back) {
+                        notify_status(
+                                "Holding lease %016" PRIx64 " as %s, but %s stays down: the "
+                                "core acknowledges renewals too slowly for its TTL.",
+                                (uint64_t) s->lease, a->opt.node_name, a->opt.held_target);
+                        break;
+                }
                 notify_status("Holding lease %016" PRIx64 " as %s in cluster %s of %zu nodes.",
                               (uint64_t) s->lease, a->opt.node_name, a->opt.cluster, n);
                 break;

@@ -42,6 +42,15 @@ bool fence_is_settled(const struct fence *f)
         return !f->bound || f->stuck || (f->machine.state == FENCING_UP && f->machine.opened);
 }
 
+bool fence_is_held_back(const struct fence *f)
+{
+        struct fencing_place p = {0};
+
+        if (f->bound)
+                p = place(f, boot_now());
+        return f->bound && fencing_is_held_back(&f->machine, &p);
+}
+
 bool fence_is_down(const struct fence *f)
 {
         return !f->bound || fencing_is_down(&f->machine);
@@ -298,6 +307,30 @@ static void alarm_people(const struct fence *f, bool reboots)
                  reboots ? "; rebooting at once" : "");
 }
 
+/* Once each time that something goes down for it. */
+static void tell_held_back(struct fence *f, const struct fencing_place *p)
+{
+        const struct fencing *m = &f->machine;
+        const char *fields[] = {MESSAGE_HELD_BACK, NULL};
+        char calm[64] = "";
+
+        if (f->held_back || !fencing_is_held_back(m, p))
+                return;
+        f->held_back = true;
+        if (m->calm > 0)
+                snprintf(calm, sizeof(calm), " for %" PRId64 " s",
+                         (m->calm - 1) / NSEC_PER_SEC + 1);
+        log_full(
+                LOG_WARNING, fields,
+                "%s stays down although the place is held: the core acknowledged a renewal "
+                "after %" PRId64 " ms, and with TTL=%" PRId64 "ms and FenceLead=%" PRId64
+                "ms the next one would come after the stop. It starts again once renewals have "
+                "taken less than %" PRId64 " ms%s; a longer TTL= allows for slower ones.",
+                bound_root(f->bound), ms(m->took), ms(p->ttl),
+                ms(fencing_lead(&m->cfg, p->ttl)), ms(fencing_answer_max(&m->cfg, p->ttl)),
+                calm);
+}
+
 static void on_seen(void *userdata, enum bound_sight s)
 {
         struct fence *f = userdata;
@@ -371,6 +404,8 @@ void fence_run(struct fence *f, const struct session *s, bool leave, struct boot
                 return;
         p = place(f, now);
         act(f, fencing_next(&f->machine, &p, now), now);
+        tell_held_back(f, &p);
+        f->held_back &= f->machine.state != FENCING_UP;
         keep_gate(f);
         loop_timer_arm(&f->timer, fencing_wakeup(&f->machine, &p, now));
 }

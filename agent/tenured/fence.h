@@ -28,6 +28,7 @@ struct fence {
         const struct session *session; /* of the last fence_run() */
         bool leave;
         bool stuck;                 /* the gate cannot be opened; logged once */
+        bool held_back;             /* logged, since the target was last up */
         bool guarded;               /* a guard listened when last checked */
         struct boot_time gate_seen; /* the renewal at which the gate was checked last */
         bool mounts_killed;         /* since the place was lost */
@@ -65,6 +66,10 @@ void fence_thaw(struct fence *f);
 
 /* If the place is held: whether the target may be up, or there is no target. */
 bool fence_is_settled(const struct fence *f);
+
+/* Whether the target stays down, although the place is held, because the core acknowledges
+ * renewals too slowly. */
+bool fence_is_held_back(const struct fence *f);
 
 /* Whether nothing that is bound to the target runs any more. */
 bool fence_is_down(const struct fence *f);

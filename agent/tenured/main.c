@@ -179,6 +179,10 @@ static struct boot_time keep_out(struct agent *a, struct boot_time now)
                 held_keep_out(a);
                 agent_tell_status(a);
         }
+        if (a->held_back != fence_is_held_back(&a->fence)) {
+                a->held_back = !a->held_back;
+                agent_tell_status(a);
+        }
         next = held_wait(a, now);
         if ((a->state == SESSION_HELD && fence_is_settled(&a->fence)) ||
             a->state == SESSION_LEFT)

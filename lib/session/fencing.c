@@ -23,6 +23,11 @@
  * long. */
 #define DYING (100 * NSEC_PER_MSEC)
 
+/* After it was starved within so many TTLs of coming up, it comes up again only once no renewal
+ * has been too slow for one TTL, then for two, four and so on. */
+#define SOON 10
+#define CALM_MOST 32
+
 void fencing_init(struct fencing *f, const struct fencing_config *cfg, bool up, bool stopping)
 {
         /* Even if no earlier life left word of it, something may be up: look before it counts
@@ -35,7 +40,8 @@ void fencing_init(struct fencing *f, const struct fencing_config *cfg, bool up, 
                               .frozen = stopping, /* perhaps; a thaw is never wrong */
                               .freeze_at = BOOT_TIME_NEVER,
                               .kill_at = BOOT_TIME_NEVER,
-                              .patience = ORDER_FIRST};
+                              .patience = ORDER_FIRST,
+                              .steady_since = BOOT_TIME_NEVER};
 }
 
 nsec_t fencing_lead(const struct fencing_config *cfg, nsec_t ttl)
@@ -60,6 +66,50 @@ static bool is_wanted(const struct fencing *f, const struct fencing_place *p,
 {
         return p->held && !p->leave &&
                boot_before(now, boot_add(p->deadline, -fencing_lead(&f->cfg, p->ttl)));
+}
+
+nsec_t fencing_answer_max(const struct fencing_config *cfg, nsec_t ttl)
+{
+        return ttl / 2 - fencing_lead(cfg, ttl);
+}
+
+/* Whether the next renewal would come before the stop, if it were acknowledged at the time of
+ * its term at which the last one is, or was. */
+static bool is_in_time(const struct fencing *f, const struct fencing_place *p,
+                       struct boot_time now)
+{
+        return boot_diff(p->deadline, now) > p->ttl - fencing_answer_max(&f->cfg, p->ttl);
+}
+
+/* Looks at the last renewal, at the moment at which it was acknowledged. */
+static void judge(struct fencing *f, const struct fencing_place *p, struct boot_time now)
+{
+        if (!p->held) {
+                f->steady_since = BOOT_TIME_NEVER;
+                f->n_slow = 0;
+                f->calm = 0;
+                f->starved = f->slow = false;
+                return;
+        }
+        if (p->deadline.ns == f->judged.ns)
+                return;
+        f->judged = p->deadline;
+        if (is_in_time(f, p, now)) {
+                f->steady_since = boot_min(f->steady_since, now);
+                f->n_slow = 0;
+                return;
+        }
+        f->steady_since = BOOT_TIME_NEVER;
+        f->n_slow++;
+        f->took = p->ttl - boot_diff(p->deadline, now);
+        /* A place that is new may have had to wait for its registration. */
+        f->slow = f->slow || f->starved || f->n_slow > 1;
+}
+
+static bool margin_lasts(const struct fencing *f, const struct fencing_place *p,
+                         struct boot_time now)
+{
+        return is_in_time(f, p, now) && due(now, boot_add(f->steady_since, f->calm));
 }
 
 /* Notes that an order is given for the first time; it is repeated from order_again on. */
@@ -91,16 +141,28 @@ static unsigned open_up(struct fencing *f, struct boot_time now)
 {
         f->state = FENCING_UP;
         f->known = f->opened = true;
-        f->found = f->started = false;
+        f->found = f->started = f->starved = f->slow = false;
+        f->up_since = now;
         order(f, now);
         /* A control group sometimes outlives its unit; if it is still frozen, the unit would
          * start frozen. */
         return FENCING_THAW | FENCING_OPEN | FENCING_START;
 }
 
+/* The place is held, but the renewal that is due has not been acknowledged. */
+static void starve(struct fencing *f, const struct fencing_place *p, struct boot_time now)
+{
+        bool soon = boot_diff(now, f->up_since) < SOON * max_of(f->calm, p->ttl);
+
+        f->starved = true;
+        f->calm = soon ? min_of(max_of(2 * f->calm, p->ttl), CALM_MOST * p->ttl) : 0;
+}
+
 static unsigned begin_to_stop(struct fencing *f, const struct fencing_place *p,
                               struct boot_time now)
 {
+        if (p->held && !p->leave)
+                starve(f, p, now);
         f->state = FENCING_STOPPING;
         f->began = f->look_again = now;
         f->deadline = p->held ? p->deadline : now;
@@ -181,7 +243,9 @@ unsigned fencing_next(struct fencing *f, const struct fencing_place *p, struct b
                 acts |= FENCING_FORGET | (f->frozen ? FENCING_THAW : 0);
                 f->dirty = f->frozen = false;
         }
-        if (wanted && (f->state == FENCING_DOWN || (f->state == FENCING_UP && !f->opened)))
+        judge(f, p, now);
+        if (wanted && ((f->state == FENCING_DOWN && margin_lasts(f, p, now)) ||
+                       (f->state == FENCING_UP && !f->opened)))
                 return acts | open_up(f, now);
         if (f->state == FENCING_UP && !wanted)
                 acts |= begin_to_stop(f, p, now);
@@ -226,6 +290,11 @@ void fencing_barred(struct fencing *f)
 {
         if (f->state == FENCING_UP)
                 f->state = FENCING_DOWN;
+}
+
+bool fencing_is_held_back(const struct fencing *f, const struct fencing_place *p)
+{
+        return f->state == FENCING_DOWN && p->held && !p->leave && f->slow;
 }
 
 bool fencing_is_down(const struct fencing *f)

@@ -14,6 +14,12 @@
  *
  * As long as the service manager has not accepted the stop, it would restart what is killed, by
  * Restart=. Until it has accepted, everything is frozen where it would otherwise be killed.
+ *
+ * What is down comes up only with a margin that lasts: if the next renewal, sent at half the
+ * TTL and acknowledged as slowly as the last one, would come before the next stop. Otherwise a
+ * core that answers slowly, but in time to keep the place, would have everything stopped and
+ * started at each renewal. If it was stopped for want of a renewal soon after it had come up,
+ * renewals must come in time for a while first, which doubles each time.
  */
 #pragma once
 
@@ -73,6 +79,15 @@ struct fencing {
         struct boot_time began, deadline;
         struct boot_time freeze_at, kill_at, kill_again, order_again, look_again;
         nsec_t patience; /* until an order is repeated */
+        /* How fast renewals of the place are acknowledged: */
+        struct boot_time judged;       /* the deadline that the last one gave */
+        struct boot_time steady_since; /* none has been too slow; NEVER: the last one was */
+        unsigned n_slow;               /* in a row that were */
+        nsec_t took;                   /* the last of these, roughly, since it was sent */
+        nsec_t calm;                   /* for how long none may be, before anything comes up */
+        struct boot_time up_since;
+        bool starved; /* it went down for want of a renewal, while the place was held */
+        bool slow;    /* ... which then came, or which keep coming too late */
 };
 
 /* @up: an earlier life left the gate open; @stopping: that life has recorded that it was
@@ -91,6 +106,11 @@ void fencing_accepted(struct fencing *f);
 
 /* The gate could not be opened: what is bound stays down. */
 void fencing_barred(struct fencing *f);
+
+/* Whether everything stays down, although @p is held, because renewals are acknowledged too
+ * slowly: not within fencing_answer_max() of their sending. */
+bool fencing_is_held_back(const struct fencing *f, const struct fencing_place *p);
+nsec_t fencing_answer_max(const struct fencing_config *cfg, nsec_t ttl);
 
 /* Whether nothing that is bound runs, and a loss leaves nothing to be done: only then may the
  * place be given back, or be asked for. */

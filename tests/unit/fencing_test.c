@@ -195,6 +195,126 @@ TEST(what_is_down_is_thawed_and_forgotten)
         CHECK_EQ(acts, FENCING_THAW | FENCING_FORGET | FENCING_OPEN | FENCING_START);
 }
 
+/* A host at a TTL of 4 s, whose renewals are acknowledged after answer(n) ms: the n-th is sent
+ * 2 s after the one before was. What is bound stops at once. */
+struct host {
+        struct fencing fencing;
+        struct fencing_place place;
+        int64_t now, sent, n;
+        unsigned n_up, n_down;
+};
+
+static void host_begin(struct host *h)
+{
+        *h = (struct host){.fencing = up(4000), .place = held_until(4000)};
+}
+
+static void host_run(struct host *h, int64_t until, int64_t (*answer)(int64_t n))
+{
+        for (; h->now < until; h->now += 10) {
+                unsigned acts;
+
+                if (h->now >= h->sent + 2000 + answer(h->n)) {
+                        h->sent += 2000;
+                        h->n++;
+                        h->place = held_until(h->sent + 4000);
+                }
+                acts = fencing_next(&h->fencing, &h->place, T(h->now));
+                h->n_up += (acts & FENCING_OPEN) != 0;
+                h->n_down += (acts & FENCING_CLOSE) != 0;
+                if (acts & FENCING_LOOK)
+                        fencing_saw(&h->fencing, h->fencing.state == FENCING_UP
+                                                         ? FENCING_SAW_STARTED
+                                                         : FENCING_SAW_DOWN);
+        }
+}
+
+static int64_t fast(int64_t n)
+{
+        (void) n;
+        return 100;
+}
+
+static int64_t slow(int64_t n)
+{
+        (void) n;
+        return 1500;
+}
+
+static int64_t slow_in_between(int64_t n)
+{
+        return n % 2 ? 100 : 1500;
+}
+
+static int64_t slow_once(int64_t n)
+{
+        return n == 0 ? 1500 : 100;
+}
+
+/* Each answer comes in time to keep the place, but after the stop had to begin. It was started
+ * at each, and stopped before the next. */
+TEST(a_core_that_answers_slowly_does_not_make_the_fence_flap)
+{
+        struct host h;
+
+        host_begin(&h);
+        host_run(&h, 60000, slow);
+        CHECK_EQ(h.n_down, 1);
+        CHECK_EQ(h.n_up, 0);
+        CHECK(fencing_is_down(&h.fencing));
+        CHECK(fencing_is_held_back(&h.fencing, &h.place));
+        CHECK(h.fencing.took >= 1500 * MS && h.fencing.took < 1600 * MS);
+        CHECK_EQ(fencing_answer_max(&cfg, h.place.ttl), 1000 * MS);
+        host_run(&h, 120000, fast);
+        CHECK_EQ(h.n_up, 1);
+        CHECK_EQ(h.n_down, 1);
+        CHECK(!fencing_is_held_back(&h.fencing, &h.place));
+}
+
+/* With every other answer fast it would be up for 3 s, again and again. */
+TEST(what_is_stopped_again_and_again_waits_ever_longer_to_come_up)
+{
+        struct host h;
+
+        host_begin(&h);
+        host_run(&h, 60000, fast);
+        host_run(&h, 600000, slow_in_between);
+        CHECK_EQ(h.n_up, 1);
+        CHECK_EQ(h.n_down, 2);
+        CHECK(fencing_is_held_back(&h.fencing, &h.place));
+        CHECK_EQ(h.fencing.calm, h.place.ttl);
+        host_run(&h, 610000, fast);
+        CHECK(h.fencing.state == FENCING_UP);
+        /* It goes down once more, soon after it came up. */
+        h.n = 0;
+        host_run(&h, 620000, slow_once);
+        CHECK_EQ(h.n_down, 3);
+        CHECK_EQ(h.fencing.calm, 2 * h.place.ttl);
+        host_run(&h, 800000, fast);
+        CHECK(h.fencing.state == FENCING_UP);
+        /* A stop long after that is the first of its kind. */
+        h.n = 0;
+        host_run(&h, 810000, slow_once);
+        CHECK_EQ(h.n_down, 4);
+        CHECK_EQ(h.n_up, 4);
+        CHECK_EQ(h.fencing.calm, 0);
+}
+
+TEST(what_was_stopped_for_one_slow_answer_is_up_at_the_next_fast_one)
+{
+        struct host h;
+
+        host_begin(&h);
+        host_run(&h, 60000, fast);
+        CHECK_EQ(h.n_down, 0);
+        h.n = 0;
+        host_run(&h, h.sent + 4101, slow_once);
+        CHECK_EQ(h.n_down, 1);
+        host_run(&h, h.sent + 2200, fast);
+        CHECK_EQ(h.n_up, 1);
+        CHECK(h.fencing.state == FENCING_UP);
+}
+
 /* A look that was asked for while it started is no look at the stop. */
 TEST(an_answer_from_before_the_stop_does_not_count)
 {
