@@ -58,6 +58,7 @@ bool fence_is_down(const struct fence *f)
 
 const char *fence_still_up(const struct fence *f)
 {
+        const struct bound_stray *s;
         const struct bound_unit *u;
         size_t n;
 
@@ -69,6 +70,10 @@ const char *fence_still_up(const struct fence *f)
                 if (!u[i].is_down ||
                     (u[i].control_group && cgroup_is_populated(u[i].control_group) > 0))
                         return u[i].name;
+        s = bound_strays(f->bound, &n);
+        for (size_t i = 0; i < n; i++)
+                if (!s[i].is_ours && cgroup_is_populated(s[i].group) > 0)
+                        return s[i].unit;
         return cgroup_is_populated(slice_group()) > 0 ? FENCE_SLICE : "";
 }
 
@@ -128,6 +133,7 @@ static void each_group(struct fence *f, bool mounts,
                        void (*fn)(struct fence *f, const char *group))
 {
         struct each e = {.fence = f, .fn = fn};
+        const struct bound_stray *s;
         const struct bound_unit *u;
         size_t n;
 
@@ -138,6 +144,10 @@ static void each_group(struct fence *f, bool mounts,
         for (size_t i = 0; i < n; i++)
                 if (u[i].control_group && !cgroup_is_within(u[i].control_group, slice_group()))
                         all_but_mounts(&e, u[i].control_group);
+        s = bound_strays(f->bound, &n);
+        for (size_t i = 0; i < n; i++)
+                if (!s[i].is_ours)
+                        all_but_mounts(&e, s[i].group);
         free(e.mounts);
 }
 
@@ -175,6 +185,7 @@ static void thaw(const char *group)
 /* Thaws everything, including what an earlier run may have frozen. */
 static void thaw_all(struct fence *f)
 {
+        const struct bound_stray *s;
         const struct bound_unit *u;
         size_t n;
 
@@ -183,6 +194,10 @@ static void thaw_all(struct fence *f)
         for (size_t i = 0; i < n; i++)
                 if (u[i].control_group)
                         thaw(u[i].control_group);
+        s = bound_strays(f->bound, &n);
+        for (size_t i = 0; i < n; i++)
+                if (!s[i].is_ours)
+                        thaw(s[i].group);
         while (f->n_frozen > 0) {
                 thaw(f->frozen[--f->n_frozen]);
                 free(f->frozen[f->n_frozen]);
@@ -223,6 +238,7 @@ void fence_freeze(struct fence *f)
 
 static bool has_processes(const struct fence *f)
 {
+        const struct bound_stray *s;
         const struct bound_unit *u;
         size_t n;
 
@@ -231,6 +247,10 @@ static bool has_processes(const struct fence *f)
         u = bound_units(f->bound, &n);
         for (size_t i = 0; i < n; i++)
                 if (u[i].control_group && cgroup_is_populated(u[i].control_group) != 0)
+                        return true;
+        s = bound_strays(f->bound, &n);
+        for (size_t i = 0; i < n; i++)
+                if (!s[i].is_ours && cgroup_is_populated(s[i].group) != 0)
                         return true;
         return false;
 }
@@ -452,9 +472,15 @@ int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *t
                 size_t n;
                 const struct bound_unit *u = bound_units(f->bound, &n);
 
+                const struct bound_stray *s;
+
                 for (size_t i = 0; i < n; i++)
                         if (u[i].control_group)
                                 remember_frozen(f, u[i].control_group);
+                s = bound_strays(f->bound, &n);
+                for (size_t i = 0; i < n; i++)
+                        if (!s[i].is_ours)
+                                remember_frozen(f, s[i].group);
         }
         if (!cgroup_is_there())
                 log_warning("This host has no control groups v2: units bound to %s can "

@@ -84,6 +84,24 @@ static void check_unit(const struct bound_unit *u, const char *target, nsec_t mo
                            u->name, ms(u->stop_timeout), ms(most));
 }
 
+static void check_stray(const struct bound_stray *s, struct buf *out)
+{
+        if (s->is_ours)
+                buf_printf(
+                        out,
+                        "%s has its main process in %s, which cannot be fenced: bind the unit "
+                        "that process belongs to.\n",
+                        s->unit, s->group);
+        else
+                buf_printf(
+                        out,
+                        "%s has its main process in %s, outside of its own control group, as "
+                        "su, runuser -l, PAMName= or PIDFile= can bring about: everything "
+                        "there is frozen and killed with it, also what belongs to others; "
+                        "set User= instead.\n",
+                        s->unit, s->group);
+}
+
 static void tell(const char *lines, const char *before)
 {
         for (const char *end; (end = strchr(lines, '\n')); lines = end + 1) {
@@ -101,6 +119,7 @@ bool fence_check(struct fence *f, nsec_t ttl)
 {
         const struct fencing_config *cfg = &f->machine.cfg;
         cleanup_(buf_fini) struct buf b = {0};
+        const struct bound_stray *s;
         const struct bound_unit *u;
         char *text;
         size_t n;
@@ -112,6 +131,9 @@ bool fence_check(struct fence *f, nsec_t ttl)
         for (size_t i = 1; i < n; i++)
                 if (!bound_is_kind(u[i].name, ".target"))
                         check_unit(&u[i], bound_root(f->bound), fencing_lead(cfg, ttl) / 2, &b);
+        s = bound_strays(f->bound, &n);
+        for (size_t i = 0; i < n; i++)
+                check_stray(&s[i], &b);
         buf_add_u8(&b, 0);
         text = buf_error(&b) < 0 ? NULL : strdup((const char *) buf_head(&b));
         if (!text || strcmp(text, f->warnings ? f->warnings : "") == 0) {

@@ -7,6 +7,7 @@
 #include "bus/bound_set.h"
 #include "bus/bus.h"
 #include "bus/cgroup.h"
+#include "bus/strays.h"
 
 #define NAME "org.freedesktop.systemd1"
 #define PATH "/org/freedesktop/systemd1"
@@ -41,6 +42,7 @@ struct bound {
         nsec_t patience;    /* how long we wait for an answer */
         char own[PATH_MAX]; /* our own control group, which must never be touched */
         struct bound_set known;
+        struct strays strays;
         void (*changed)(void *userdata);
         void *userdata;
 
@@ -129,6 +131,93 @@ static sd_bus *connected(struct bound *b)
         return b->bus && !b->broken ? bus_sd(b->bus) : NULL;
 }
 
+/* ---- main processes that are elsewhere ---- */
+
+static bool is_in_a_unit(const struct bound *b, const char *group)
+{
+        for (size_t i = 0; i < b->known.n; i++)
+                if (b->known.units[i].control_group &&
+                    cgroup_is_within(group, b->known.units[i].control_group))
+                        return true;
+        return false;
+}
+
+/* Asks the kernel, which knows at once and in any case, and more exactly than GetUnitByPID()
+ * does for what runs below a user's service manager. Returns whether there is news. */
+static bool find_strays(struct bound *b)
+{
+        bool news = strays_forget_empty(&b->strays);
+        char group[PATH_MAX];
+
+        for (size_t i = 0; i < b->known.n; i++) {
+                const struct bound_unit *u = &b->known.units[i];
+
+                if (u->main_pid > 0 &&
+                    cgroup_of_process(u->main_pid, group, sizeof(group)) == 0 &&
+                    !is_in_a_unit(b, group))
+                        news |= strays_add(&b->strays, u->name, group,
+                                           bound_is_ours(group, b->own));
+        }
+        return news;
+}
+
+static void set_main(const struct bound_set *s, const char *unit, uint32_t pid)
+{
+        struct bound_unit *u = bound_set_find(s, unit);
+
+        if (u)
+                u->main_pid = (pid_t) pid;
+}
+
+/* Reads MainPID from what PropertiesChanged has. Returns 1, 0 if it is not there, or a negative
+ * errno. */
+static int read_main(sd_bus_message *m, uint32_t *ret)
+{
+        const char *key;
+        bool found = false;
+        int r = sd_bus_message_skip(m, "s");
+
+        if (r >= 0)
+                r = sd_bus_message_enter_container(m, 'a', "{sv}");
+        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
+                r = sd_bus_message_read(m, "s", &key);
+                if (r < 0)
+                        break;
+                if (strcmp(key, "MainPID") == 0) {
+                        r = sd_bus_message_read(m, "v", "u", ret);
+                        found = r >= 0;
+                } else {
+                        r = sd_bus_message_skip(m, "v");
+                }
+                if (r >= 0)
+                        r = sd_bus_message_exit_container(m);
+        }
+        return r < 0 ? r : found;
+}
+
+/* A unit that we know has another main process; or a scope begins or ends, to which a session
+ * manager may have moved one. */
+static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        struct bound *b = userdata;
+        cleanup_(freep) char *unit = NULL;
+        uint32_t pid;
+
+        (void) error;
+        if (sd_bus_path_decode(sd_bus_message_get_path(m), UNITS, &unit) <= 0)
+                return 0;
+        if (!bound_is_kind(unit, ".scope")) {
+                if (!bound_set_find(&b->known, unit) || read_main(m, &pid) <= 0)
+                        return 0;
+                /* The walk may have read the one before. */
+                set_main(&b->known, unit, pid);
+                set_main(&b->walk, unit, pid);
+        }
+        if (find_strays(b))
+                b->changed(b->userdata);
+        return 0;
+}
+
 /* ---- the walk: from the root on; whatever is found is asked for at once ---- */
 
 static void walk_on(struct bound *b);
@@ -143,7 +232,7 @@ static void walk_end(struct bound *b)
         bound_set_clear(&b->known);
         b->known = b->walk;
         b->walk = (struct bound_set){0};
-        if (other)
+        if (find_strays(b) || other)
                 b->changed(b->userdata);
         if (b->walk_again) {
                 b->walk_again = false;
@@ -287,6 +376,11 @@ static void connect(struct bound *b)
         if (r >= 0)
                 r = sd_bus_match_signal(bus_sd(b->bus), NULL, NULL, PATH, MANAGER, "Reloading",
                                         on_news, b);
+        if (r >= 0)
+                r = sd_bus_add_match(bus_sd(b->bus), NULL,
+                                     "type='signal',interface='" PROPERTIES "',member="
+                                     "'PropertiesChanged',path_namespace='" UNITS "'",
+                                     on_properties, b);
         if (r < 0) {
                 log_debug("Cannot reach the service manager: %s.", strerror(-r));
                 hang_up(b);
@@ -502,6 +596,7 @@ struct bound *bound_free(struct bound *b)
         loop_timer_disarm(&b->retry);
         loop_timer_disarm(&b->settle);
         bound_set_clear(&b->known);
+        strays_clear(&b->strays);
         free(b);
         return NULL;
 }
@@ -515,6 +610,8 @@ void bound_remember(struct bound *b, const char *name, const char *group)
         if (!u)
                 return;
         u->is_after = true; /* nothing speaks against it */
+        if (u->control_group && group && !cgroup_is_within(group, u->control_group))
+                strays_add(&b->strays, name, group, bound_is_ours(group, b->own));
         if (u->control_group || !group || bound_is_ours(group, b->own))
                 return;
         u->control_group = strdup(group);
@@ -531,4 +628,10 @@ const struct bound_unit *bound_units(const struct bound *b, size_t *ret_n)
 {
         *ret_n = b->known.n;
         return b->known.units;
+}
+
+const struct bound_stray *bound_strays(const struct bound *b, size_t *ret_n)
+{
+        *ret_n = b->strays.n;
+        return b->strays.all;
 }

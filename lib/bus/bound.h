@@ -9,6 +9,8 @@
  */
 #pragma once
 
+#include <sys/types.h>
+
 #include "base/base.h"
 #include "base/clock.h"
 
@@ -22,11 +24,19 @@ struct bound_unit {
         bool is_down;        /* inactive or failed, as last reported */
         bool is_after;       /* stopped before the root says that it is down */
         nsec_t stop_timeout; /* INT64_MAX: none; 0: does not apply */
+        pid_t main_pid;      /* as last reported; 0: none */
 };
 
-/* @changed: another set is known. @root, a unit's name, is borrowed. Sends nothing to the
- * service manager before the first order, look, or bound_follow(). -ENOENT where systemd does
- * not run. */
+/* A group outside of all units' own, in which a unit's main process is, or was while processes
+ * are left there (strays.h). */
+struct bound_stray {
+        char *unit, *group;
+        bool is_ours; /* must not be fenced: it holds this process, or the service manager */
+};
+
+/* @changed: another set is known, or other strays. @root, a unit's name, is borrowed. Sends
+ * nothing to the service manager before the first order, look, or bound_follow(). -ENOENT where
+ * systemd does not run. */
 must_check_ int bound_new(struct bound **ret, struct loop *l, const char *root,
                           void (*changed)(void *userdata), void *userdata);
 struct bound *bound_free(struct bound *b);
@@ -39,11 +49,13 @@ const char *bound_root(const struct bound *b);
 bool bound_is_kind(const char *unit, const char *suffix); /* ".mount" */
 
 /* Adds a unit that an earlier life of the process knew, the root first; used until the service
- * manager has reported the whole set. @group: NULL if the unit has none. */
+ * manager has reported the whole set. @group: NULL if the unit has none. A unit that is added
+ * again was also in that group, as a stray. */
 void bound_remember(struct bound *b, const char *name, const char *group);
 
 /* The root is the first. Valid until the loop goes on. */
 const struct bound_unit *bound_units(const struct bound *b, size_t *ret_n);
+const struct bound_stray *bound_strays(const struct bound *b, size_t *ret_n);
 
 /* Orders to the root: each may be given as often as one likes. A stop cannot be undone by a
  * start while it is under way; from @accepted on nothing bound is started again by its

@@ -114,6 +114,7 @@ static int read_property(struct bound_set *s, size_t unit, sd_bus_message *m, co
 {
         struct bound_unit *u = &s->units[unit];
         const char *text;
+        uint32_t pid;
         uint64_t usec;
         int r;
 
@@ -137,6 +138,10 @@ static int read_property(struct bound_set *s, size_t unit, sd_bus_message *m, co
                         free(*slice);
                         *slice = fatal_null(strdup(text));
                 }
+        } else if (strcmp(key, "MainPID") == 0) {
+                r = sd_bus_message_read(m, "v", "u", &pid);
+                if (r >= 0)
+                        u->main_pid = (pid_t) pid;
         } else if (strcmp(key, "TimeoutStopUSec") == 0 || strcmp(key, "TimeoutUSec") == 0) {
                 r = sd_bus_message_read(m, "v", "t", &usec);
                 if (r >= 0)

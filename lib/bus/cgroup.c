@@ -103,21 +103,45 @@ void cgroup_children(const char *path, void (*fn)(void *userdata, const char *ch
         closedir(d);
 }
 
+/* What follows a path if the process has ended and its group is gone (cgroups(7)). */
+#define DELETED " (deleted)"
+
+static int read_group(const char *path, char *out, size_t size)
+{
+        char line[PATH_MAX + sizeof(DELETED) + 4];
+        FILE *f = fopen(path, "re");
+        int r = -ESRCH;
+
+        if (!f)
+                return errno == ENOENT ? -ESRCH : -errno;
+        while (fgets(line, sizeof(line), f)) {
+                if (strncmp(line, "0::", 3) != 0)
+                        continue;
+                line[strcspn(line, "\n")] = '\0';
+                if (strlen(line) - 3 >= size)
+                        r = -ENAMETOOLONG;
+                else if (!strstr(line, DELETED)) {
+                        strcpy(out, line + 3);
+                        r = 0;
+                }
+        }
+        fclose(f);
+        return r;
+}
+
 const char *cgroup_own(char *out, size_t size)
 {
-        char line[PATH_MAX];
-        FILE *f = fopen("/proc/self/cgroup", "re");
-
-        out[0] = '\0';
-        if (!f)
-                return out;
-        while (fgets(line, sizeof(line), f))
-                if (strncmp(line, "0::", 3) == 0) {
-                        line[strcspn(line, "\n")] = '\0';
-                        snprintf(out, size, "%s", line + 3);
-                }
-        fclose(f);
+        if (read_group("/proc/self/cgroup", out, size) < 0)
+                out[0] = '\0';
         return out;
+}
+
+int cgroup_of_process(pid_t pid, char *out, size_t size)
+{
+        char path[64];
+
+        snprintf(path, sizeof(path), "/proc/%d/cgroup", (int) pid);
+        return read_group(path, out, size);
 }
 
 bool cgroup_is_within(const char *path, const char *group)

@@ -3,6 +3,8 @@
  * Nothing here waits. Privileges: writes as root, needs no capability. */
 #pragma once
 
+#include <sys/types.h>
+
 #include "base/base.h"
 
 /* Whether there is such a hierarchy here. */
@@ -21,6 +23,9 @@ void cgroup_children(const char *path, void (*fn)(void *userdata, const char *ch
 
 /* Our own; "" if it cannot be found out. */
 const char *cgroup_own(char *out, size_t size);
+
+/* A process's: 0, -ESRCH if there is no such process any more, or a negative errno. */
+must_check_ int cgroup_of_process(pid_t pid, char *out, size_t size);
 
 /* Whether @path is @group or in it. */
 bool cgroup_is_within(const char *path, const char *group);

@@ -488,6 +488,20 @@ case_slow_stop() {
 	end
 }
 
+# The main process is moved out of the unit's control group, as a session manager does for su(1) and PAMName=: systemd stops that
+# process alone, and here it ignores that.
+case_elsewhere() {
+	begin "a main process in a scope of its own"
+	local move='busctl --quiet call org.freedesktop.systemd1 /org/freedesktop/systemd1 org.freedesktop.systemd1.Manager StartTransientUnit "ssa(sv)a(sa(sv))" aside.scope fail 1 PIDs au 1 $$$$ 0'
+	unit aside "TimeoutStopSec=20s"$'\n'"$HOW_IN_SLICE"$'\n'"ExecStart="$'\n'"ExecStart=/bin/sh -c '$move && exec /usr/bin/says aside TERM'"
+	go
+	until_ok 10 on h4 grep -q '^aside.service .*/aside.scope$' /run/tenure/bound && ok "$CASE: the agent finds it" || not_ok "$CASE: the agent finds it" "$(on h4 cat /run/tenure/bound)"
+	has "$CASE: it is named" "$(on h4 tenurectl check)" "aside.service has its main process in .*/aside.scope, outside of its own control group"
+	FROM=$(lines); rig cut h4
+	reported aside only-one
+	end
+}
+
 # What cannot be fenced in time is listed, with what to do about it.
 case_check() {
 	begin "tenurectl check"
@@ -506,7 +520,7 @@ case_check() {
 	end
 }
 
-[ $# -gt 0 ] || set -- pid1_stopped pid1_goes_on both guard guard_and_people killed_stop next_life slow_generator reexec thaw late_renewal starts leftovers leave_leftovers mount unmount reboot slow_stop check
+[ $# -gt 0 ] || set -- pid1_stopped pid1_goes_on both guard guard_and_people killed_stop next_life slow_generator reexec thaw late_renewal starts leftovers leave_leftovers elsewhere mount unmount reboot slow_stop check
 for c; do "case_$c"; done
 for h in h1 h2 h3 h4; do rig journal $h -o short-precise --no-pager >"$DIR/journal.$h" 2>/dev/null; done
 finish

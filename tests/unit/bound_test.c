@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "bus/bound_set.h"
+#include "bus/strays.h"
 #include "test.h"
 
 /* A bus without another side: messages need one. */
@@ -82,6 +83,11 @@ static void part(sd_bus_message *m)
         add_list(m, "After", "a.service", NULL);
 }
 
+static void with_main(sd_bus_message *m)
+{
+        CHECK(sd_bus_message_append(m, "{sv}", "MainPID", "u", (uint32_t) 4711) >= 0);
+}
+
 static void nonsense(sd_bus_message *m)
 {
         CHECK(sd_bus_message_append(m, "{sv}", "BoundBy", "u", 1u) >= 0);
@@ -143,4 +149,37 @@ TEST(what_is_never_fenced)
         CHECK(bound_is_ours(self, self));
         CHECK(!bound_is_ours("/system.slice/tenured.service-2", self));
         CHECK(!bound_is_ours("/system.slice/a.service", self));
+}
+
+TEST(the_main_process_of_a_unit_is_known)
+{
+        struct bound_set s = {0};
+        int fd;
+        sd_bus *bus = nobodys_bus(&fd);
+
+        bound_set_add(&s, "a.service");
+        CHECK_EQ(read_one(bus, &s, 0, a), 0);
+        CHECK_EQ(s.units[0].main_pid, 0);
+        CHECK_EQ(read_one(bus, &s, 0, with_main), 0);
+        CHECK_EQ(s.units[0].main_pid, 4711);
+        bound_set_clear(&s);
+        sd_bus_unref(bus);
+        close(fd);
+}
+
+TEST(groups_beside_those_of_bound_units_are_forgotten_when_they_are_empty)
+{
+        struct strays s = {0};
+
+        CHECK(strays_add(&s, "a.service", "/no-such.scope", false));
+        CHECK(strays_add(&s, "a.service", "/no-other.scope", true));
+        CHECK(strays_add(&s, "b.service", "/no-such.scope", false));
+        CHECK(!strays_add(&s, "a.service", "/no-such.scope", false));
+        CHECK_EQ(s.n, 3);
+        CHECK(s.all[1].is_ours && strcmp(s.all[1].group, "/no-other.scope") == 0);
+        CHECK(strays_forget_empty(&s));
+        CHECK_EQ(s.n, 0);
+        CHECK(!strays_forget_empty(&s));
+        CHECK(strays_add(&s, "a.service", "/no-such.scope", false));
+        strays_clear(&s);
 }

@@ -1,3 +1,5 @@
+#include <unistd.h>
+
 #include "bus/cgroup.h"
 #include "test.h"
 
@@ -39,4 +41,15 @@ TEST(what_is_within_a_control_group)
         CHECK_EQ(cgroup_is_populated("/no-such.slice"), 0);
         CHECK_EQ(cgroup_kill("/no-such.slice"), -ENOENT);
         CHECK_EQ(cgroup_freeze("/no-such.slice", true), -ENOENT);
+}
+
+TEST(where_a_process_is)
+{
+        char own[4096], of[4096], small[1];
+
+        CHECK_EQ(cgroup_of_process(getpid(), of, sizeof(of)), 0);
+        CHECK_STR(of, cgroup_own(own, sizeof(own)));
+        CHECK(of[0] == '/');
+        CHECK_EQ(cgroup_of_process(getpid(), small, sizeof(small)), -ENAMETOOLONG);
+        CHECK_EQ(cgroup_of_process(INT32_MAX, of, sizeof(of)), -ESRCH);
 }
