@@ -150,6 +150,7 @@ struct incoming {
 struct queue {
         STAILQ_HEAD(, batch) batches;
         struct buf urgent;
+        uint64_t term;                  /* in which all that is queued was proposed */
         size_t bytes;                   /* of `batches` */
         size_t seen;                    /* leader: `bytes` as of the last flush ... */
         bool gathers;                   /* ... and whether they wait for others ... */
@@ -339,8 +340,10 @@ void install_fini(struct replica *r);
 
 /* ---- queue.c ---- */
 
-/* The term is over: drops the commands that wait. */
+/* Drops the commands that wait. */
 void queue_drop(struct replica *r);
+/* After each step: drops them if their term is over. */
+void queue_enter_term(struct replica *r);
 must_check_ int queue_proposed(struct replica *r, uint64_t peer, struct view in);
 /* Leader: appends entries with the waiting commands; queue_flush() does unless they gather. */
 void queue_submit(struct replica *r);

@@ -58,6 +58,16 @@ void queue_drop(struct replica *r)
         r->queue.seen = 0;
 }
 
+/* Commands queued here were proposed in a term that is over. Their proposers give them up or
+ * propose them again, so submitting them could apply them twice. */
+void queue_enter_term(struct replica *r)
+{
+        if (r->queue.term == raft_current_term(&r->raft))
+                return;
+        queue_drop(r);
+        r->queue.term = raft_current_term(&r->raft);
+}
+
 static int add_batch(struct replica *r, const void *p, size_t n)
 {
         struct batch *b = STAILQ_LAST(&r->queue.batches, batch, next);

@@ -252,10 +252,6 @@ static void announce(struct replica *r)
         if (s.leader != r->announced.leader || s.leader_id != r->announced.leader_id ||
             s.term != r->announced.term)
                 reads_reroute(r);
-        /* Commands queued here were proposed in a term that is over. Their proposers give them
-         * up or propose them again, so submitting them could apply them twice. */
-        if (s.term != r->announced.term)
-                queue_drop(r);
         if (s.leader_id != 0 && s.leader_id != r->announced.leader_id)
                 r->counts.leader_changes++;
         r->announced = s;
@@ -444,6 +440,7 @@ void replica_step(struct replica *r, struct raft_event *ev)
         if (u.flags & (RAFT_UPDATE_MESSAGES))
                 for (unsigned i = 0; i < u.messages.n; i++)
                         send_message(r, &u.messages.batch[i]);
+        queue_enter_term(r); /* who is called below may propose in it */
         if (was_leader && !replica_leads(r)) {
                 r->ready = r->time.asking = false;
                 lease_clock_stop(&r->time.clock);

@@ -21,7 +21,9 @@ static struct {
         unsigned load_slices, dropped; /* slices that are still to come before that */
         const char *gave_up;
         struct boot_time now;
-        bool alone; /* the only voter */
+        bool alone;             /* the only voter */
+        bool proposes;          /* when the next entry is applied */
+        unsigned n_proposed[4]; /* frames of proposals that were sent, by member */
 } w;
 
 static void on_send(void *u, uint64_t peer, struct view frame)
@@ -30,8 +32,8 @@ static void on_send(void *u, uint64_t peer, struct view frame)
         uint8_t type;
 
         (void) u;
-        (void) peer;
         CHECK_EQ(view_u8(&frame, &type), 0);
+        w.n_proposed[peer] += type == FRAME_PROPOSE;
         if (type != FRAME_RAFT)
                 return;
         CHECK_EQ(message_decode(frame, &m), 0);
@@ -51,6 +53,9 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
         (void) at;
         (void) commands;
         (void) left;
+        if (w.proposes)
+                CHECK_EQ(replica_propose(w.replica, "command", 7, REPLICA_NORMAL), 0);
+        w.proposes = false;
         return 0;
 }
 
@@ -180,8 +185,10 @@ static bool entry_of(void *u, uint64_t index, uint64_t *ret_term, uint8_t *ret_t
         return true;
 }
 
-/* @peer, leader of @term, sends entries @from to @to, of that term. */
-static void append(uint64_t peer, uint64_t term, uint64_t from, uint64_t to, uint64_t prev_term)
+/* @peer, leader of @term, sends entries @from to @to, of that term, and up to where all is
+ * committed. */
+static void append_and_commit(uint64_t peer, uint64_t term, uint64_t from, uint64_t to,
+                              uint64_t prev_term, uint64_t committed)
 {
         cleanup_(buf_fini) struct buf f = {0};
         struct raft_message m = {.type = RAFT_APPEND_ENTRIES};
@@ -190,12 +197,18 @@ static void append(uint64_t peer, uint64_t term, uint64_t from, uint64_t to, uin
         m.append_entries.term = term;
         m.append_entries.prev_log_index = from - 1;
         m.append_entries.prev_log_term = prev_term;
+        m.append_entries.leader_commit = committed;
         m.append_entries.n_entries = (unsigned) (to - from + 1);
         CHECK_EQ(message_encode(&m, entry_of, &s, 0, &f), 0);
         CHECK_EQ(
                 replica_input(w.replica, peer, (struct view){buf_head(&f), buf_len(&f)}, w.now),
                 0);
         replica_flush(w.replica, w.now);
+}
+
+static void append(uint64_t peer, uint64_t term, uint64_t from, uint64_t to, uint64_t prev_term)
+{
+        append_and_commit(peer, term, from, to, prev_term, 0);
 }
 
 /* ... a snapshot up to @index: one letter; 'b' does not load. */
@@ -369,6 +382,24 @@ static void restart_with(char state)
         w.state = 0;
         restart();
         CHECK_EQ(w.state, state);
+}
+
+/* The first message of another leader may commit what the last one appended. Whoever is told of
+ * that may propose at once, in the new term: that is not one of the commands that were queued
+ * for the old leader and go with its term. */
+TEST(what_is_proposed_while_an_entry_is_applied_reaches_the_new_leader)
+{
+        begin();
+        append(2, 2, 2, 2, 1);
+        finish();
+        CHECK_EQ(replica_propose(w.replica, "command", 7, REPLICA_NORMAL),
+                 0); /* goes with it */
+        w.proposes = true;
+        append_and_commit(3, 3, 3, 2, 2, 2);
+        CHECK(!w.proposes);
+        CHECK_EQ(w.n_proposed[2], 0);
+        CHECK_EQ(w.n_proposed[3], 1);
+        end();
 }
 
 /* A learner may have entries that it lost in a crash; in the same term other entries at these
