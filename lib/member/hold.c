@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "member/internal.h"
+#include "member/refusal.h"
 
 /* How long a replica may take to answer a probe. */
 #define PATIENCE_SHARE 16 /* of the TTL, ... */
@@ -451,7 +452,7 @@ static void keepalive_status(struct rpc_call *call, enum rpc_code code, const ch
         struct renewals *s = call->userdata;
         struct peer *p = s->peer;
 
-        if (code == RPC_UNAUTHENTICATED)
+        if (refusal_wants_login(code, message))
                 peer_log_in_again(p);
         if (code != RPC_OK)
                 snprintf(p->member->why, sizeof(p->member->why), "%s: %s", peer_name(p),

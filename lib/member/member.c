@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "member/internal.h"
+#include "member/refusal.h"
 
 #define WORLD_TELL (10 * NSEC_PER_SEC)
 
@@ -217,7 +218,7 @@ static void unary_status(struct rpc_call *call, enum rpc_code code, const char *
 {
         struct unary *u = call->userdata;
 
-        if (code == RPC_UNAUTHENTICATED)
+        if (refusal_wants_login(code, message))
                 peer_log_in_again(u->peer);
         if (code == RPC_OK && !u->reply)
                 u->done(u, RPC_INTERNAL,

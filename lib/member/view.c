@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "member/internal.h"
+#include "member/refusal.h"
 
 #define LOOK_AGAIN (100 * NSEC_PER_MSEC)  /* for an endpoint that speaks */
 #define RANGE_TIMEOUT (10 * NSEC_PER_SEC) /* a page of it; or until a watch is there */
@@ -209,7 +210,8 @@ static void watch_status(struct rpc_call *call, enum rpc_code code, const char *
 {
         struct member *m = call->userdata;
 
-        (void) code;
+        if (refusal_wants_login(code, message))
+                peer_log_in_again(&m->peers[m->view_peer]);
         m->view_op++; /* answers to earlier requests are of no interest any more */
         m->asking = false;
         again(m, message);

@@ -110,7 +110,7 @@ static void refused(struct tenure_cache *c, const Pb__CacheResponse *p)
         enum rpc_code code = (enum rpc_code) p->code;
         int r = code_errno(code, p->error);
 
-        if (t->user && !c->refused && code_is_login(code, p->error)) {
+        if (t->user && !c->refused && refusal_wants_login(code, p->error)) {
                 c->refused = true;
                 calls_log_in_later(t->calls, v->stream.endpoint);
                 return call_stream_leave(&v->stream);
@@ -245,7 +245,7 @@ static void on_status(struct rpc_call *call, enum rpc_code code, const char *mes
 
         if (v->stream.call != call || v->ending)
                 return;
-        if (t->user && code_is_login(code, message))
+        if (t->user && refusal_wants_login(code, message))
                 calls_log_in_later(t->calls, v->stream.endpoint);
         else if (code == RPC_UNIMPLEMENTED)
                 end_all(v, -EOPNOTSUPP,

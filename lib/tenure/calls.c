@@ -246,7 +246,7 @@ static void on_status(struct rpc_call *rpc, enum rpc_code code, const char *mess
         c->rpc = NULL;
         if (code == RPC_OK)
                 return take_answer(c);
-        if (t->user && code_is_login(code, message)) {
+        if (t->user && refusal_wants_login(code, message)) {
                 calls_trouble(k, c->endpoint, message);
                 calls_log_in_later(k, c->endpoint);
                 return wait_in_line(c);

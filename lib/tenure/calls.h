@@ -11,6 +11,7 @@
 
 #include <bsd/sys/queue.h>
 
+#include "member/refusal.h"
 #include "tenure/internal.h"
 
 /* How much may be under way at a time: a core accepts no more on one connection at once, and
@@ -196,8 +197,6 @@ void calls_avoid(struct tenure *t, size_t i);
 
 /* A negative errno. */
 must_check_ int code_errno(enum rpc_code code, const char *message);
-/* Whether the status says that the login of the connection has ended. */
-bool code_is_login(enum rpc_code code, const char *message);
 /* Whether the core says that it has done nothing, and that a retry, here or elsewhere, may
  * work. */
 bool code_is_untouched(enum rpc_code code, const char *message);

@@ -44,12 +44,6 @@ int code_errno(enum rpc_code code, const char *m)
         }
 }
 
-bool code_is_login(enum rpc_code code, const char *m)
-{
-        return code == RPC_UNAUTHENTICATED || has(m, "invalid auth token") ||
-               has(m, "revision of auth store is old");
-}
-
 bool code_is_untouched(enum rpc_code code, const char *m)
 {
         return (code == RPC_UNAVAILABLE && has(m, "rpc not supported for learner")) ||

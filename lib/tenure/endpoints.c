@@ -93,7 +93,7 @@ static void greeting_status(struct rpc_call *rpc, enum rpc_code code, const char
         if (code == RPC_OK)
                 return;
         calls_trouble(k, i, message);
-        if (t->user && code_is_login(code, message))
+        if (t->user && refusal_wants_login(code, message))
                 calls_log_in_later(k, i);
         else if (code != RPC_UNAVAILABLE)
                 e->known = true; /* it does not say; the answers to calls will */

@@ -130,15 +130,14 @@ static void on_canceled(struct tenure_watch *w, const Pb__WatchResponse *p)
                                  "from there");
         /* etcd 3.4 reports an expired login and a missing permission in the same way. */
         if (t->user && !w->refused &&
-            (code_is_login(RPC_UNKNOWN, why) || strstr(why, "permission denied"))) {
+            (refusal_wants_login(RPC_UNKNOWN, why) || strstr(why, "permission denied"))) {
                 w->refused = true;
                 watch_set_id(w, 0);
                 watch_set_fresh(w, true);
                 calls_log_in_later(t->calls, v->stream.endpoint);
                 return;
         }
-        if (strstr(why, "permission denied") || code_is_login(RPC_UNKNOWN, why) ||
-            strstr(why, "user name is empty"))
+        if (strstr(why, "permission denied") || refusal_wants_login(RPC_UNKNOWN, why))
                 return watch_end(w, -EACCES, 0, why);
         if (p->created || *why)
                 return watch_end(w, -EIO, 0, *why ? why : "the core refuses it");
@@ -257,7 +256,7 @@ static void on_status(struct rpc_call *call, enum rpc_code code, const char *mes
 
         if (v->stream.call != call)
                 return;
-        if (t->user && code_is_login(code, message))
+        if (t->user && refusal_wants_login(code, message))
                 calls_log_in_later(t->calls, v->stream.endpoint);
         else if (code == RPC_PERMISSION_DENIED || code == RPC_UNIMPLEMENTED ||
                  code == RPC_UNAUTHENTICATED)

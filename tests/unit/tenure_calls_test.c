@@ -110,6 +110,31 @@ TEST(a_login_that_has_ended_leaves_nothing_in_doubt)
         fake_end();
 }
 
+/* Authentication is switched on while a connection is up that was made without it. */
+TEST(a_connection_from_before_authentication_logs_in)
+{
+        struct tenure_call *c;
+        struct tenure *t;
+
+        fake_begin();
+        fake.user = "root";
+        t = fake_tie();
+        c = begin_put(t);
+        CHECK_EQ(fake_result(t, c), 0);
+        tenure_call_free(c);
+        fake.does = FAKE_REFUSES;
+        fake.times = 1;
+        fake.code = RPC_INVALID_ARGUMENT;
+        fake.text = "etcdserver: user name is empty";
+        c = begin_put(t);
+        CHECK_EQ(fake_result(t, c), 0);
+        tenure_call_free(c);
+        CHECK_EQ(fake.logins, 2);
+        CHECK_EQ(fake.puts, 3);
+        tenure_free(t);
+        fake_end();
+}
+
 TEST(what_a_core_refuses_is_an_errno_and_its_own_words)
 {
         static const struct {
