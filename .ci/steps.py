@@ -18,7 +18,7 @@ TIMED = "it judges time, which others on the machine can take away"
 LONG = "it takes long for what it adds"
 
 STEPS = []
-SLOW_SYNC = "SLOW_SYNC=build/release/tests/system/slow_sync.so "
+SLOW_SYNC = "SLOW_SYNC=build/{tree}/tests/system/slow_sync.so "
 FLEET = "build/{tree}/tests/fleet/fleet --bin build/{tree}/bin --dir {dir} "
 
 
@@ -100,7 +100,7 @@ step("core: python3-etcd3gw and etcdctl's checks", "tests/system/gateway_clients
 step("status page: served, and in a browser", "tests/system/status_page.sh")
 step("put: what comes too late is refused", "tests/system/put.sh")
 step("core beside a real etcd, and agents on one",
-     "FLEET=build/release/tests/fleet/fleet tests/system/same.sh")
+     "FLEET=build/{tree}/tests/fleet/fleet tests/system/same.sh")
 step("gateway beside etcd's", "tests/system/gateway.sh")
 
 # ---- the sanitizers' share
@@ -149,7 +149,7 @@ step("recipes: the script of the PostgreSQL primary, when something fails",
 
 # ---- the night
 
-BAD_DISK = "BAD_DISK=build/release/tests/system/bad_disk.so tests/system/bad_disk.sh "
+BAD_DISK = "BAD_DISK=build/{tree}/tests/system/bad_disk.so tests/system/bad_disk.sh "
 
 nightly("fleet: TTL 4 s, 5 replicas", FLEET + "--cores 5 --ttl-ms 4000 cases --rounds 1", TIMED)
 nightly("core: a disk that fails at each call of a first start", BAD_DISK + "first", LONG,
@@ -179,7 +179,7 @@ nightly("fencing: 8 random faults on a real host", "tests/system/fence.sh 8", TI
 nightly("lock and work as jobs: signals, closed descriptors, terminals", "tests/system/job.sh",
         TIMED)
 nightly("a virtual machine that is paused, and slewed",
-        "GUEST=build/release/tests/system/guest tests/system/pause.sh 6", TIMED)
+        "GUEST=build/{tree}/tests/system/guest tests/system/pause.sh 6", TIMED)
 nightly("Debian packages: equal builds, lintian, upgrade, purge", "tests/system/packages.sh", LONG,
         limit=1800)
 nightly("the same verdict anywhere", ".ci/anywhere", LONG)
