@@ -56,7 +56,7 @@ static void write_json(struct buf *b, const struct ctl *c, const struct tenure_e
         json_object_object_add(
                 o, "realtime_usec",
                 json_object_new_int64((int64_t) now->tv_sec * 1000000 + now->tv_nsec / 1000));
-        buf_printf(b, "%s\n", ctl_json(c, o));
+        text_add_json(b, o, ctl_json_flags(c));
         json_object_put(o);
 }
 
@@ -69,7 +69,9 @@ static void write_text(struct buf *b, const struct tenure_event *e, const struct
         strftime(when, sizeof(when), "%H:%M:%S", localtime_r(&now->tv_sec, &tm));
         buf_printf(b, "%s.%03ld ", when, now->tv_nsec / 1000000);
         if (e->type == TENURE_UNCACHED) {
-                buf_printf(b, "not cached: %s\n", e->reason);
+                buf_printf(b, "not cached: ");
+                text_add(b, text_of(e->reason));
+                buf_add(b, "\n", 1);
                 return;
         }
         buf_printf(b, "cached, as of revision %" PRId64 ": %zu key(s)\n", e->revision,
@@ -117,7 +119,7 @@ static int on_event(const struct ctl *c, const struct core_options *core,
         if (e->type != TENURE_CACHED && e->type != TENURE_UNCACHED)
                 return 0;
         if (e->error < 0) {
-                fprintf(stderr, "tenurectl: %s.\n", e->reason);
+                text_say(stderr, "tenurectl: %s.", e->reason);
                 return -1;
         }
         clock_gettime(CLOCK_REALTIME, &now);
@@ -139,8 +141,8 @@ static int say_silent(const struct core_options *core, const struct tenure *t)
 {
         const char *why = tenure_error(t);
 
-        fprintf(stderr, "tenurectl: no lease core answers%s%s%s.\n", *why ? ": " : "", why,
-                core->once ? "" : "; waiting for one");
+        text_say(stderr, "tenurectl: no lease core answers%s%s%s.", *why ? ": " : "", why,
+                 core->once ? "" : "; waiting for one");
         return core->once ? -1 : 0;
 }
 

@@ -1,5 +1,6 @@
 #include "core.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <stdio.h>
@@ -231,15 +232,24 @@ static int save(const struct core_options *o, char **argv)
                          .each = write_chunk};
         char part[4096];
         FILE *f;
-        int r;
+        int r, fd;
 
         r = replace_check(argv[0]);
         if (r < 0)
                 return r;
-        snprintf(part, sizeof(part), "%s.part", argv[0]);
-        f = fopen(part, "we");
+        if (snprintf(part, sizeof(part), "%s.part", argv[0]) >= (int) sizeof(part)) {
+                fprintf(stderr, "tenurectl: the name of the file is too long.\n");
+                return -ENAMETOOLONG;
+        }
+        /* It holds all values, the passwords' hashes and the key that signs logins; and what
+         * somebody else has put there is not written to. */
+        (void) !unlink(part);
+        fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        f = fd < 0 ? NULL : fdopen(fd, "w");
         if (!f) {
                 r = -errno;
+                if (fd >= 0)
+                        close(fd);
                 fprintf(stderr, "tenurectl: cannot write %s: %s.\n", part, strerror(-r));
                 return r;
         }

@@ -33,8 +33,8 @@ must_check_ int ctl_call(struct ctl *c, sd_bus_message *m, uint64_t timeout_usec
 /* Prints what failed; returns -1. @error may be NULL. */
 int ctl_fail(const char *what, int r, const sd_bus_error *error);
 
-/* The text of @o as it is to be printed; borrowed from @o. */
-const char *ctl_json(const struct ctl *c, struct json_object *o);
+/* How JSON is to be printed, for json-c. */
+must_check_ int ctl_json_flags(const struct ctl *c);
 /* Prints @o, and takes it. */
 void ctl_print(const struct ctl *c, struct json_object *o);
 

@@ -13,6 +13,7 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
 #include "deadly.h"
 #include "loop/clock.h"
 #include "offspring.h"
@@ -179,15 +180,18 @@ static noreturn_ void be_command(const struct keeper *k, pid_t parent)
 void keeper_say(const char *fmt, ...)
 {
         struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
-        char text[256];
+        char text[1024], line[sizeof(text) + 256];
         va_list ap;
-        int n;
+        size_t n;
 
         va_start(ap, fmt);
-        n = vsnprintf(text, sizeof(text), fmt, ap);
+        (void) !vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
+        utf8_shown(text, strlen(text), line, sizeof(line) - 1);
+        n = strlen(line);
+        line[n++] = '\n';
         if (poll(&p, 1, 0) == 1 && (p.revents & POLLOUT))
-                (void) !write(STDERR_FILENO, text, min_of((size_t) n, sizeof(text) - 1));
+                (void) !write(STDERR_FILENO, line, n);
 }
 
 static void kill_all(struct keeper *k, struct boot_time now)
@@ -203,7 +207,7 @@ static void kill_all(struct keeper *k, struct boot_time now)
                 return;
         k->late_logged = true;
         keeper_say("tenurectl: %zu process(es) of the command were killed and have not exited "
-                   "yet; waiting for them.\n",
+                   "yet; waiting for them.",
                    n);
 }
 
@@ -227,7 +231,7 @@ static void decide(struct keeper *k, struct boot_time now)
         else if (end)
                 offspring_signal(&k->offspring, SIGTERM);
         if (end && !k->job->one_of_many)
-                keeper_say("tenurectl: %s; ending the command.\n", why);
+                keeper_say("tenurectl: %s; ending the command.", why);
 }
 
 static void arm(const struct keeper *k, struct boot_time now)

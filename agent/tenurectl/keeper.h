@@ -48,7 +48,7 @@ must_check_ int keeper_look(int tenancy_fd, struct tenancy *ret);
 /* Whether the place is held on @lease at @now, for long enough to begin something. */
 bool keeper_may_begin(const struct tenancy *t, int64_t lease, struct boot_time now);
 
-/* Prints a line on standard error, but drops it rather than wait for a reader. */
+/* Prints a line on standard error as text_say(), but drops it rather than wait for a reader. */
 void keeper_say(const char *fmt, ...) printf_(1, 2);
 
 /* Makes signals what they have to be in the caller of the functions below and in its keepers:

@@ -27,6 +27,7 @@
 #include "talk.h"
 #include "tenure/agent.h"
 #include "tenure/handover.h"
+#include "text.h"
 #include "tie.h"
 
 #define WAIT_FOREVER (INT64_C(365) * 86400 * NSEC_PER_SEC)
@@ -163,8 +164,8 @@ static int call(struct locking *l, struct talk *t)
         r = talk(&core, t);
         l->reached |= t->sent;
         if (r == -ENOTCONN && !l->waits_said) {
-                fprintf(stderr, "tenurectl: no lease core answers now%s%s%s%s; asking again.\n",
-                        *t->url ? " at " : "", t->url, *t->down ? ": " : "", t->down);
+                text_say(stderr, "tenurectl: no lease core answers now%s%s%s%s; asking again.",
+                         *t->url ? " at " : "", t->url, *t->down ? ": " : "", t->down);
                 l->waits_said = true;
         } else if (r != -ENOTCONN) {
                 l->waits_said = false;
@@ -468,7 +469,7 @@ static bool on_tie(void *arg, struct boot_time *ret)
         if (was_asked || l->news != NEWS_ASKED)
                 return false;
         *ret = l->handover.stop_by;
-        keeper_say("tenurectl: the lock '%s' is to be handed over to %s; ending the command.\n",
+        keeper_say("tenurectl: the lock '%s' is to be handed over to %s; ending the command.",
                    l->name, l->handover.request.to);
         return true;
 }
@@ -512,9 +513,9 @@ static void hand_over(struct locking *l)
         handover_go(&l->handover);
         wait_for_news(l, NEWS_ASKED, BOOT_TIME_NEVER);
         if (l->news == NEWS_DONE)
-                keeper_say("tenurectl: the lock '%s' was handed over to %s.\n", l->name, to);
+                keeper_say("tenurectl: the lock '%s' was handed over to %s.", l->name, to);
         else if (l->news == NEWS_KEPT)
-                keeper_say("tenurectl: %s no longer waits for the lock '%s'; it stays here.\n",
+                keeper_say("tenurectl: %s no longer waits for the lock '%s'; it stays here.",
                            to, l->name);
 }
 

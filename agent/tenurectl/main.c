@@ -41,20 +41,15 @@ int ctl_fail(const char *what, int r, const sd_bus_error *error)
         return -1;
 }
 
-static int json_flags(const struct ctl *c)
+int ctl_json_flags(const struct ctl *c)
 {
         return c->json == JSON_PRETTY ? JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED
                                       : JSON_C_TO_STRING_PLAIN;
 }
 
-const char *ctl_json(const struct ctl *c, struct json_object *o)
-{
-        return json_object_to_json_string_ext(o, json_flags(c));
-}
-
 void ctl_print(const struct ctl *c, struct json_object *o)
 {
-        text_print_json(o, json_flags(c));
+        text_print_json(o, ctl_json_flags(c));
         fflush(stdout);
 }
 
@@ -72,6 +67,7 @@ static int status(struct ctl *c, int argc, char **argv)
 {
         struct json_object *o;
         int64_t deadline, left;
+        char text[CTL_SHOWN];
         bool held;
 
         (void) argv;
@@ -96,7 +92,7 @@ static int status(struct ctl *c, int argc, char **argv)
                        ctl_text(o, "LeaseId"), (double) ctl_number(o, "TTLUSec") / 1e6,
                        (double) left / 1e6);
         if (*ctl_text(o, "Degraded"))
-                printf("  Degraded: %s\n", ctl_text(o, "Degraded"));
+                printf("  Degraded: %s\n", ctl_shown(o, "Degraded", text));
         if (ctl_number(o, "RestUntilUSec") > usec_now())
                 printf("Suppressed: for %.0f s more, because it flapped; tenurectl join ends "
                        "this\n",
@@ -110,8 +106,9 @@ static int status(struct ctl *c, int argc, char **argv)
                 printf("   Failure: most nodes have gone at once; software that moves work "
                        "should "
                        "wait\n");
-        printf("      Core: %s\n", *ctl_text(o, "CoreEndpoint") ? ctl_text(o, "CoreEndpoint")
-                                                                : "no endpoint answers");
+        printf("      Core: %s\n", *ctl_text(o, "CoreEndpoint")
+                                           ? ctl_shown(o, "CoreEndpoint", text)
+                                           : "no endpoint answers");
         json_object_put(o);
         return held ? 0 : EXIT_NOT_HELD;
 }
@@ -141,7 +138,8 @@ static int check(struct ctl *c, int argc, char **argv)
                 ctl_print(c, json_object_get(list));
         } else {
                 for (size_t i = 0; i < n; i++)
-                        puts(json_object_get_string(json_object_array_get_idx(list, i)));
+                        text_say(stdout, "%s",
+                                 json_object_get_string(json_object_array_get_idx(list, i)));
                 if (n == 0 && c->legend)
                         puts("Everything that is bound to the place can be fenced in time.");
         }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "base/utf8.h"
+#include "text.h"
 #include "tie.h"
 
 #define WITHIN (30 * NSEC_PER_SEC)
@@ -59,7 +60,7 @@ int switchover_main(struct ctl *c, const struct core_options *core, bool endpoin
         r = tenure_switchover(t, argv[0], argc > 1 ? argv[1] : NULL, within / NSEC_PER_MSEC,
                               &call);
         if (r < 0) {
-                fprintf(stderr, "tenurectl: %s.\n", tenure_error(t));
+                text_say(stderr, "tenurectl: %s.", tenure_error(t));
                 tenure_free(t);
                 return -1;
         }
@@ -69,9 +70,9 @@ int switchover_main(struct ctl *c, const struct core_options *core, bool endpoin
         else if (r == 0)
                 print(argv[0], tenure_call_switched(call));
         else if (r == -EALREADY)
-                printf("%s.\n", tenure_call_error(call));
+                text_say(stdout, "%s.", tenure_call_error(call));
         else
-                fprintf(stderr, "tenurectl: %s.\n", tenure_call_error(call));
+                text_say(stderr, "tenurectl: %s.", tenure_call_error(call));
         if (r == -EALREADY) /* that is what was wanted */
                 r = 0;
         tenure_call_free(call);

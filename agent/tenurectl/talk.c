@@ -6,6 +6,7 @@
 #include "base/conf.h"
 #include "base/secret.h"
 #include "base/utf8.h"
+#include "text.h"
 
 #define TRY_FOR (5 * NSEC_PER_SEC)
 #define CALL_FOR (10 * NSEC_PER_SEC)
@@ -112,7 +113,7 @@ static int make_tls(const struct core_options *o, struct tls **ret)
                             .cert = o->cert, .key = o->key, .ca = o->cacert, .http2 = true},
                     &err) == 0)
                 return 0;
-        fprintf(stderr, "tenurectl: %s.\n", err.text);
+        text_say(stderr, "tenurectl: %s.", err.text);
         return -EINVAL;
 }
 
@@ -218,8 +219,8 @@ int talk(const struct core_options *o, struct talk *t)
                 if (r == 0 && t->patience > 0 && (t->late || t->code == RPC_UNAVAILABLE))
                         r = -EHOSTUNREACH;
                 if (r < 0 && t->gave_up == 0 && !t->asks_again)
-                        fprintf(stderr, "tenurectl: no lease core answers at %s%s%s.\n", url,
-                                *t->down ? ": " : "", t->down);
+                        text_say(stderr, "tenurectl: no lease core answers at %s%s%s.", url,
+                                 *t->down ? ": " : "", t->down);
         }
         t->tls = tls_free(t->tls);
         explicit_bzero(password, sizeof(password));

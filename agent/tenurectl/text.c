@@ -1,6 +1,6 @@
 #include "text.h"
 
-#include <stdio.h>
+#include <stdarg.h>
 
 #include "base/utf8.h"
 
@@ -35,6 +35,19 @@ void text_print(struct view v)
                 fwrite(b.data, 1, buf_len(&b), stdout);
 }
 
+void text_say(FILE *f, const char *fmt, ...)
+{
+        char line[4096], safe[4096 + 1024]; /* of what is escaped there is little */
+        va_list ap;
+        int n;
+
+        va_start(ap, fmt);
+        n = vsnprintf(line, sizeof(line), fmt, ap);
+        va_end(ap);
+        if (n >= 0)
+                fprintf(f, "%s\n", utf8_shown(line, strlen(line), safe, sizeof(safe)));
+}
+
 /* Escapes one character of JSON that must not reach a terminal. Returns its length. */
 static size_t add_escaped(struct buf *b, const uint8_t *p, size_t n)
 {
@@ -48,21 +61,27 @@ static size_t add_escaped(struct buf *b, const uint8_t *p, size_t n)
         return max_of(len, (size_t) 1);
 }
 
-void text_print_json(struct json_object *o, int flags)
+void text_add_json(struct buf *b, struct json_object *o, int flags)
 {
         const char *text = json_object_to_json_string_ext(o, flags);
         const uint8_t *p = (const uint8_t *) text;
-        cleanup_(buf_fini) struct buf b = {0};
         size_t n = text ? strlen(text) : 0;
 
         for (size_t i = 0, len; i < n; i += len) {
                 len = p[i] == '\n' ? 1 : utf8_printable(p + i, n - i);
                 if (len > 0)
-                        buf_add(&b, p + i, len);
+                        buf_add(b, p + i, len);
                 else
-                        len = add_escaped(&b, p + i, n - i);
+                        len = add_escaped(b, p + i, n - i);
         }
-        buf_add(&b, "\n", 1);
+        buf_add(b, "\n", 1);
+}
+
+void text_print_json(struct json_object *o, int flags)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        text_add_json(&b, o, flags);
         if (buf_len(&b) > 0)
                 fwrite(b.data, 1, buf_len(&b), stdout);
         json_object_put(o);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <json-c/json.h>
+#include <stdio.h>
 
 #include "base/base.h"
 #include "base/buf.h"
@@ -19,5 +20,11 @@ void text_add(struct buf *b, struct view v);
 void text_print(struct view v);
 struct json_object *text_json(struct view v);
 
+/* Prints a line to @f, as fprintf() would, in which what cannot stand in a line becomes \xNN.
+ * The end of the line is added. */
+void text_say(FILE *f, const char *fmt, ...) printf_(2, 3);
+
+/* Makes a line of JSON of @o, in which such characters become \uNNNN. */
+void text_add_json(struct buf *b, struct json_object *o, int flags);
 /* Prints a line of JSON, in which such characters become \uNNNN. Takes @o. */
 void text_print_json(struct json_object *o, int flags);

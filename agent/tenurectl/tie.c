@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "talk.h"
+#include "text.h"
 
 #define BUS "DBUS_SYSTEM_BUS_ADDRESS"
 
@@ -35,7 +36,7 @@ void tie_restore_environment(void)
 
 int tie_fail(const struct tenure *t)
 {
-        fprintf(stderr, "tenurectl: %s.\n", tenure_error(t));
+        text_say(stderr, "tenurectl: %s.", tenure_error(t));
         return -1;
 }
 

@@ -13,7 +13,6 @@
 #include <limits.h>
 #include <poll.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <sys/mman.h>
 #include <sys/signalfd.h>
@@ -26,6 +25,7 @@
 #include "loop/clock.h"
 #include "member/node_record.h"
 #include "member/rendezvous.h"
+#include "text.h"
 #include "tie.h"
 #include "work.h"
 
@@ -72,20 +72,6 @@ struct working {
         struct boot_time leave_by; /* by then the lease is given back, or ends by itself */
         int failed;                /* an exit status */
 };
-
-/* Prints while we work. If nobody reads our messages, perhaps because a command has filled the
- * pipe, that must not keep us from renewing the lease; the message is then dropped. */
-static void printf_(1, 2) say(const char *fmt, ...)
-{
-        struct pollfd p = {.fd = STDERR_FILENO, .events = POLLOUT};
-        va_list ap;
-
-        if (poll(&p, 1, 0) != 1)
-                return;
-        va_start(ap, fmt);
-        vfprintf(stderr, fmt, ap);
-        va_end(ap);
-}
 
 /* ---- the page ---- */
 
@@ -173,7 +159,7 @@ static void job_start(struct working *w, struct job *j, struct boot_time now)
         r = keeper_start(&k, &j->kept);
         if (r == 0)
                 return;
-        say("tenurectl: cannot run the command for task %s: %s.\n", j->task, strerror(-r));
+        keeper_say("tenurectl: cannot run the command for task %s: %s.", j->task, strerror(-r));
         job_again(j, now);
 }
 
@@ -236,8 +222,8 @@ static void say_ended(const struct job *j, int status)
                 snprintf(how, sizeof(how), "by SIG%s", sigabbrev_np(WTERMSIG(status)));
         else
                 snprintf(how, sizeof(how), "with status %d", WEXITSTATUS(status));
-        say("tenurectl: the command for task %s ended %s; it is run again in %.1f s.\n",
-            j->task, how, (double) j->pause / 1e9);
+        keeper_say("tenurectl: the command for task %s ended %s; it is run again in %.1f s.",
+                   j->task, how, (double) j->pause / 1e9);
 }
 
 static void job_ended(struct working *w, struct job *j, const struct keeper_end *end)
@@ -264,8 +250,8 @@ static void end_all(struct working *w, const struct kept *first)
         struct job *j, *next;
         size_t n = 0;
 
-        say("tenurectl: a process that supervised a command was killed; ending all commands "
-            "and starting them again.\n");
+        keeper_say("tenurectl: a process that supervised a command was killed; ending all "
+                   "commands and starting them again.");
         if (kept)
                 kept[n++] = *first;
         LIST_FOREACH (j, &w->jobs, entry)
@@ -382,7 +368,8 @@ static void on_signals(struct working *w)
 static void on_left(struct working *w, const struct tenure_event *e)
 {
         if (e->error < 0) {
-                say("tenurectl: the group '%s' cannot be joined: %s.\n", w->group, e->reason);
+                keeper_say("tenurectl: the group '%s' cannot be joined: %s.", w->group,
+                           e->reason);
                 w->failed = EXIT_FAILED;
                 return leave(w);
         }
@@ -409,10 +396,11 @@ static int on_event(struct working *w, const struct tenure_event *e)
                 if (w->left)
                         w->leave_by = boot_now();
                 else
-                        say("tenurectl: %s%s.\n",
-                            e->error == -EEXIST ? ""
-                                                : "the lease is lost; asking for another one: ",
-                            e->reason);
+                        keeper_say("tenurectl: %s%s.",
+                                   e->error == -EEXIST
+                                           ? ""
+                                           : "the lease is lost; asking for another one: ",
+                                   e->reason);
                 return 0;
         default:
                 return 0;
@@ -462,8 +450,8 @@ static int turn(struct working *w)
                 r = on_event(w, e);
         publish(w); /* a loss counts once its event has been taken */
         if (r < 0)
-                fprintf(stderr, "tenurectl: %s.\n",
-                        *tenure_error(w->t) ? tenure_error(w->t) : strerror(-r));
+                text_say(stderr, "tenurectl: %s.",
+                         *tenure_error(w->t) ? tenure_error(w->t) : strerror(-r));
         return r;
 }
 
@@ -528,7 +516,7 @@ static int begin(struct working *w, const struct work_options *o,
                 if (r == 0)
                         r = tenure_start(w->t);
                 if (r < 0)
-                        fprintf(stderr, "tenurectl: %s.\n", tenure_error(w->t));
+                        text_say(stderr, "tenurectl: %s.", tenure_error(w->t));
         }
         return r;
 }
@@ -585,7 +573,7 @@ static int list(struct ctl *c, struct tenure *t, const char *cluster, const char
         }
         r = tenure_start(t);
         if (r < 0) {
-                fprintf(stderr, "tenurectl: %s.\n", tenure_error(t));
+                text_say(stderr, "tenurectl: %s.", tenure_error(t));
                 return EXIT_FAILED;
         }
         if (!cluster && c->bus) {

@@ -5,6 +5,7 @@
 
 #include "base/utf8.h"
 #include "member/work_record.h"
+#include "text.h"
 #include "work.h"
 
 #define ANSWER_MS 10000
@@ -120,9 +121,9 @@ static int get(struct tenure *t, const char *cluster, const char *group, const c
         if (r == 0)
                 r = tenure_call_wait(*ret, ANSWER_MS);
         if (r < 0)
-                fprintf(stderr, "tenurectl: %s.\n",
-                        *ret && *tenure_call_error(*ret) ? tenure_call_error(*ret)
-                                                         : tenure_error(t));
+                text_say(stderr, "tenurectl: %s.",
+                         *ret && *tenure_call_error(*ret) ? tenure_call_error(*ret)
+                                                          : tenure_error(t));
         return r;
 }
 
