@@ -60,6 +60,7 @@ struct program {
         uint64_t long_turns; /* since the last one that was logged */
         bool stopping, removed;
         int exit_code;
+        int snapshot; /* the open file of --restore */
 };
 
 static void lap(void *loop, const char *what)
@@ -333,6 +334,10 @@ static int open_data_dir(struct program *p)
                 log_error("Another process uses the data directory %s; give each replica its "
                           "own (--data-dir).",
                           dir);
+        else if (r == -ELOOP)
+                log_error("The file lock in the data directory %s is a symbolic link, which is "
+                          "not followed; remove it.",
+                          dir);
         else if (r < 0)
                 log_error("Cannot use the data directory %s: %s.", dir, strerror(-r));
         return r;
@@ -537,7 +542,8 @@ static int make_replica(struct program *p)
         if (p->args.force_new)
                 return force_new_cluster(p->loop, p->disk, &cfg, p->opt.data_dir);
         if (p->args.restore)
-                return restore(p->loop, p->disk, &cfg, p->args.restore, p->opt.data_dir);
+                return restore(p->loop, p->disk, &cfg, p->snapshot, p->args.restore,
+                               p->opt.data_dir);
         r = worker_new(&p->passwords, p->loop, "passwords");
         if (r < 0)
                 return r;
@@ -644,6 +650,8 @@ static int run(struct program *p)
                 r = resolver_new(&p->resolver, p->loop);
         if (r == 0)
                 r = certificates_read(&p->tls, &p->opt);
+        if (r == 0 && (p->args.restore || p->args.force_new))
+                r = restore_begin(p->args.restore, p->opt.data_dir, &p->snapshot);
         if (r == 0)
                 r = open_data_dir(p);
         if (r < 0)

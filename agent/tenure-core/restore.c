@@ -3,6 +3,7 @@
 #include "restore.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -64,18 +65,56 @@ static int wait_done(const struct restore *rs)
         return rs->done ? 0 : rs->r < 0 ? rs->r : -EINTR;
 }
 
-/* Reads at most one byte more than the header announces: a file that is not a snapshot may be
- * larger than memory. */
-static int read_file(const char *path, struct buf *out)
+/* Root becomes the user that the directory belongs to, for good. */
+static int become_owner(const char *dir)
 {
-        int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK), r = 0;
+        struct stat st;
+
+        if (geteuid() != 0 || stat(dir, &st) < 0 || st.st_uid == 0)
+                return 0; /* a directory that is not there will be root's own */
+        if (setgroups(0, NULL) < 0 || setresgid(st.st_gid, st.st_gid, st.st_gid) < 0 ||
+            setresuid(st.st_uid, st.st_uid, st.st_uid) < 0) {
+                int r = -errno;
+
+                log_error("The data directory %s belongs to user %u, and this process cannot "
+                          "become that user: %s. Run the command as that user.",
+                          dir, (unsigned) st.st_uid, strerror(-r));
+                return r;
+        }
+        return 0;
+}
+
+int restore_begin(const char *path, const char *dir, int *ret_fd)
+{
+        int fd = -1, r;
+
+        if (path) {
+                /* Without waiting for the writer of a FIFO, which is refused later. */
+                fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+                if (fd < 0) {
+                        r = -errno;
+                        log_error("Cannot read %s: %s.", path, strerror(-r));
+                        return r;
+                }
+        }
+        r = become_owner(dir);
+        if (r < 0 && fd >= 0)
+                close(fd);
+        if (r == 0)
+                *ret_fd = fd;
+        return r;
+}
+
+/* Reads at most one byte more than the header announces: a file that is not a snapshot may be
+ * larger than memory. Closes @fd. */
+static int read_file(int fd, struct buf *out)
+{
+        int r = 0;
         uint64_t size = 64; /* enough to recognize it */
         bool head = false;
         struct stat st;
         FILE *f;
 
-        if (fd < 0)
-                return -errno;
         /* Reading a FIFO would block until somebody writes, and signals would not be
          * handled. */
         if (fstat(fd, &st) < 0)
@@ -142,8 +181,8 @@ static bool is_restored(const struct store_recovered *rec, const struct replica_
                had.len == state.len && memcmp(had.p, state.p, state.len) == 0;
 }
 
-int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, const char *path,
-            const char *data_dir)
+int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, int fd,
+            const char *path, const char *data_dir)
 {
         cleanup_(buf_fini) struct buf file = {0};
         struct restore rs = {.loop = l, .data_dir = data_dir};
@@ -154,7 +193,7 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, co
         int64_t revision;
         uint64_t index;
         bool there;
-        int r = read_file(path, &file);
+        int r = read_file(fd, &file);
 
         if (r == -ESPIPE)
                 log_error("Cannot restore from %s: it is not a regular file; copy its contents "

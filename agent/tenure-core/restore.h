@@ -6,9 +6,14 @@
 
 struct loop;
 
-/* --restore: a new data directory from a snapshot file. */
+/* Before the data directory @dir is opened: opens the snapshot @path (NULL: none), which may be
+ * root's; then, if we are root and the directory is another user's, becomes that user. Whoever
+ * owns it decides which files its names lead to, and has to own what is made there. */
+must_check_ int restore_begin(const char *path, const char *dir, int *ret_fd);
+
+/* --restore: a new data directory from the snapshot @fd, which is closed; @path is its name. */
 must_check_ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg,
-                        const char *path, const char *data_dir);
+                        int fd, const char *path, const char *data_dir);
 
 /* --force-new-cluster: the replica in the directory continues without the others, which are
  * lost. */

@@ -68,8 +68,9 @@ struct disk {
 
 struct loop;
 
-/* A real directory, which must exist; other processes are kept out by a lock. Returns 0, -EBUSY
- * when another process has it, or another negative errno. */
+/* A real directory, which must exist; other processes are kept out by a lock. Symbolic links in
+ * it are not followed. Returns 0, -EBUSY when another process has it, -ELOOP when its file lock
+ * is a link, or another negative errno. */
 must_check_ int disk_posix_new(struct disk **ret, const char *dir, struct loop *l);
 
 static inline struct disk *disk_free(struct disk *d)

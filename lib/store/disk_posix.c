@@ -37,6 +37,15 @@ static struct posix *posix_of(struct disk *d)
         return container_of(d, struct posix, base);
 }
 
+/* Opens a file of the directory; a symbolic link is -ELOOP. The directory may belong to another
+ * user than the one we run as, who would choose the file that we write. */
+static int open_in(const struct posix *p, const char *name, int flags)
+{
+        int fd = openat(p->dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+        return fd < 0 ? -errno : fd;
+}
+
 static int posix_list(struct disk *d, disk_list_fn fn, void *arg)
 {
         int fd = openat(posix_of(d)->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
@@ -66,11 +75,11 @@ static int posix_list(struct disk *d, disk_list_fn fn, void *arg)
 
 static int posix_read(struct disk *d, const char *name, size_t most, struct buf *out)
 {
-        int fd = openat(posix_of(d)->dir_fd, name, O_RDONLY | O_CLOEXEC), r = 0;
+        int fd = open_in(posix_of(d), name, O_RDONLY), r = 0;
         size_t piece;
 
         if (fd < 0)
-                return -errno;
+                return fd;
         for (; most > 0; most -= piece) {
                 uint8_t *to;
                 ssize_t n;
@@ -104,9 +113,9 @@ static int posix_sync(struct disk *d, const char *name)
         if (!name)
                 return fsync(p->dir_fd) < 0 ? -errno : 0;
         /* If the name is a FIFO now, do not wait for its writer; fsync() will fail. */
-        fd = openat(p->dir_fd, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+        fd = open_in(p, name, O_RDONLY | O_NONBLOCK);
         if (fd < 0)
-                return -errno;
+                return fd;
         if (fsync(fd) < 0)
                 r = -errno;
         /* A write that failed leaves pages that look written, so make sure that the next read
@@ -146,11 +155,11 @@ static void forget_open(struct posix *p)
 static int open_room(struct posix *p, const char *name, uint64_t size, int *ret_fd,
                      off_t *ret_was)
 {
-        int fd = openat(p->dir_fd, name, O_RDWR | O_CREAT | O_CLOEXEC, 0600), r = 0;
+        int fd = open_in(p, name, O_RDWR | O_CREAT), r = 0;
         struct stat st;
 
         if (fd < 0)
-                return -errno;
+                return fd;
         if (fstat(fd, &st) < 0) {
                 r = -errno;
                 close(fd); /* its size is unknown, so it stays as it is */
@@ -216,9 +225,9 @@ static int posix_write(struct disk *d, const char *name, uint64_t offset, const 
         if (keep && p->open_fd >= 0 && strcmp(p->open_name, name) == 0) {
                 fd = p->open_fd;
         } else {
-                fd = openat(p->dir_fd, name, O_RDWR | O_CLOEXEC);
+                fd = open_in(p, name, O_RDWR);
                 if (fd < 0)
-                        return -errno;
+                        return fd;
                 if (keep) {
                         forget_open(p);
                         p->open_fd = fd;
@@ -382,9 +391,9 @@ int disk_posix_new(struct disk **ret, const char *dir, struct loop *l)
         p->dir_fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (p->dir_fd < 0)
                 return -errno;
-        p->lock_fd = openat(p->dir_fd, "lock", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+        p->lock_fd = open_in(p, "lock", O_RDWR | O_CREAT);
         if (p->lock_fd < 0)
-                return -errno;
+                return p->lock_fd;
         if (flock(p->lock_fd, LOCK_EX | LOCK_NB) < 0)
                 return errno == EWOULDBLOCK ? -EBUSY : -errno;
         r = worker_new(&p->worker, l, "disk");

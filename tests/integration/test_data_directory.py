@@ -1,0 +1,73 @@
+"""Whoever owns a data directory may put anything there; other users of it are not misled."""
+import os
+import pathlib
+import shutil
+import tempfile
+
+import pytest
+
+from harness.places import BIN
+from harness.program import run
+from harness.waiting import ProgramError
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def snapshot(new_cluster, tmp_path):
+    core, file = new_cluster(1), tmp_path / "snapshot"
+    core.put("k", "chosen by anybody")
+    core.ctl("core", "snapshot", "save", file)
+    return file
+
+
+@pytest.fixture
+def restore(snapshot, ports):
+    """Restores the snapshot into a directory."""
+    peer = f"http://127.0.0.1:{ports.take()}"
+    return lambda directory: run(
+        BIN / "tenure-core", "--name", "a", "--data-dir", directory, "--restore", snapshot,
+        "--initial-cluster", f"a={peer}", "--initial-advertise-peer-urls", peer,
+        "--listen-peer-urls", peer)
+
+
+@pytest.mark.parametrize("name, sentence", [
+    ("lock", "The file lock in the data directory {} is a symbolic link, which is not followed; "
+             "remove it."),
+    ("snapshot.room", "Cannot write the snapshot into {}: Too many levels of symbolic links."),
+])
+def test_a_link_in_a_data_directory_is_not_followed(name, sentence, restore, tmp_path):
+    directory, other = tmp_path / "data", tmp_path / "other"
+    directory.mkdir()
+    other.write_text("untouched")
+    (directory / name).symlink_to(other)
+
+    with pytest.raises(ProgramError) as refused:
+        restore(directory)
+
+    assert sentence.format(directory) in refused.value.err
+    assert other.read_text() == "untouched"
+
+
+def test_what_root_restores_belongs_to_the_owner_of_the_directory(restore):
+    if os.geteuid() != 0:
+        pytest.skip("only root can restore for another user")
+    # pytest's own directories are closed to other users.
+    place = pathlib.Path(tempfile.mkdtemp(prefix="tenure-restore-"))
+    try:
+        place.chmod(0o755)
+        directory, secret = place / "data", place / "secret"
+        directory.mkdir()
+        os.chown(directory, NOBODY, NOBODY)
+        secret.write_text("untouched")
+        os.link(secret, directory / "snapshot.room")
+
+        with pytest.raises(ProgramError):
+            restore(directory)
+        assert secret.read_text() == "untouched"
+
+        (directory / "snapshot.room").unlink()
+        restore(directory)
+        assert {file.stat().st_uid for file in directory.iterdir()} == {NOBODY}
+    finally:
+        shutil.rmtree(place)
