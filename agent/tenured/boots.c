@@ -68,13 +68,15 @@ void boots_load(const char *own, char boots[static BOOTS_MAX])
         bool known = false;
         size_t n = 0;
         FILE *f;
-        int r;
+        int r = 0;
 
         boots[0] = '\0';
         if (!dir || !*dir || strchr(dir, ':') || strlen(dir) > PATH_MAX_ - 16 || !is_id(own))
                 return;
         snprintf(path, sizeof(path), "%s/boots", dir);
         f = fopen(path, "re");
+        if (!f && errno != ENOENT)
+                r = -errno;
         while (f && fgets(line, sizeof(line), f)) {
                 line[strcspn(line, "\n")] = '\0';
                 if (!is_id(line))
@@ -87,6 +89,8 @@ void boots_load(const char *own, char boots[static BOOTS_MAX])
                         memmove(ids[0], ids[1], --n * sizeof(ids[0]));
                 strcpy(ids[n++], line);
         }
+        if (f && ferror(f))
+                r = -EIO;
         if (f)
                 fclose(f);
         for (size_t i = 0; i < n; i++) {
@@ -94,10 +98,11 @@ void boots_load(const char *own, char boots[static BOOTS_MAX])
                 strcat(boots, ids[i]);
         }
         strcpy(ids[n++], own);
-        r = known ? 0 : save(dir, path, ids, n);
+        if (r == 0 && !known) /* or the boots that were not read would be forgotten for good */
+                r = save(dir, path, ids, n);
         if (r < 0)
-                log_warning(
-                        "%s: cannot write it: %s. After a power failure this host waits for "
-                        "its old lease to expire.",
-                        path, strerror(-r));
+                log_warning("%s: cannot read or write it: %s. After a power failure this host "
+                            "waits for "
+                            "its old lease to expire.",
+                            path, strerror(-r));
 }

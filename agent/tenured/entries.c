@@ -221,6 +221,7 @@ struct loading {
         void *userdata;
         char **hidden; /* names of files that an earlier folder has hidden */
         size_t n_hidden, cap;
+        bool unread; /* a folder could not be read */
 };
 
 static bool is_hidden(const struct loading *l, const char *file)
@@ -275,8 +276,10 @@ static void load_folder(struct loading *l, const char *folder)
         int n = scandir(folder, &files, is_entry, alphasort);
 
         if (n < 0) {
-                if (errno != ENOENT)
+                if (errno != ENOENT) {
                         log_error("%s: cannot read it: %s.", folder, strerror(errno));
+                        l->unread = true;
+                }
                 return;
         }
         for (int i = 0; i < n; i++) {
@@ -308,7 +311,7 @@ void entries_load(struct entries *e, const char *path,
         while (list_next(&path, folder, sizeof(folder)))
                 load_folder(&l, folder);
         TAILQ_FOREACH_SAFE (n, &e->list, entry, next)
-                if (!n->seen)
+                if (!n->seen && !l.unread) /* its file may be among those that were not read */
                         withdraw(e, n);
         for (size_t i = 0; i < l.n_hidden; i++)
                 free(l.hidden[i]);

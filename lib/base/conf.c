@@ -485,6 +485,13 @@ static bool has_control(struct reading *rd, const char *line, size_t n)
         return false;
 }
 
+/* Returns @r after saying that @path cannot be read. */
+static int unreadable(const char *path, int r, struct conf_error *err)
+{
+        snprintf(err->text, sizeof(err->text), "%s: cannot read: %s", path, strerror(-r));
+        return r;
+}
+
 int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const char *path,
                    struct conf_error *err)
 {
@@ -495,18 +502,13 @@ int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const 
         size_t cap = 0;
         ssize_t got;
         FILE *f;
-        int r = 0;
 
         if (!seen)
                 return -ENOMEM;
         f = fopen(path, "re");
-        if (!f) {
-                r = -errno;
-                snprintf(err->text, sizeof(err->text), "%s: cannot read: %s", path,
-                         strerror(errno));
-                return r;
-        }
-        while (rd.r == 0 && (got = getline(&line, &cap, f)) > 0) {
+        if (!f)
+                return unreadable(path, -errno, err);
+        while (rd.r == 0 && (errno = 0, got = getline(&line, &cap, f)) > 0) {
                 const char *text = line + strspn(line, " \t");
                 size_t n = line_len(text, (size_t) (line + got - text));
 
@@ -527,6 +529,8 @@ int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const 
                 if (rd.r == 0)
                         read_line(&rd, &section, text, n);
         }
+        if (rd.r == 0 && !feof(f)) /* not the end: lines are missing */
+                rd.r = unreadable(path, errno > 0 ? -errno : -EIO, err);
         fclose(f);
         return rd.r;
 }
@@ -548,13 +552,16 @@ static int by_name(const void *a, const void *b)
 }
 
 static int find_drop_ins(const char *folder, size_t rank, struct arena *a,
-                         struct drop_in **list, size_t *n, size_t *cap)
+                         struct drop_in **list, size_t *n, size_t *cap, struct conf_error *err)
 {
         DIR *d = opendir(folder);
         struct dirent *e;
         int r = 0;
 
-        while (d && r == 0 && (e = readdir(d))) {
+        if (!d)
+                return errno == ENOENT || errno == ENOTDIR ? 0
+                                                           : unreadable(folder, -errno, err);
+        while (r == 0 && (errno = 0, e = readdir(d))) {
                 size_t len = strlen(e->d_name);
                 struct drop_in in = {.rank = rank};
 
@@ -572,8 +579,9 @@ static int find_drop_ins(const char *folder, size_t rank, struct arena *a,
                 sprintf(in.path, "%s/%s", folder, e->d_name);
                 (*list)[(*n)++] = in;
         }
-        if (d)
-                closedir(d);
+        if (r == 0 && errno > 0) /* not the end: names are missing */
+                r = unreadable(folder, -errno, err);
+        closedir(d);
         return r;
 }
 
@@ -587,7 +595,7 @@ int conf_read_folders(const struct conf_option *o, size_t n_o, void *target,
         int r = 0;
 
         for (size_t i = 0; folders[i] && r == 0; i++)
-                r = find_drop_ins(folders[i], i, &a, &list, &n, &cap);
+                r = find_drop_ins(folders[i], i, &a, &list, &n, &cap, err);
         if (n > 0)
                 qsort(list, n, sizeof(*list), by_name);
         for (size_t i = 0; i < n && r == 0; i++) {

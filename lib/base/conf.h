@@ -68,8 +68,8 @@ must_check_ int conf_read_file(const struct conf_option *o, size_t n_o, void *ta
 
 /* Reads the NAME.conf files of @folders, which NULL ends, over @target, in the order of their
  * names. Of several files with the same name the one in the first folder counts; an empty file,
- * such as a link to /dev/null, hides the others. A folder need not exist. Returns 0 or a
- * negative errno with *@err. */
+ * such as a link to /dev/null, hides the others. A folder need not exist, but one that is there
+ * has to be readable. Returns 0 or a negative errno with *@err. */
 must_check_ int conf_read_folders(const struct conf_option *o, size_t n_o, void *target,
                                   const char *const folders[], struct conf_error *err);
 

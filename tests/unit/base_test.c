@@ -693,3 +693,18 @@ TEST(drop_ins_are_read_in_the_order_of_their_names)
         snprintf(cmd, sizeof(cmd), "rm -r %s %s", one, two);
         CHECK_EQ(system(cmd), 0);
 }
+
+/* A file that cannot be read is not a shorter file. */
+TEST(settings_that_cannot_be_read_to_their_end_are_refused)
+{
+        struct settings s = {0};
+        struct conf_error err = {""};
+
+        CHECK_EQ(conf_defaults(table, ARRAY_SIZE(table), &s), 0);
+        CHECK_EQ(conf_read_file(table, ARRAY_SIZE(table), &s, "/", &err), -EISDIR);
+        CHECK_STR(err.text, "/: cannot read: Is a directory");
+        CHECK_EQ(conf_read_file(table, ARRAY_SIZE(table), &s, "/proc/self/mem", &err), -EIO);
+        CHECK_STR(err.text, "/proc/self/mem: cannot read: Input/output error");
+        CHECK_EQ(conf_read_file(table, ARRAY_SIZE(table), &s, "/dev/null", &err), 0);
+        conf_clear(table, ARRAY_SIZE(table), &s);
+}
