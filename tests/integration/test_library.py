@@ -70,3 +70,95 @@ with tenure.Tie(hold=600, name=sys.argv[1]) as tie:
     assert shared_cluster.lease(lease).keys == [key]
     shared_cluster.revoke(lease)
     assert shared_cluster.get(key) is None
+
+
+def test_the_lease_of_a_lock_is_renewed_while_the_program_works(shared_cluster, prefix, program):
+    program.python("""
+import sys, tenure, time
+with tenure.Tie(hold=6) as tie, tie.held().lock(sys.argv[1]) as lock:
+    print(tie.lease)
+    time.sleep(3600)
+""", prefix + "lock", TENURE_ENDPOINTS=shared_cluster.endpoints)
+    [key] = eventually(lambda: shared_cluster.range(prefix + "lock/"))
+    left = [shared_cluster.lease(key.lease).ttl]
+
+    def is_renewed():
+        left.append(shared_cluster.lease(key.lease).ttl)
+        return left[-1] > left[-2] > 0
+
+    eventually(is_renewed)
+
+
+def test_a_with_statement_whose_lock_was_lost_raises_at_its_end(shared_cluster, prefix, program):
+    locker = program.python("""
+import sys, tenure, time
+try:
+    with tenure.Tie(hold=600) as tie, tie.held().lock(sys.argv[1]) as lock:
+        print(tie.lease)
+        while lock.held:
+            time.sleep(0.01)
+        print("stops")
+except tenure.Lost as lost:
+    print(lost.strerror)
+""", prefix + "lock", TENURE_ENDPOINTS=shared_cluster.endpoints)
+    lease = int(eventually(locker.lines)[0])
+
+    shared_cluster.revoke(lease)
+
+    assert locker.wait() == 0
+    assert locker.lines()[1:] == [
+        "stops", f"the lock '{prefix}lock' was lost before its with statement ended; "
+        "somebody else may have had it meanwhile"]
+
+
+def test_a_program_that_has_the_descriptor_gets_its_events(shared_cluster, prefix, program):
+    loop = program.python("""
+import asyncio, sys, tenure, threading, time
+async def main():
+    tie, last = tenure.Tie(hold=600).held(), asyncio.Event()
+    def ready():
+        tie.dispatch()
+        while (event := tie.pop()):
+            if event.type == tenure.Type.PUT:
+                print(event.kv.value.decode())
+                if event.kv.value == b"last":
+                    last.set()
+    tie.watch(sys.argv[1])
+    asyncio.get_running_loop().add_reader(tie, ready)
+    while "tenure" in [thread.name for thread in threading.enumerate()]:
+        time.sleep(0.01)  # it would take what comes for the reader
+    print("ready")
+    await last.wait()
+asyncio.run(main())
+""", prefix + "k", TENURE_ENDPOINTS=shared_cluster.endpoints)
+    eventually(loop.lines)
+    # The watch may not stand yet.
+    eventually(lambda: shared_cluster.put(prefix + "k", "first") and "first" in loop.lines())
+
+    for value in *map(str, range(10)), "last":
+        shared_cluster.put(prefix + "k", value)
+        eventually(lambda: value in loop.lines())
+
+    assert loop.wait() == 0
+
+
+def test_a_child_does_not_wait_for_the_turn_of_a_thread_that_it_does_not_have(
+        shared_cluster, program):
+    forks = program.python("""
+import os, tenure, threading, time
+tie, taken = tenure.Tie(hold=600).held(), threading.Event()
+def busy():
+    with tie._turn:  # as the module's thread, while it dispatches
+        taken.set()
+        time.sleep(0.2)
+threading.Thread(target=busy).start()
+taken.wait()
+if (child := os.fork()) == 0:
+    tie.close()
+    os._exit(0)
+print("child", os.waitpid(child, 0)[1])
+tie.close()
+""", TENURE_ENDPOINTS=shared_cluster.endpoints)
+
+    assert forks.wait() == 0
+    assert forks.lines() == ["child 0"]

@@ -170,15 +170,15 @@ with tenure.Tie(hold=3, name="alice") as one, tenure.Tie(hold=3, name="bob") as 
 
     turn(lambda: len(has[one]) == 5)
     case("one member has all tasks", len(has[one]) == 5 and all(works[one].held(t) and works[one].token(t) == n for t, n in has[one].items()), has)
-    first = dict(has[one])
-    works[two] = two.work("g", ["red", "green", "blue", "white", "black"], weight=300, settle=0.1)
-    turn(lambda: has[two] and len(has[one]) + len(has[two]) == 5)
-    case("two divide them, with larger tokens", has[two] and len(has[one]) + len(has[two]) == 5 and all(n > first[t] for t, n in has[two].items()), has)
     try:
         works[one].ended("red")
         case("what was not told to end has not ended", False)
     except tenure.Error as e:
         case("what was not told to end has not ended", e.errno == errno.EINVAL, e)
+    first = dict(has[one])
+    works[two] = two.work("g", ["red", "green", "blue", "white", "black"], weight=300, settle=0.1)
+    turn(lambda: has[two] and len(has[one]) + len(has[two]) == 5)
+    case("two divide them, with larger tokens", has[two] and len(has[one]) + len(has[two]) == 5 and all(n > first[t] for t, n in has[two].items()), has)
     works[two].leave()
     turn(lambda: works[two] in left and len(has[one]) == 5)
     case("one leaves, and the other has all", works[two] in left and len(has[one]) == 5 and not has[two], has)

@@ -10,6 +10,7 @@ A Tie has a fileno(), so it works with select, selectors and asyncio: loop.add_r
 tie.pop(). Keys and values are bytes; a str is encoded as UTF-8. Failures raise an Error, which has an errno and a
 sentence. See README.md beside this file, and libtenure(3).
 """
+import atexit
 import ctypes
 import enum
 import errno
@@ -18,6 +19,7 @@ import os
 import select
 import threading
 import time
+import weakref
 
 # With the interpreter's lock: nothing of it waits but tenure_free(), for a name that is looked up, and two threads in it would crash.
 _lib = ctypes.PyDLL("libtenure.so.0")
@@ -60,6 +62,10 @@ class Error(OSError):
 
 class Refused(Error):
     """The core refused a guarded write, because its lease has ended, or a transaction, because its conditions do not hold."""
+
+
+class Lost(Error):
+    """A lock was lost before the end of its `with` statement: somebody else may have had it meanwhile."""
 
 
 class Closed(Error, ValueError):
@@ -313,10 +319,14 @@ class Watch(_Unique):
 
 class Lock(_Unique):
     """A lock that the tie has, or waits for. Each holder has a larger `token` than those before it, so that a resource can
-    refuse smaller ones."""
+    refuse smaller ones.
+
+    A `with` statement gives the lock back at its end, and raises Lost there if the tie did not have it all the time, from
+    the beginning of the statement to its end. That does not stop what runs: ask `held` before each act."""
 
     def __init__(self, tie, handle, name):
         self._tie, self._handle, self.name = tie, handle, name
+        self._entered = 0  # the token with which a `with` statement began; 0: there is none, or it handed the lock over
 
     def _live(self):
         """The handle; None once the lock was given back or its tie was closed."""
@@ -347,6 +357,7 @@ class Lock(_Unique):
         if not self._live():
             raise Error(errno.EINVAL, f"the lock '{self.name}' was given back")
         self._tie._ask(_hand_over(self._handle))
+        self._entered = 0
 
     @_in_turn
     def release(self):
@@ -358,11 +369,24 @@ class Lock(_Unique):
             self._tie._send()
         self._handle = None
 
+    @_in_turn
+    def _is_lost(self):
+        """Whether this is not, or not still, the lock with which a `with` statement began."""
+        if not self._live() or not self._entered:
+            return False
+        _dispatch(self._tie._handle)
+        return not _lock_is_held(self._handle) or _lock_token(self._handle) != self._entered
+
     def __enter__(self):
+        self._entered = self.token
         return self
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, *_):
+        lost = self._is_lost()
         self.release()
+        if lost and kind is None:
+            raise Lost(errno.ESTALE, f"the lock '{self.name}' was lost before its with statement ended; "
+                       "somebody else may have had it meanwhile")
 
 
 class Switched:
@@ -417,13 +441,49 @@ def _piece(until):
     return max(0, int(left * 1000 + 0.999))
 
 
+_ties = weakref.WeakSet()  # those that have a thread of the module
+
+
+def _take_turns():
+    """Waits until no thread of the module does anything, and keeps it so. Returns the ties."""
+    ties = list(_ties)
+    for tie in ties:
+        tie._turn.acquire()
+    return ties
+
+
+_forking = []
+
+
+def _before_fork():
+    _forking.append(_take_turns())
+
+
+def _after_fork():
+    for tie in _forking.pop():
+        tie._turn.release()
+
+
+# A child, or an interpreter that ends, has no such thread any more; whatever it was doing would stay its turn for ever.
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+atexit.register(_take_turns)
+
+
+def _dispatcher(tie):
+    """What a tie does while its program does something else: renews its lease, follows its locks. @tie: a weak reference."""
+    while (it := tie()) and it._work():
+        it = None  # a tie that nobody else has is closed
+
+
 class Tie(_Unique):
     """A tie to one cluster. Threads that share a tie take turns, and each event goes to one of them; prefer one tie per thread.
 
     endpoints       "http://10.0.0.1:2379,..."; None: $TENURE_ENDPOINTS, or the endpoint that this host's agent uses
     cluster         the cluster's name; None: the agent's, or "default"
     follow          NODES, SERVICES or both (NODES | SERVICES): report what exists, and then each change, as events
-    hold            "agent": act by this host's place; a number: by a lease of the tie's own, with a TTL of so many seconds
+    hold            "agent": act by this host's place; a number: by a lease of the tie's own, with a TTL of so many seconds.
+                    A thread dispatches, and so renews the lease and follows locks, whatever the program does meanwhile; events
+                    wait until they are taken. Once the program has called fileno(), it dispatches by itself: the thread ends
     name            the name of that session; None: a random one
     ca, cert, key   paths of PEM files, for https:// endpoints
     user, password  whom to log in as, if the core has authentication enabled
@@ -437,6 +497,7 @@ class Tie(_Unique):
         self._turn = threading.RLock()  # whoever dispatches, or reads what is borrowed until the next dispatch
         self._news = threading.Condition(self._turn)  # for those who sleep while another thread waits for the descriptor
         self._awaited = False  # by one
+        self._driven = False  # by the program, which has the descriptor
         self._watches, self._locks, self._works, self._synced = {}, {}, {}, False
         self._going = set()  # what is being given back: handles of locks, and "lease"
         r = _new(ctypes.byref(self._handle))
@@ -454,6 +515,9 @@ class Tie(_Unique):
             elif hold is not None:
                 self._check(_hold_own(self._handle, _ms(ctypes.c_uint64, hold, "hold"), _name(name)))
             self._check(_start(self._handle))
+            if hold is not None:
+                _ties.add(self)
+                threading.Thread(target=_dispatcher, args=(weakref.ref(self),), name="tenure", daemon=True).start()
         except BaseException:
             self.close()
             raise
@@ -516,7 +580,19 @@ class Tie(_Unique):
     # ---- waiting ----
 
     def fileno(self):
-        return _get_fd(self._open)
+        """The descriptor: while it is readable there is something to dispatch, which is the caller's to do from now on."""
+        with self._turn:
+            self._driven = True
+            return _get_fd(self._open)
+
+    def _work(self):
+        """Does what is due, and waits for more. Returns False if that is not the module's to do any more."""
+        with self._turn:
+            if not self._handle or self._driven or _dispatch(self._handle) < 0:
+                return False
+            self._news.notify_all()
+            self._sleep(None)
+        return True
 
     def dispatch(self):
         """Does the work that is due, without waiting."""
@@ -531,7 +607,7 @@ class Tie(_Unique):
             self._news.wait(_piece(until) / 1000)
             return
         poll = select.poll()
-        poll.register(self.fileno(), select.POLLIN)
+        poll.register(_get_fd(self._open), select.POLLIN)
         self._awaited = True
         self._turn.release()
         try:
