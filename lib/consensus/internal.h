@@ -164,6 +164,7 @@ struct queue {
                                                          * the last flush */
         struct windows proposed[2 * REPLICA_PEERS_MAX]; /* leader: frames that came, by sender,
                                                          * including former members */
+        struct boot_time unknown_at; /* leader: when an unknown command was last logged */
 };
 
 /* snapshot.c, install.c. */

@@ -18,6 +18,8 @@
 #define RESEND_BYTES ((size_t) 1 << 20)
 /* After this many frames a peer gets an acknowledgement even if nothing else is sent to it. */
 #define ACK_AFTER (WINDOW / 4)
+/* How often an unknown command is logged at most. */
+#define UNKNOWN_AGAIN (60 * NSEC_PER_SEC)
 /* How long commands gather at most. */
 #define GATHER_MOST (4 * NSEC_PER_MSEC)
 /* [libraft] After a conflict it goes back one entry a round trip, so only a few entries may be
@@ -165,12 +167,26 @@ static struct window *window_of(struct replica *r, uint64_t peer, uint64_t life)
         return &of->lives[0];
 }
 
+/* An entry with a command that a member cannot apply would end that member, at each start again
+ * (I13). So the frame is dropped, and its clients time out. It counts as received: otherwise it
+ * would be sent again and again, and close its sender's window, for renewals too (I1). */
+static void drop_unknown(struct replica *r, uint64_t peer)
+{
+        if (r->queue.unknown_at.ns > 0 &&
+            boot_diff(r->now, r->queue.unknown_at) < UNKNOWN_AGAIN)
+                return;
+        r->queue.unknown_at = r->now;
+        log_warning("Member %016" PRIx64 " proposed a command that this version does not know; "
+                    "it was not accepted. Run the same version on all members.",
+                    peer);
+}
+
 int queue_proposed(struct replica *r, uint64_t peer, struct view in)
 {
         uint64_t term, life, n;
         struct window *w;
         uint8_t priority;
-        int k = view_u64(&in, &term);
+        int k = view_u64(&in, &term), known;
 
         if (k == 0)
                 k = view_u64(&in, &life);
@@ -187,6 +203,9 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
         if (!replica_leads(r) || term != raft_current_term(&r->raft) ||
             replica_position(r, peer) < 0)
                 return 0;
+        known = r->ops->check ? r->ops->check(r->userdata, in) : 0;
+        if (known < 0 && known != -ENOTSUP)
+                return known;
         w = window_of(r, peer, life);
         w->unacked++;
         /* Our own clients may fill only half of the queue. Otherwise they would take all the
@@ -198,6 +217,10 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
         /* A frame for which there is no room will be repeated, so it must not count as seen. */
         if (w->full || !is_new(w, n))
                 return 0;
+        if (known < 0) {
+                drop_unknown(r, peer);
+                return 0;
+        }
         k = priority == REPLICA_URGENT ? add_urgent(r, in.p, in.len)
                                        : add_batch(r, in.p, in.len);
         if (k < 0)

@@ -303,6 +303,25 @@ static bool has_more_to_apply(const struct replica *r)
         return r->applied < r->committed && log_get(&r->log, r->applied + 1);
 }
 
+/* Another replica may know the command, so to skip it could give two replicas different states
+ * (I4). */
+static void cannot_apply(struct replica *r, uint64_t index, int k)
+{
+        char why[256];
+
+        if (k == -ENOTSUP)
+                snprintf(why, sizeof(why),
+                         "Entry %" PRIu64
+                         " of the log has a command that this version does not "
+                         "know: start the version that the other members run",
+                         index);
+        else if (k == -EBADMSG)
+                snprintf(why, sizeof(why), "Entry %" PRIu64 " of the log is malformed", index);
+        else
+                snprintf(why, sizeof(why), "%s", strerror(-k));
+        replica_fatal(r, why);
+}
+
 /* Applies a bounded amount per turn, so that neither heartbeats nor other work wait for one
  * command. */
 static void apply_committed(struct replica *r)
@@ -326,7 +345,7 @@ static void apply_committed(struct replica *r)
                         r->applied = index - 1; /* a read must not believe that the entry is
                                                  * applied */
                 if (k < 0)
-                        return replica_fatal(r, strerror(-k));
+                        return cannot_apply(r, index, k);
                 if (k > 0) {
                         if (!r->applying)
                                 r->applying_since = r->now;

@@ -92,10 +92,14 @@ struct replica_ops {
         /* How many more bytes the link to @peer takes now; 0: it is down, or enough is queued.
          * Large frames then wait here until a replica_flush() finds room. NULL: no limit. */
         size_t (*room)(void *u, uint64_t peer);
+        /* Whether the commands of another replica's proposal can be applied: 0; -ENOTSUP: this
+         * version does not know one of them; -EBADMSG. NULL: whatever is proposed. */
+        int (*check)(void *u, struct view commands);
         /* Apply a committed entry, which the leader appended at lease time @at; @commands is
          * borrowed. Takes its cost off *@left, in steps of roughly 0.3 us, and returns 1 if
          * that was not enough: the same call comes again in the next turn, unless a snapshot is
-         * loaded first. Returns 0, or a negative errno that ends the process. */
+         * loaded first. Returns 0, or a negative errno that ends the process; -ENOTSUP and
+         * -EBADMSG as above. */
         int (*apply)(void *u, uint64_t index, uint64_t term, struct lease_time at,
                      struct view commands, size_t *left);
         /* save() begins to encode the state as of the last entry that was applied completely.

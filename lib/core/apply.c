@@ -91,6 +91,12 @@ static int apply_entry(struct core *c, uint64_t index, uint64_t term, struct lea
         return 0;
 }
 
+static int on_check(void *u, struct view commands)
+{
+        (void) u;
+        return cmd_check(commands);
+}
+
 static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
                     struct view commands, size_t *left)
 {
@@ -257,6 +263,7 @@ static void on_fatal(void *u, const char *why)
 const struct replica_ops core_replica_ops = {
         .send = on_send,
         .room = on_room,
+        .check = on_check,
         .apply = on_apply,
         .save = on_save,
         .save_more = on_save_more,

@@ -46,11 +46,22 @@ int cmd_next(struct view *entry, struct cmd *ret)
                 return r;
         type &= (uint8_t) ~(BY_USER | WITHIN);
         if (type < CMD_PUT || type > CMD_LAST_)
-                return -EBADMSG;
+                return -ENOTSUP;
         c.type = type;
         *ret = c;
         *entry = at;
         return 0;
+}
+
+int cmd_check(struct view entry)
+{
+        struct cmd c;
+        int r;
+
+        do
+                r = cmd_next(&entry, &c);
+        while (r == 0);
+        return r == -ENODATA ? 0 : r;
 }
 
 /* Encodes a slot as its distance from the previous one, combined with a value below @base. */

@@ -63,8 +63,12 @@ void cmd_append(struct buf *b, enum cmd_type type, uint64_t origin, uint64_t seq
                 const struct cmd_user *user, uint64_t quota, const void *body, size_t body_len);
 
 /* Takes the next command off @entry; what it holds is borrowed from there. Returns 0, -ENODATA
- * at the end, or -EBADMSG. */
+ * at the end, -ENOTSUP if this version does not know its type, or -EBADMSG. */
 must_check_ int cmd_next(struct view *entry, struct cmd *ret);
+
+/* Whether @entry consists of commands that cmd_next() takes: 0, or the error of the first that
+ * it does not take. */
+must_check_ int cmd_check(struct view entry);
 
 /*
  * RENEW = as_of:varint, then for each lease a varint: slot delta * 64 + age. The slots must

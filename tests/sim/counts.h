@@ -43,6 +43,7 @@
                 x(load_slice, "a snapshot that is half loaded when others have their turn"), \
                 x(load_dropped, "an installation that is abandoned while it loads"),         \
                 x(install_damage, "a snapshot that is damaged on its way"),                  \
+                x(unknown, "a proposal that this version does not know"),                    \
                 x(save_election, "a snapshot being taken across an election"),               \
                 x(save_compaction, "a snapshot being taken while a compaction comes"),       \
                 x(change_election, "a change of members across an election"),                \

@@ -247,6 +247,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         rnd_init(&w->rnd, seed);
         rnd_init(&w->damage, ~seed);
         w->damage_at = seed % 4 == 1 ? 0 : NEVER;
+        w->later = seed % 4 == 3;
         check_reset();
         view_reset();
         draw_size(w);

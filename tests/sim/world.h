@@ -51,6 +51,7 @@
 #define CALM_MAX (25 * NSEC_PER_SEC)
 #define TTL_MIN_MS 1000
 #define TTL_MAX_MS 4000
+#define CORE_TIMEOUT (6 * NSEC_PER_SEC) /* of a write that is not applied */
 #define N_KEYS 16
 #define CACHE_TERM_MS 1500 /* of the clients that read from a cache */
 
@@ -181,9 +182,10 @@ struct world {
                 bool lost;         /* a frame was lost on this link */
         } links[REPLICAS_MAX][REPLICAS_MAX];
         struct faults faults;
-        bool strangers;        /* endpoints lead to other cores for a while */
-        bool named, guarded;   /* the clients of named.c exist; those of guards.c */
-        nsec_t damage_at;      /* when a snapshot under way may be damaged next ... */
+        bool strangers;      /* endpoints lead to other cores for a while */
+        bool named, guarded; /* the clients of named.c exist; those of guards.c */
+        bool later;       /* a follower is of a later version, and proposes what nobody knows */
+        nsec_t damage_at; /* when a snapshot under way may be damaged next ... */
         struct rnd damage;     /* ... drawn separately, so that other worlds stay the same */
         const struct aim *aim; /* of this world; see aim.c */
         bool calm;

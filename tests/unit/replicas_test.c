@@ -31,6 +31,7 @@ static struct {
                 bool full;             /* the links to it */
                 bool stuck;            /* its disk */
                 bool may_end, ended;
+                char why[64]; /* it ended, the beginning */
         } node[N];
         STAILQ_HEAD(, frame) frames;
         struct boot_time now;
@@ -63,6 +64,13 @@ static size_t on_room(void *u, uint64_t peer)
         return net.node[peer - 1].full ? 0 : 1 << 20;
 }
 
+/* '?' is a command that this version does not know. */
+static int on_check(void *u, struct view commands)
+{
+        (void) u;
+        return commands.len > 0 && memchr(commands.p, '?', commands.len) ? -ENOTSUP : 0;
+}
+
 static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
                     struct view commands, size_t *left)
 {
@@ -74,6 +82,8 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
         (void) at;
         if (commands.len == 0)
                 return 0;
+        if (on_check(u, commands) < 0)
+                return -ENOTSUP;
         if (n->turns > 0 && memchr(commands.p, '~', commands.len)) {
                 n->turns--;
                 *left = 0;
@@ -163,11 +173,13 @@ static void on_fatal(void *u, const char *why)
         if (!n->may_end)
                 test_fail(__FILE__, __LINE__, "replica %d: %s", (int) id_of(u), why);
         n->ended = true;
+        snprintf(n->why, sizeof(n->why), "%s", why);
 }
 
 static const struct replica_ops ops = {
         .send = on_send,
         .room = on_room,
+        .check = on_check,
         .apply = on_apply,
         .save = on_save,
         .save_more = on_save_more,
@@ -396,7 +408,8 @@ TEST(proposals_arrive_once_whatever_is_lost)
         stop();
 }
 
-static void proposed(struct net_node *leader, struct net_node *from, uint64_t life, uint64_t n)
+static void proposed_text(struct net_node *leader, struct net_node *from, uint64_t life,
+                          uint64_t n, const char *commands)
 {
         cleanup_(buf_fini) struct buf f = {0};
 
@@ -405,11 +418,55 @@ static void proposed(struct net_node *leader, struct net_node *from, uint64_t li
         buf_add_u64(&f, life);
         buf_add_u64(&f, n);
         buf_add_u8(&f, REPLICA_NORMAL);
-        buf_add_u8(&f, '!');
+        buf_add(&f, commands, strlen(commands));
         CHECK_EQ(replica_input(leader->replica, id_of(from),
                                (struct view){buf_head(&f), buf_len(&f)}, net.now),
                  0);
         pass(10 * MS);
+}
+
+static void proposed(struct net_node *leader, struct net_node *from, uint64_t life, uint64_t n)
+{
+        proposed_text(leader, from, life, n, "!");
+}
+
+/* A follower of a later version proposes what the leader does not know: that enters no log, and
+ * it is acknowledged, so that it is not sent again and what comes behind it is accepted. */
+TEST(a_command_that_the_leader_does_not_know_enters_no_log)
+{
+        struct net_node *leader, *from;
+        unsigned acks;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        acks = net.sent[FRAME_PROPOSED];
+        proposed_text(leader, from, 1001, 1, "!?");
+        CHECK_EQ(leader->applied, 0);
+        proposed(leader, from, 1001, 1);
+        CHECK_EQ(leader->applied, 0);
+        proposed(leader, from, 1001, 2);
+        pass(100 * MS);
+        CHECK_EQ(leader->applied, 1);
+        CHECK_EQ(from->applied, 1);
+        CHECK(net.sent[FRAME_PROPOSED] > acks);
+        stop();
+}
+
+/* The leader is of a later version: its followers end, with a reason, and skip nothing (I4). */
+TEST(an_entry_with_an_unknown_command_is_not_skipped)
+{
+        struct net_node *leader;
+
+        start();
+        leader = elect();
+        for (int i = 0; i < N; i++)
+                net.node[i].may_end = true;
+        CHECK_EQ(replica_propose(leader->replica, "?", 1, REPLICA_NORMAL), 0);
+        pass(200 * MS);
+        CHECK(leader->ended);
+        CHECK_EQ(memcmp(leader->why, "Entry 3 of the log has a command", 32), 0);
+        stop();
 }
 
 /* A follower starts again within a term, and a frame of its life before comes late: what its
