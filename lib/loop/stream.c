@@ -482,7 +482,7 @@ static bool read_some(struct stream *s, struct share *sh)
                 if (r <= 0) {
                         r = SSL_get_error(s->ssl, r);
                         if (r == SSL_ERROR_WANT_READ)
-                                return false;
+                                return !tls_socket_is_empty(s->ssl);
                         if (r == SSL_ERROR_WANT_WRITE) {
                                 s->tls_wants_write = true;
                                 return false;

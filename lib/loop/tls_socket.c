@@ -7,9 +7,16 @@
 
 static BIO_METHOD *method;
 
+/* What a BIO points to: its descriptor, and in the lowest bit whether the last read found the
+ * socket empty. */
+static void set(BIO *b, int fd, bool empty)
+{
+        BIO_set_data(b, (void *) (((intptr_t) fd << 1) | empty));
+}
+
 static int fd_of(BIO *b)
 {
-        return (int) (intptr_t) BIO_get_data(b);
+        return (int) ((intptr_t) BIO_get_data(b) >> 1);
 }
 
 static int on_write(BIO *b, const char *bytes, int len)
@@ -27,6 +34,7 @@ static int on_read(BIO *b, char *bytes, int len)
         int n = (int) recv(fd_of(b), bytes, (size_t) len, 0);
 
         BIO_clear_retry_flags(b);
+        set(b, fd_of(b), n < 0 && errno == EAGAIN);
         if (n < 0 && BIO_sock_should_retry(n))
                 BIO_set_retry_read(b);
         else if (n == 0)
@@ -62,8 +70,15 @@ int tls_socket_set(struct ssl_st *ssl, int fd)
         b = BIO_new(method);
         if (!b)
                 return -ENOMEM;
-        BIO_set_data(b, (void *) (intptr_t) fd);
+        set(b, fd, false);
         BIO_set_init(b, 1);
         SSL_set_bio(ssl, b, b);
         return 0;
+}
+
+bool tls_socket_is_empty(const struct ssl_st *ssl)
+{
+        BIO *b = SSL_get_rbio(ssl);
+
+        return BIO_method_type(b) == BIO_TYPE_NULL || ((intptr_t) BIO_get_data(b) & 1);
 }

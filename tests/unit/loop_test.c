@@ -914,3 +914,82 @@ TEST(tls_to_a_side_that_is_gone_is_an_error_and_no_SIGPIPE)
         SSL_CTX_free(ctx);
         sigaction(SIGPIPE, &was, NULL);
 }
+
+/* ---- TLS records without data ---- */
+
+static struct {
+        SSL *ssl;
+        struct loop_io io;
+        int fd;
+        bool done; /* everything was sent */
+} peer;
+
+/* Greets; then sends new keys and a byte at once (RFC 8446, 4.6.3). */
+static void greets_and_updates(struct loop_io *io unused_, int events unused_)
+{
+        BIO *one = NULL;
+        char bytes[512];
+        int n;
+
+        if (peer.done || SSL_do_handshake(peer.ssl) != 1)
+                return;
+        one = BIO_new(BIO_s_mem());
+        SSL_set0_wbio(peer.ssl, one);
+        CHECK_EQ(SSL_key_update(peer.ssl, SSL_KEY_UPDATE_NOT_REQUESTED), 1);
+        CHECK_EQ(SSL_do_handshake(peer.ssl), 1);
+        CHECK_EQ(SSL_write(peer.ssl, "x", 1), 1);
+        n = BIO_read(one, bytes, sizeof(bytes));
+        CHECK_EQ(send(peer.fd, bytes, (size_t) n, MSG_NOSIGNAL), n);
+        peer.done = true;
+}
+
+static void read_all(struct stream *s unused_, struct view data)
+{
+        w.bytes[0] += data.len;
+        loop_stop(w.loop);
+}
+
+static const struct stream_ops reads = {.patient = true, .on_data = read_all, .on_close = gone};
+
+static void too_late(struct loop_timer *t unused_)
+{
+        loop_stop(w.loop);
+}
+
+/* A patient stream is told once of what comes. Its read ends at a record that carries no data,
+ * with the request still in the socket. */
+TEST(a_request_that_comes_with_a_tls_key_update_is_read)
+{
+        SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+        struct tls_files files = {.made_for = "localhost", .made_for_years = 1};
+        struct loop_timer guard;
+        struct tls_error err;
+        struct stream *s;
+        struct tls *tls;
+        int pair[2];
+
+        begin();
+        CHECK_EQ(tls_new_server(&tls, &files, &err), 0);
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair), 0);
+        CHECK_EQ(stream_accept(&s, w.loop, pair[0], tls, &reads, NULL), 0);
+        peer.done = false;
+        peer.fd = pair[1];
+        peer.ssl = SSL_new(ctx);
+        CHECK_EQ(tls_socket_set(peer.ssl, pair[1]), 0);
+        SSL_set_connect_state(peer.ssl);
+        loop_io_start(&peer.io, w.loop, pair[1], EV_READ, greets_and_updates);
+        (void) SSL_do_handshake(peer.ssl); /* its hello; the answer is an event */
+        loop_timer_init(&guard, w.loop, too_late);
+        loop_timer_in(&guard, 20 * NSEC_PER_SEC);
+        loop_run(w.loop);
+        CHECK(peer.done);
+        CHECK_EQ(w.bytes[0], 1);
+        loop_timer_disarm(&guard);
+        stream_free(s);
+        loop_io_stop(&peer.io);
+        SSL_free(peer.ssl);
+        close(pair[1]);
+        tls_free(tls);
+        SSL_CTX_free(ctx);
+        end();
+}
