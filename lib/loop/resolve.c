@@ -19,7 +19,8 @@ struct name {
         struct resolver *rv;
         struct worker_job job;
         struct url url;
-        bool asking; /* the job is under way; one at a time, however long DNS takes */
+        bool asking; /* the job is under way, or its result is being handed out; one at a time,
+                      * however long DNS takes */
         int r;       /* the job's result, together with `fresh` */
         struct inet_addresses fresh, kept;
         TAILQ_HEAD(, resolve_query) waiting;
@@ -187,11 +188,13 @@ static void done(struct worker_job *job)
         struct resolve_query *q;
         int r = n->r;
 
-        n->asking = false;
         if (r == 0)
                 n->kept = n->fresh;
+        /* A callback may ask again: for this name, then this result answers it; or for another
+         * one, for which make_room() must not drop the name that is in use here. */
         while ((q = TAILQ_FIRST(&n->waiting)))
-                answer(q, r); /* which may ask again, and begin another job */
+                answer(q, r);
+        n->asking = false;
 }
 
 static void drop(struct worker_job *job)

@@ -10,6 +10,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../sim/worker.h"
+#include "loop/resolve.h"
 #include "loop/standstill.h"
 #include "loop/stream.h"
 #include "loop/tls.h"
@@ -991,5 +993,55 @@ TEST(a_request_that_comes_with_a_tls_key_update_is_read)
         close(pair[1]);
         tls_free(tls);
         SSL_CTX_free(ctx);
+        end();
+}
+
+/* ---- names ---- */
+
+static struct {
+        struct resolver *rv;
+        unsigned answers;
+} names;
+
+static void on_answer(int r, const struct inet_addresses *a, void *userdata unused_)
+{
+        CHECK((r == 0) == (a != NULL));
+        names.answers++;
+}
+
+/* As a member does, which goes on with another endpoint. */
+static void asks_for_another(int r, const struct inet_addresses *a, void *userdata unused_)
+{
+        struct resolve_query *q;
+        struct url u;
+
+        CHECK((r == 0) == (a != NULL));
+        names.answers++;
+        CHECK_EQ(url_parse("http://localhost:9999", &u), 0);
+        CHECK_EQ(resolve(names.rv, &u, on_answer, NULL, &q), 0);
+        CHECK_EQ(names.answers, 1);
+}
+
+/* The oldest name makes room for a new one, but not while its own answer is given. */
+TEST(a_name_whose_answer_asks_for_another_one_stays)
+{
+        struct resolve_query *q;
+        struct url u, at;
+        char name[64];
+
+        begin();
+        names.answers = 0;
+        CHECK_EQ(resolver_new(&names.rv, w.loop), 0);
+        CHECK_EQ(url_parse("http://localhost:1000", &u), 0);
+        CHECK_EQ(resolve(names.rv, &u, asks_for_another, NULL, &q), 0);
+        CHECK_EQ(url_parse("http://127.0.0.1:1", &at), 0);
+        for (int i = 0; i < 63; i++) {
+                snprintf(name, sizeof(name), "http://host%d.example:1", i);
+                CHECK_EQ(url_parse(name, &u), 0);
+                resolver_know(names.rv, &u, &at);
+        }
+        workers_run();
+        CHECK_EQ(names.answers, 2);
+        resolver_free(names.rv);
         end();
 }
