@@ -5,7 +5,10 @@
 #include "fuzz.h"
 
 #define FILES_MAX 256
-#define ROOM 16384 /* zeroes that are read behind what was written: a whole small segment */
+/* A file is read with the zeroes behind what was written, as far as it goes; one of the store's
+ * usual size, which would take long, only with a few of them. */
+#define WHOLE ((size_t) 1 << 20)
+#define ROOM ((size_t) 16384)
 
 struct file {
         char name[32];
@@ -86,7 +89,7 @@ static int on_read(struct disk *d, const char *name, size_t most, struct buf *ou
         n = min_of(buf_len(&f->bytes), most);
         buf_add(out, n > 0 ? f->bytes.data : (uint8_t *) "", n);
         zeroes = f->len > buf_len(&f->bytes) ? f->len - buf_len(&f->bytes) : 0;
-        zeroes = min_of(zeroes, (size_t) ROOM);
+        zeroes = f->len > WHOLE ? min_of(zeroes, ROOM) : zeroes;
         zeroes = min_of(zeroes, most - n);
         if (zeroes > 0)
                 add_zeroes(out, zeroes);
