@@ -10,12 +10,7 @@ if ! unshare -nm --propagation private sh -c 'ip link add br0 type bridge && nft
 	skip "faults with real processes" "no network namespaces here: $(tail -n 1 "$DIR/try.log")"; finish; exit
 fi
 messages
-<<<<<<< HEAD
 [ -z "${SLOW_SYNC:-}" ] || preloaded "$SLOW_SYNC"
+export AGAIN="BIN=$BIN DIR=$DIR ${SLOW_SYNC:+SLOW_SYNC=$SLOW_SYNC }$0"
 unshare -nm --propagation private /usr/bin/python3 "$HERE/storm.py" --bin "$(realpath "$BIN")" --dir "$(realpath "$DIR")" --pb "$DIR/pb" \
 	--seconds "${1:-60}" ${2:+--seed "$2"} ${SLOW_SYNC:+--slow-sync "$PRELOADED"}
-=======
-export AGAIN="BIN=$BIN DIR=$DIR ${SLOW_SYNC:+SLOW_SYNC=$SLOW_SYNC }$0"
-exec unshare -nm --propagation private /usr/bin/python3 "$HERE/storm.py" --bin "$(realpath "$BIN")" --dir "$(realpath "$DIR")" --pb "$DIR/pb" \
-	--seconds "${1:-60}" ${2:+--seed "$2"} ${SLOW_SYNC:+--slow-sync "$(realpath "$SLOW_SYNC")"}
->>>>>>> 3f030c10 (tests, ci: call what a drawn seed of lies found a defect, and keep it)
