@@ -104,8 +104,13 @@ void reads_ping(struct replica *r)
                          (uint64_t[]){raft_current_term(&r->raft), r->reading.round}, 2);
 }
 
+/* Starts the next round, unless one is under way. That one ends here if its answers are not
+ * needed any more: the last other voter was removed meanwhile, and nobody can be elected
+ * without our vote. */
 void reads_start_round(struct replica *r)
 {
+        if (r->reading.round_on && replica_voters(r) <= 1)
+                answer_round(r);
         if (r->reading.round_on || !r->ready || STAILQ_EMPTY(&r->reading.waiting))
                 return;
         STAILQ_CONCAT(&r->reading.in_round, &r->reading.waiting);

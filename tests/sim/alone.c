@@ -9,6 +9,7 @@
 static struct {
         enum act { SHRINKS, SERVES, GROWS } act;
         nsec_t until;
+        bool in_peace; /* it serves without a crash */
 } story;
 
 void alone_begin(void)
@@ -28,8 +29,11 @@ static void remove_one(struct world *w, struct replica_node *leader, unsigned vo
 {
         struct replica_node *n = replica_but(w, leader);
 
-        if (voters == 1)
-                return act(w, SERVES, 100 * MSEC, 2000 * MSEC);
+        if (voters == 1) {
+                story.in_peace = chance(w, 50);
+                return act(w, SERVES, 100 * MSEC, story.in_peace ? 4000 * MSEC : 2000 * MSEC);
+        }
+        ask_reads(w, leader->i, 2); /* some will wait for one that is removed */
         if (role[n->i] == 0)
                 return;
         /* With three voters left, the other one is needed. */
@@ -45,7 +49,7 @@ static void serve(struct world *w, struct replica_node *leader)
                 memset(w->cut, 0, sizeof(w->cut)); /* the removed ones are reachable again */
         if (chance(w, 50))
                 ask_writes(w, leader->i, (unsigned) rnd_between(&w->rnd, 1, 4));
-        if (chance(w, 20))
+        if (!story.in_peace && chance(w, 20))
                 crash(w, leader);
         if (w->now >= story.until)
                 act(w, GROWS, 100 * MSEC, 1500 * MSEC);
@@ -88,7 +92,7 @@ void alone_go_on(struct world *w)
         } else {
                 add_one(w, leader, voters, role);
         }
-        if (leader && leader->up && chance(w, 5))
+        if (leader && leader->up && chance(w, 5) && !(story.act == SERVES && story.in_peace))
                 crash(w, chance(w, 50) ? leader : replica_but(w, leader));
         if (chance(w, 3))
                 move_leader(w);

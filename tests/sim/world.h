@@ -315,9 +315,10 @@ void on_edge(struct world *w, struct edge *e);
 void request_free(struct request *q);
 /* Whether clients begin nothing new any more. */
 bool load_ended(const struct world *w);
-/* A client asks for a compaction up to about now; or writes @n times. */
+/* A client asks for a compaction up to about now; or writes or reads @n times. */
 void ask_compaction(struct world *w);
 void ask_writes(struct world *w, unsigned to, unsigned n);
+void ask_reads(struct world *w, unsigned to, unsigned n);
 
 /* ---- clients.c ---- */
 

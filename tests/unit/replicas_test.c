@@ -37,6 +37,7 @@ static struct {
         struct boot_time now;
         bool (*lost)(const struct frame *f); /* NULL: none is */
         unsigned sent[32];                   /* frames by their type */
+        unsigned n_read;                     /* reads that were answered */
 } net;
 
 static uint64_t id_of(const void *u)
@@ -157,6 +158,7 @@ static void on_read_at(void *u, uint64_t id, uint64_t index, struct lease_time a
         (void) id;
         (void) index;
         (void) at;
+        net.n_read++;
 }
 
 static void on_changed_members(void *u, uint64_t request, int outcome)
@@ -405,6 +407,36 @@ TEST(proposals_arrive_once_whatever_is_lost)
         CHECK_EQ(n, 300);
         CHECK_EQ(from->applied, n);
         CHECK_EQ(leader->applied, n);
+        stop();
+}
+
+static bool is_pong(const struct frame *f)
+{
+        return *buf_head(&f->bytes) == FRAME_READ_PONG;
+}
+
+/* The last other voter is removed before it has confirmed that the leader still leads: the
+ * reads that wait for that are answered, and later ones as well. */
+TEST(reads_go_on_when_the_last_other_voter_is_removed)
+{
+        struct net_node *leader, *other, *third;
+
+        start();
+        leader = elect();
+        other = follower(leader);
+        third = follower(other);
+        replica_change_members(leader->replica, 1, REPLICA_REMOVE, id_of(third), NULL);
+        pass(500 * MS);
+        net.lost = is_pong;
+        replica_read(leader->replica, 1);
+        pass(100 * MS);
+        CHECK_EQ(net.n_read, 0);
+        replica_change_members(leader->replica, 2, REPLICA_REMOVE, id_of(other), NULL);
+        pass(100 * MS);
+        CHECK_EQ(net.n_read, 1);
+        replica_read(leader->replica, 2);
+        pass(100 * MS);
+        CHECK_EQ(net.n_read, 2);
         stop();
 }
 
