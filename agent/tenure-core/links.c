@@ -9,6 +9,7 @@
 #define LISTEN_AGAIN NSEC_PER_SEC
 #define ASK_AGAIN NSEC_PER_SEC
 #define INTRODUCED_FOR (60 * NSEC_PER_SEC)
+#define TOLD_FOR (60 * NSEC_PER_SEC)
 
 /* The members that the configuration does not have, but whose calls we accept. */
 static const struct joined *unconfigured(const struct links *l)
@@ -77,18 +78,26 @@ static void link_to(uint64_t id, const char *address, bool voter, void *arg)
                           strerror(-r));
 }
 
-/* Listens while there is another member to listen to. */
+/* Listens while there is another member to listen to, and for a while after the last one was
+ * removed. */
 static int listen_as_needed(struct links *l)
 {
+        struct boot_time now = loop_now(l->loop);
         const struct joined *extra = unconfigured(l);
         struct one o = {.links = l};
         char err[512] = "";
+        bool others;
         int r;
 
         core_each_peer(l->core, look, &o);
         buf_fini(&o.all);
-        r = peers_listen(l->peers, o.others > 0 || (extra && extra->n_members > 1), err,
-                         sizeof(err));
+        others = o.others > 0 || (extra && extra->n_members > 1);
+        if (l->had_others && !others) {
+                l->open_until = boot_add(now, TOLD_FOR);
+                loop_timer_in(&l->listen_again, TOLD_FOR);
+        }
+        l->had_others = others;
+        r = peers_listen(l->peers, others || boot_before(now, l->open_until), err, sizeof(err));
         if (r < 0)
                 log_error("%s.", *err ? err : strerror(-r));
         return r;

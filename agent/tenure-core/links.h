@@ -1,6 +1,7 @@
 /*
  * The links that this replica has: to and from the members that its configuration names, and no
- * others. A lone replica opens no port.
+ * others. A lone replica opens no port; one that became lone keeps it open for a minute, since
+ * the member that was removed last calls once more, and is told.
  *
  * A replica that lags may not know a member that the others have added, which may be the very
  * leader from which it needs entries. So when a stranger calls, it asks the members that it
@@ -28,6 +29,9 @@ struct links {
         unsigned refused; /* how often we asked in vain */
         struct boot_time ask_at;
         struct loop_timer listen_again;
+        bool had_others;             /* there was another member to listen to; if there is none
+                                      * now ... */
+        struct boot_time open_until; /* ... the port stays open until then */
 };
 
 /* Makes the links, once the replica has started; @cfg's strings and the rest are borrowed.

@@ -1,6 +1,8 @@
 """Replicas of the core come and go while clients are served."""
 import pytest
 
+from harness.places import BIN
+from harness.program import run
 from harness.waiting import ProgramError, eventually, eventually_is
 
 
@@ -26,6 +28,22 @@ def test_a_leader_that_is_removed_stops_by_itself_and_loses_nothing(cluster):
     assert cluster.get("k").value == "acknowledged"
     assert set(cluster.members()) == {"a", "b", "c"} - {leader.name}
     cluster.put("k", "after")
+
+
+@pytest.mark.parametrize("through_itself", [True, False])
+def test_the_removed_one_of_two_is_told_and_the_other_serves(new_cluster, through_itself):
+    cluster = new_cluster(2)
+    leader = cluster.leader()
+    removed = next(r for r in cluster.replicas.values() if r is not leader)
+    asked = removed if through_itself else leader
+
+    eventually(lambda: run(BIN / "tenurectl", f"--endpoints={asked.client_url}", "core",
+                           "remove", removed.name))  # not before it has answered for a while
+
+    assert removed.wait() == 0
+    assert set(cluster.members()) == {leader.name}
+    cluster.put("k", "after")
+    assert cluster.get("k").value == "after"
 
 
 def test_what_was_acknowledged_survives_the_death_of_all_replicas(cluster):
