@@ -97,8 +97,8 @@ bool kept_free_some(struct kept *k, size_t *left)
 
         k->sweep_at = NULL;
         while ((e = RB_ROOT(&k->versions)) && *left > 0) {
+                *left -= min_of(*left, DROP_STEPS + kv_free_steps(e->v->value_len));
                 drop(k, e);
-                *left -= min_of(*left, (size_t) DROP_STEPS);
         }
         return !e;
 }
@@ -293,8 +293,10 @@ bool kept_sweep(struct kept *k, size_t n)
         }
         for (struct kept_version *e; (e = k->sweep_at) && n > 0; n--) {
                 k->sweep_at = RB_NEXT(kept_versions, &k->versions, e);
-                if (!who_needs(k, e->v, e->until, e->compacted))
+                if (!who_needs(k, e->v, e->until, e->compacted)) {
+                        n -= min_of(n - 1, kv_free_steps(e->v->value_len));
                         drop(k, e);
+                }
         }
         return kept_wants_sweep(k);
 }

@@ -1,6 +1,7 @@
 #include "state/kv.h"
 
-#define COMPACT_MAX 2048 /* changes in one step: about 5 ms */
+#define COMPACT_MAX 2048                  /* changes in one step: about 5 ms ... */
+#define COMPACT_BYTES ((size_t) 64 << 20) /* ... and bytes, which take about 3 ms to free */
 
 static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
 {
@@ -119,6 +120,11 @@ static size_t version_cost(const struct kv_version *v)
         return sizeof(*v) + v->value_len + sizeof(void *);
 }
 
+size_t kv_free_steps(size_t bytes)
+{
+        return bytes / ((size_t) 8 << 10);
+}
+
 struct kv_key *kv_key_release(struct kv_key *k)
 {
         if (k && --k->n_held == 0)
@@ -137,19 +143,23 @@ static void key_free(struct kv *kv, struct kv_key *k)
 }
 
 /* A compaction drops @v and all older versions. The version that is newer than @v has the
- * revision @until. */
-static void versions_drop(struct kv *kv, struct kv_version *v, int64_t until)
+ * revision @until. Returns the steps that their bytes cost. */
+static size_t versions_drop(struct kv *kv, struct kv_version *v, int64_t until)
 {
+        size_t steps = 0;
+
         while (v) {
                 struct kv_version *older = v->older;
                 int64_t revision = v->mod_revision;
 
+                steps += kv_free_steps(v->value_len);
                 kv->bytes -= version_cost(v);
                 if (!kept_take(&kv->kept, v, until, kv->compacted))
                         free(v);
                 until = revision;
                 v = older;
         }
+        return steps;
 }
 
 /* Frees the leaves first. No key is looked up any more, so the tree need not stay balanced. */
@@ -173,8 +183,8 @@ static bool versions_free(struct kv_key *k, size_t *left)
                 struct kv_version *v = k->newest;
 
                 k->newest = v->older;
+                *left -= min_of(*left, 1 + kv_free_steps(v->value_len));
                 free(v);
-                --*left;
         }
         return !k->newest;
 }
@@ -191,7 +201,7 @@ bool kv_free_some(struct kv *kv, size_t *left)
                         continue;
                 if (*left == 0 || !versions_free(k, left))
                         return false;
-                *left -= *left > 0;
+                *left -= min_of(*left, 1 + kv_free_steps(k->len));
                 next = RB_PARENT(k, by_key);
                 leaf_free(kv, k);
         }
@@ -553,26 +563,30 @@ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k)
 }
 
 /* Called for a version @v below @revision. Of the older versions only those exist that the last
- * compaction left. Drops them, and @v itself unless it is what a reader sees at @revision. */
-static void version_compact(struct kv *kv, struct kv_version *v, int64_t revision)
+ * compaction left. Drops them, and @v itself unless it is what a reader sees at @revision.
+ * Returns the steps that their bytes cost. */
+static size_t version_compact(struct kv *kv, struct kv_version *v, int64_t revision)
 {
         struct kv_version *newer = v->newer;
         struct kv_key *k = v->key;
+        size_t steps = versions_drop(kv, v->older, v->mod_revision);
 
-        versions_drop(kv, v->older, v->mod_revision);
         v->older = NULL;
         /* A deletion below @revision has no readers left; at @revision a watch may still start.
          * One txn may put a key and delete it, and everything that happened at @revision
          * stays. */
         if (v->version > 0 && (!newer || newer->mod_revision > revision))
-                return;
+                return steps;
         if (newer)
                 newer->older = NULL;
         else
                 k->newest = NULL;
-        versions_drop(kv, v, newer ? newer->mod_revision : INT64_MAX);
-        if (!k->newest)
+        steps += versions_drop(kv, v, newer ? newer->mod_revision : INT64_MAX);
+        if (!k->newest) {
+                steps += kv_free_steps(k->len);
                 key_free(kv, k);
+        }
+        return steps;
 }
 
 bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left)
@@ -585,8 +599,8 @@ bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left)
              kv->history_from++) {
                 if (*left == 0)
                         return false;
-                *left -= min_of(*left, each);
-                version_compact(kv, kv->history[kv->history_from], revision);
+                *left -= min_of(*left, each + version_compact(kv, kv->history[kv->history_from],
+                                                              revision));
         }
         if (kv->history_from == kv->history_to)
                 kv->history_from = kv->history_to = 0;
@@ -602,8 +616,14 @@ void kv_compact(struct kv *kv, int64_t revision)
 
 int64_t kv_compact_step(const struct kv *kv, int64_t revision)
 {
-        size_t at = kv->history_from + COMPACT_MAX;
+        size_t at = kv->history_from, bytes = 0;
 
+        for (size_t end = at + COMPACT_MAX;
+             at < end && at < kv->history_to && bytes < COMPACT_BYTES; at++) {
+                const struct kv_version *v = kv->history[at];
+
+                bytes += v->value_len + (v->older ? v->older->value_len : 0);
+        }
         if (at >= kv->history_to || kv->history[at]->mod_revision >= revision)
                 return revision;
         /* A revision is one step, however many changes it has. */

@@ -93,6 +93,10 @@ void kv_fini(struct kv *kv);
  * 0.3 us. Returns false if that was not enough; then only the same call may follow. */
 must_check_ bool kv_free_some(struct kv *kv, size_t *left);
 
+/* What it costs to free @bytes of a value or a key, in such steps, besides the one for each
+ * block: the kernel takes the pages of a large block back one by one. */
+size_t kv_free_steps(size_t bytes);
+
 /* The key with exactly these bytes, live or deleted; NULL if it never existed or was compacted.
  * Borrowed. */
 struct kv_key *kv_find(const struct kv *kv, const void *key, size_t key_len);

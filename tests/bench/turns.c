@@ -26,6 +26,8 @@
 #define USERS 10000
 #define ROLES 1000
 #define PERMISSIONS 1000
+#define LARGE 1000000 /* bytes of a large value */
+#define N_LARGE 300
 #define WRITES 20000
 #define TURNS 200000
 
@@ -114,6 +116,18 @@ static void add_users(struct state *s)
         }
 }
 
+/* A million bytes each. */
+static void add_large(struct state *s, const char *key)
+{
+        static uint8_t value[LARGE];
+        struct kv_key *k;
+
+        for (unsigned i = 0; i < N_LARGE; i++)
+                CHECK_EQ(kv_put(&s->kv, ++s->revision, 0, key, strlen(key), value,
+                                sizeof(value), 0, &k),
+                         0);
+}
+
 static void populate(struct state *s)
 {
         for (int64_t i = 1; i <= LEASES; i++)
@@ -194,6 +208,9 @@ static void ends(void)
         c.revision = s->revision;
         c.physical = true;
         ask("Compact of 1,400,000 changes", "/etcdserverpb.KV/Compact", &c.base);
+        add_large(s, "large");
+        c.revision = s->revision;
+        ask("Compact of 300 values of 1 MB", "/etcdserverpb.KV/Compact", &c.base);
         for (unsigned i = 0; i < OF_ONE; i++)
                 CHECK_EQ(deadlines_set(&s->deadlines, i, (struct lease_time){1}), 0);
         rig.longest = 0;

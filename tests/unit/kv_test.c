@@ -175,6 +175,55 @@ TEST(a_compaction_in_slices_comes_to_the_same)
                 kv_fini(&kv[i]);
 }
 
+#define LARGE ((size_t) 1 << 20)
+
+static void put_large(struct kv *kv, int64_t revision, const uint8_t *value)
+{
+        struct kv_key *k;
+
+        CHECK_EQ(kv_put(kv, revision, 0, "k", 1, value, LARGE, 0, &k), 0);
+}
+
+/* The kernel takes back the pages of a large value when it is freed, so a turn of the loop
+ * frees only some: by a compaction, when a state is replaced, and when a reader's pin is gone.
+ */
+TEST(large_values_are_freed_a_few_at_a_time)
+{
+        cleanup_(freep) uint8_t *value = calloc(1, LARGE);
+        struct kept_pin pin;
+        struct kv kv;
+        size_t left;
+        int64_t goal;
+
+        CHECK(value);
+        kv_init(&kv);
+        for (int64_t revision = 2; revision <= 101; revision++)
+                put_large(&kv, revision, value);
+        goal = kv_compact_step(&kv, 101);
+        CHECK(goal > 2 && goal < 80);
+        left = 1000;
+        CHECK(!kv_compact_some(&kv, 31, &left));
+        CHECK(kv.bytes > 90 * LARGE);
+        kv_compact(&kv, 31);
+        CHECK(kv.bytes < 72 * LARGE);
+        kept_pin(&kv.kept, &pin, 31);
+        kv_compact(&kv, 32);
+        kept_unpin(&pin);
+        CHECK(kv.kept.bytes > LARGE);
+        for (int64_t revision = 102; revision <= 120; revision++) {
+                kept_pin(&kv.kept, &pin, revision - 1);
+                put_large(&kv, revision, value);
+                kv_compact(&kv, revision);
+                kept_unpin(&pin);
+        }
+        CHECK(kv.kept.bytes > 10 * LARGE);
+        CHECK(kept_sweep(&kv.kept, 500));
+        CHECK(kv.kept.bytes > 10 * LARGE);
+        left = 1000;
+        CHECK(!kv_free_some(&kv, &left));
+        kv_fini(&kv);
+}
+
 static void run_put(struct state *s, const char *key)
 {
         cleanup_(buf_fini) struct buf body = {0};
