@@ -124,6 +124,8 @@ struct member {
                                      * way */
         bool caught_up;             /* while checking: the replica that is asked has caught up
                                      * as well */
+        bool before_last;           /* while checking: the node that is asked for is not the
+                                     * one that changed last, but the one before it */
         struct buf range_from;      /* the key at which the range's next page begins */
         int64_t range_revision;     /* the revision of all pages; 0: none has come yet */
         int64_t page;               /* number of keys in a page */

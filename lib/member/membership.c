@@ -56,21 +56,28 @@ static const char *why_replaced(const struct node_record *was, const struct node
                        : "replaced";
 }
 
+/* Copies the name that a key gives. Returns whether it is one: a key is bytes, and what follows
+ * a zero byte among them is part of it. */
+static bool take_name(char ret[static NODE_NAME_MAX + 1], struct view key)
+{
+        if (key.len > NODE_NAME_MAX)
+                return false;
+        memcpy(ret, key.p, key.len);
+        ret[key.len] = '\0';
+        return strlen(ret) == key.len && node_name_is_valid(ret);
+}
+
 int membership_put(struct membership *m, struct view name, struct view value, int64_t lease,
                    int64_t create_revision, int64_t mod_revision)
 {
         struct node_record rec;
         struct member_node *n;
 
-        if (name.len > NODE_NAME_MAX)
-                return 0; /* no agent wrote this */
         if (node_record_read(&rec, value.p, value.len) == -ENOMEM)
                 return -ENOMEM;
         /* The key determines the name, whatever the value says. */
-        memcpy(rec.name, name.p, name.len);
-        rec.name[name.len] = '\0';
-        if (!node_name_is_valid(rec.name))
-                return 0;
+        if (!take_name(rec.name, name))
+                return 0; /* no agent wrote this */
 
         n = membership_find(m, rec.name);
         if (n && (strcmp(n->record.incarnation, rec.incarnation) != 0 ||
@@ -109,10 +116,8 @@ void membership_delete(struct membership *m, struct view name, int64_t revision)
         char text[NODE_NAME_MAX + 1];
         struct member_node *n;
 
-        if (name.len > NODE_NAME_MAX)
+        if (!take_name(text, name))
                 return;
-        memcpy(text, name.p, name.len);
-        text[name.len] = '\0';
         n = membership_find(m, text);
         if (n)
                 leave(m, n, *n->record.leaving ? n->record.leaving : "expired", revision);

@@ -282,7 +282,7 @@ void member_ask_revision(struct member *m)
 /* ---- range ---- */
 
 static void send_range(struct member *m, struct peer *p);
-static const struct member_node *known_node(struct member *m);
+static const struct member_node *known_node(struct member *m, bool before_last);
 
 /* Asks for the next page in a later turn, so that the range of a large cluster delays no
  * heartbeat. */
@@ -341,7 +341,7 @@ static void on_range(struct unary *u, enum rpc_code code, const char *message)
         /* If a node is known, it shows whether the history is still the one that was read
          * (resume()). Otherwise the connection shows it: a core that has begun anew has lost
          * it. */
-        if (!known_node(m) && peer_rpc(u->peer))
+        if (!known_node(m, false) && peer_rpc(u->peer))
                 start_watch(m, u->peer);
 }
 
@@ -375,24 +375,34 @@ static void start_range(struct member *m, struct peer *p)
 
 /* ---- is it the history that we know? ---- */
 
+/* A core that has the node that changed last as we know it has our history, since lease ids are
+ * random. If it does not, we ask for the one that changed before: two nodes have to be missing
+ * before everything that is known and held is void, since a single one that we know wrongly
+ * would cost every host its place. */
+
 #define COMPACTED "etcdserver: mvcc: required revision has been compacted"
 #define FUTURE "etcdserver: mvcc: required revision is a future revision"
 
-/* The node that changed last, as of the last revision that was announced: a core that has it as
- * we know it has our history, since lease ids are random. */
-static const struct member_node *known_node(struct member *m)
+/* The node that changed last, or the one that changed before that, as of the last revision that
+ * was announced; NULL: there is none. */
+static const struct member_node *known_node(struct member *m, bool before_last)
 {
-        struct member_node *n, *last = NULL;
+        struct member_node *n, *last = NULL, *before = NULL;
 
-        RB_FOREACH (n, member_tree, &m->members.nodes)
-                if (!last || n->mod_revision > last->mod_revision)
+        RB_FOREACH (n, member_tree, &m->members.nodes) {
+                if (!last || n->mod_revision > last->mod_revision) {
+                        before = last;
                         last = n;
-        return last;
+                } else if (!before || n->mod_revision > before->mod_revision) {
+                        before = n;
+                }
+        }
+        return before_last ? before : last;
 }
 
 static bool has_known_node(struct member *m, const Pb__RangeResponse *r)
 {
-        const struct member_node *n = known_node(m);
+        const struct member_node *n = known_node(m, m->before_last);
 
         return n && r->n_kvs == 1 && r->kvs[0]->lease == n->lease &&
                r->kvs[0]->create_revision == n->create_revision &&
@@ -407,7 +417,7 @@ static void ask_node(struct member *m, struct peer *p, int64_t revision,
         cleanup_(buf_fini) struct buf key = {0};
         Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
 
-        buf_printf(&key, "%snodes/%s", m->prefix, known_node(m)->record.name);
+        buf_printf(&key, "%snodes/%s", m->prefix, known_node(m, m->before_last)->record.name);
         if (buf_error(&key) < 0)
                 return again(m, OUT_OF_MEMORY);
         q.key = pb_bytes(buf_head(&key), buf_len(&key));
@@ -470,6 +480,17 @@ static void on_revision(struct unary *u, enum rpc_code code, const char *message
         ask_node(m, u->peer, m->members.revision, on_history);
 }
 
+/* The history is ours, but what we know of the node that changed last is wrong. */
+static void read_again(struct member *m, struct peer *p)
+{
+        log_warning(
+                "The core at %s does not have node %s as this agent knows it. All nodes are "
+                "read again.",
+                peer_name(p), known_node(m, false)->record.name);
+        m->members.revision = 0;
+        start_range(m, p);
+}
+
 static void on_history(struct unary *u, enum rpc_code code, const char *message)
 {
         struct member *m = u->member;
@@ -487,17 +508,19 @@ static void on_history(struct unary *u, enum rpc_code code, const char *message)
         if (!hear_history(m, u, code, message))
                 return;
         if (has_known_node(m, u->reply))
-                start_watch(m, u->peer);
-        else
-                another_history(m, u);
+                return m->before_last ? read_again(m, u->peer) : start_watch(m, u->peer);
+        if (m->before_last || !known_node(m, true))
+                return another_history(m, u);
+        m->before_last = true;
+        ask_node(m, u->peer, m->members.revision, on_history);
 }
 
 /* A watch that starts behind a revision follows whatever history the core has, and a core that
  * was emptied may have reached that revision again. */
 static void resume(struct member *m, struct peer *p)
 {
-        m->caught_up = false;
-        if (known_node(m))
+        m->caught_up = m->before_last = false;
+        if (known_node(m, false))
                 return ask_node(m, p, m->members.revision, on_history);
         m->members.revision = 0;
         start_range(m, p);

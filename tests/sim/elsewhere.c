@@ -125,14 +125,20 @@ static void write_to(struct replica_node *n, enum cmd_type type, const ProtobufC
                 free(w);
 }
 
-static void put(struct replica_node *n, const char *key, const char *value, int64_t lease)
+static void put_bytes(struct replica_node *n, const void *key, size_t len, const char *value,
+                      int64_t lease)
 {
         Pb__PutRequest q = PB__PUT_REQUEST__INIT;
 
-        q.key = pb_bytes(key, strlen(key));
+        q.key = pb_bytes(key, len);
         q.value = pb_bytes(value, strlen(value));
         q.lease = lease;
         write_to(n, CMD_PUT, &q.base);
+}
+
+static void put(struct replica_node *n, const char *key, const char *value, int64_t lease)
+{
+        put_bytes(n, key, strlen(key), value, lease);
 }
 
 static int64_t own_lease(const struct replica_node *n)
@@ -161,10 +167,13 @@ static void change(struct world *w, struct replica_node *n)
         write_to(n, CMD_DELETE_RANGE, &q.base);
 }
 
+/* A key that no agent wrote: its bytes begin with a node's name, and it is no node's. */
+static const char stray[] = "/tenure/sim/nodes/host1\0elsewhere";
+
 static void go_on(struct world *w, struct replica_node *n, unsigned revisions)
 {
         while (revisions-- > 0)
-                put(n, "elsewhere", "", 0);
+                put_bytes(n, stray, sizeof(stray) - 1, "{}", 0);
         change(w, n);
         world_drive(w, n);
 }

@@ -74,6 +74,8 @@ static bool key_of(const struct kv_key *k, unsigned *ret)
         char text[128], service[32];
         size_t len = min_of(k->len, sizeof(text) - 1);
 
+        if (memchr(k->bytes, '\0', k->len))
+                return false; /* no name has a zero byte */
         memcpy(text, k->bytes, len);
         text[len] = '\0';
         if (strncmp(text, NODES, strlen(NODES)) == 0)

@@ -251,16 +251,24 @@ static void ask(const char *path, const ProtobufCMessage *m)
         rig_disconnect(c);
 }
 
-static void put_node(const char *name, const char *value, int64_t lease)
+/* The key of a node, behind whose name there may be more bytes. */
+static void put_bytes(const char *name, size_t len, const char *value, int64_t lease)
 {
         Pb__PutRequest q = PB__PUT_REQUEST__INIT;
-        char key[64];
+        uint8_t key[64] = "/tenure/c/nodes/";
+        size_t n = strlen("/tenure/c/nodes/");
 
-        snprintf(key, sizeof(key), "/tenure/c/nodes/%s", name);
-        q.key = pb_bytes(key, strlen(key));
+        CHECK(n + len <= sizeof(key));
+        memcpy(key + n, name, len);
+        q.key = pb_bytes(key, n + len);
         q.value = pb_bytes(value, strlen(value));
         q.lease = lease;
         ask("/etcdserverpb.KV/Put", &q.base);
+}
+
+static void put_node(const char *name, const char *value, int64_t lease)
+{
+        put_bytes(name, strlen(name), value, lease);
 }
 
 /* Another core takes the place of ours, with nothing of it but the id, and comes to @revision
@@ -343,6 +351,63 @@ TEST(i10_an_emptied_core_that_is_as_far_is_another_one)
 TEST(i10_an_emptied_core_that_is_further_is_another_one)
 {
         check_emptied(7);
+}
+
+/* A key that begins with a node's name, and goes on behind a zero byte, is no node's: it
+ * neither replaces that node, nor makes one, nor costs a place when the watch has to go on. */
+TEST(a_key_with_more_behind_a_name_is_no_nodes)
+{
+        const struct member_node *self;
+
+        begin();
+        put_bytes("self\0x", 6, "{\"id\":\"other\"}", 0);
+        put_bytes("ghost\0x", 7, "{}", 0);
+        put_node("before", "{}", 0);
+        put_bytes("ghost\0y", 7, "{}", 0);
+        until(knows_before);
+        lose_connection();
+        connect_it();
+        put_node("after", "{}", 0);
+        until(knows_after);
+        until(holds_and_knows);
+        self = membership_find(member_nodes(own.member), "self");
+        CHECK_EQ(self->lease, own.lease);
+        CHECK_EQ(member_nodes(own.member)->n, 3);
+        CHECK(!membership_find(member_nodes(own.member), "ghost"));
+        CHECK_EQ(member_session(own.member)->lease, own.lease);
+        CHECK_EQ(own.losses, 0);
+        end();
+}
+
+static bool forgot_before(void)
+{
+        return holds_and_knows() && !knows_before();
+}
+
+/* What is known of one node may be wrong: if the core has the node that changed before it just
+ * as we know it, the nodes are read again, and the place is kept. */
+TEST(one_node_that_the_core_does_not_have_costs_no_place)
+{
+        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
+        int64_t revision, own_revision;
+
+        begin();
+        own_revision = membership_find(member_nodes(own.member), "self")->mod_revision;
+        put_node("before", "{}", 0);
+        until(knows_before);
+        revision = member_nodes(own.member)->revision;
+        another_core(own_revision - 1);
+        grant.id = own.lease;
+        grant.ttl = 60;
+        ask("/etcdserverpb.Lease/LeaseGrant", &grant.base);
+        put_node("self", "{}", own.lease);
+        while (core_state(rig.core)->revision <= revision)
+                rig_put("x", 1);
+        connect_it();
+        until(forgot_before);
+        CHECK_EQ(member_session(own.member)->lease, own.lease);
+        CHECK_EQ(own.losses, 0);
+        end();
 }
 
 /* The same core is recognized, whatever happened meanwhile: the watch continues. */
