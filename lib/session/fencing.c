@@ -139,11 +139,12 @@ static unsigned look(struct fencing *f, struct boot_time now)
 
 static unsigned open_up(struct fencing *f, struct boot_time now)
 {
+        f->earlier = f->state == FENCING_UP;
         f->state = FENCING_UP;
         f->known = f->opened = true;
         f->found = f->started = f->starved = f->slow = false;
-        f->up_since = now;
-        order(f, now);
+        if (!f->earlier)
+                f->up_since = now;
         /* A control group sometimes outlives its unit; if it is still frozen, the unit would
          * start frozen. */
         return FENCING_THAW | FENCING_OPEN | FENCING_START;
@@ -244,14 +245,17 @@ unsigned fencing_next(struct fencing *f, const struct fencing_place *p, struct b
                 f->dirty = f->frozen = false;
         }
         judge(f, p, now);
-        if (wanted && ((f->state == FENCING_DOWN && margin_lasts(f, p, now)) ||
-                       (f->state == FENCING_UP && !f->opened)))
+        if (wanted && f->state == FENCING_DOWN && margin_lasts(f, p, now)) {
+                order(f, now);
+                return acts | open_up(f, now);
+        }
+        if (wanted && f->state == FENCING_UP && !f->opened && order_is_due(f, now))
                 return acts | open_up(f, now);
         if (f->state == FENCING_UP && !wanted)
                 acts |= begin_to_stop(f, p, now);
         if (f->state == FENCING_STOPPING)
                 acts |= press(f, p, now);
-        else if (f->state == FENCING_UP && !f->started && due(now, f->order_again))
+        else if (f->state == FENCING_UP && f->opened && !f->started && due(now, f->order_again))
                 acts |= (order_is_due(f, now) ? FENCING_START : 0) | look(f, now);
         return acts;
 }
@@ -288,8 +292,12 @@ void fencing_accepted(struct fencing *f)
 
 void fencing_barred(struct fencing *f)
 {
-        if (f->state == FENCING_UP)
-                f->state = FENCING_DOWN;
+        if (f->state != FENCING_UP)
+                return;
+        /* What an earlier life has left up is up without our gate as well: it is stopped like
+         * everything else when the place ends, and until then the gate is tried again. */
+        f->state = f->earlier ? FENCING_UP : FENCING_DOWN;
+        f->opened = false;
 }
 
 bool fencing_is_held_back(const struct fencing *f, const struct fencing_place *p)

@@ -68,6 +68,7 @@ struct fencing {
         bool known;    /* something is, or was, up */
         bool found;    /* known only because it was seen: no earlier life has recorded it */
         bool opened;   /* the gate, by this life */
+        bool earlier;  /* what is up was left up by an earlier life */
         bool started;  /* the target was seen active since the gate was opened */
         bool lost;     /* the place ended while not all was down; kept until all is */
         bool ordered;  /* the service manager was ordered to stop */
@@ -104,7 +105,8 @@ void fencing_saw(struct fencing *f, enum fencing_sight s);
 /* The service manager has accepted the order to stop. */
 void fencing_accepted(struct fencing *f);
 
-/* The gate could not be opened: what is bound stays down. */
+/* The gate could not be opened: what is bound stays down. What an earlier life has left up
+ * stays up while the place is held, and counts as up. */
 void fencing_barred(struct fencing *f);
 
 /* Whether everything stays down, although @p is held, because renewals are acknowledged too

@@ -368,6 +368,39 @@ TEST(a_next_life_goes_on_with_the_stop)
                  FENCING_THAW);
 }
 
+/* The gate cannot be opened, such as on a full /run. Nothing was started then; but what an
+ * earlier life has left up runs, and is stopped when the place ends. */
+TEST(what_an_earlier_life_left_up_is_stopped_without_a_gate)
+{
+        struct fencing_place p = held_until(10000);
+        struct fencing f;
+        unsigned tries = 0, acts;
+
+        fencing_init(&f, &cfg, true, false);
+        for (int64_t t = 0; t < 5000; t++) {
+                acts = fencing_next(&f, &p, T(t));
+                CHECK_EQ(acts & ~(unsigned) (FENCING_THAW | FENCING_OPEN | FENCING_START), 0);
+                if (acts & FENCING_OPEN) {
+                        tries++;
+                        fencing_barred(&f);
+                }
+                CHECK(!fencing_is_down(&f));
+                CHECK(boot_before(T(t), fencing_wakeup(&f, &p, T(t))));
+        }
+        CHECK(tries >= 4 && tries <= 12);
+        acts = run(&f, &nothing, 5000, 5100, FENCING_SAW_UP);
+        CHECK_EQ(acts & (FENCING_FREEZE | FENCING_KILL | FENCING_STOP | FENCING_LOOK),
+                 FENCING_FREEZE | FENCING_KILL | FENCING_STOP | FENCING_LOOK);
+        CHECK(!fencing_is_down(&f));
+        run(&f, &nothing, 5100, 5200, FENCING_SAW_DOWN);
+        CHECK(fencing_is_down(&f));
+        /* From now on nothing is up that was not started by this life. */
+        p = held_until(20000);
+        CHECK(fencing_next(&f, &p, T(6000)) & FENCING_OPEN);
+        fencing_barred(&f);
+        CHECK(fencing_is_down(&f));
+}
+
 /* At boot nothing is ordered before a look. Units that run without permission are killed, but
  * the machine is not rebooted for them. */
 TEST(what_runs_without_a_place_is_stopped)
@@ -403,17 +436,20 @@ TEST(a_start_is_asked_for_until_it_is_seen)
         CHECK_EQ(run(&f, &p, 7000, 9000, FENCING_SAW_NOTHING), 0);
 }
 
-/* Whatever is seen and whenever it is renewed: nothing is given back, and nothing opened, while
- * a loss is not over; and after its freeze time nothing bound runs while the place is not held.
- */
+/* Whatever is seen, whenever it is renewed, and whether the gate opens or not: nothing is given
+ * back, and nothing opened, while a loss is not over; after its freeze time nothing bound runs
+ * while the place is not held; and nothing counts as down before it was seen down. */
 TEST(fencing_at_random)
 {
         struct fencing_place p = {.ttl = 4000 * MS};
-        bool frozen = false, open = false, lost = false, accepted = false;
+        bool frozen = false, open = rnd(0, 1), lost = false, accepted = false;
+        bool units = open; /* perhaps some are up */
         struct fencing f;
         int64_t t = 0;
 
-        fencing_init(&f, &cfg, false, false);
+        if (open)
+                p = held_until(4000);
+        fencing_init(&f, &cfg, open, false);
         for (unsigned i = 0; i < 20000; i++) {
                 unsigned acts;
 
@@ -432,15 +468,24 @@ TEST(fencing_at_random)
                         frozen = false;
                 }
                 CHECK(!(acts & FENCING_KILL) || accepted);
-                open |= (acts & FENCING_OPEN) != 0;
+                CHECK(!(acts & FENCING_OPEN) || p.held);
+                if ((acts & FENCING_OPEN) && rnd(0, 3) == 0)
+                        fencing_barred(&f);
+                else if (acts & FENCING_OPEN)
+                        open = units = true;
                 if (acts & FENCING_CLOSE)
                         open = false;
-                CHECK(!(acts & FENCING_OPEN) || p.held);
+                CHECK(!units || !fencing_is_down(&f));
                 CHECK(!open || !frozen);
                 CHECK(!lost || frozen || f.state == FENCING_DOWN || fencing_is_down(&f));
                 CHECK(p.held || !open);
-                if (f.looking)
-                        fencing_saw(&f, (enum fencing_sight) rnd(0, 4));
+                if (f.looking) {
+                        enum fencing_sight sight = (enum fencing_sight) rnd(0, 4);
+                        bool counts = !f.stale && f.state == FENCING_STOPPING;
+
+                        fencing_saw(&f, sight);
+                        units &= !counts || sight != FENCING_SAW_DOWN;
+                }
                 if (rnd(0, 3) == 0)
                         fencing_accepted(&f);
                 accepted = f.accepted || f.leftover;
