@@ -16,7 +16,7 @@
 /* A name that was asked for, and its last address. */
 struct name {
         TAILQ_ENTRY(name) entry;
-        struct resolver *rv;
+        struct resolver *rv; /* NULL: it was freed while `asking` */
         struct worker_job job;
         struct url url;
         bool asking; /* the job is under way, or its result is being handed out; one at a time,
@@ -24,6 +24,7 @@ struct name {
         int r;       /* the job's result, together with `fresh` */
         struct inet_addresses fresh, kept;
         TAILQ_HEAD(, resolve_query) waiting;
+        uint64_t n_queries; /* so far */
 };
 
 struct resolver {
@@ -38,6 +39,7 @@ struct resolve_query {
         /* A query of addresses: */
         TAILQ_ENTRY(resolve_query) entry;
         struct name *name;
+        uint64_t number;         /* of the queries for that name */
         struct loop_timer timer; /* fires when DNS has had enough time; then `kept` is the
                                   * answer */
         resolve_fn fn;
@@ -76,7 +78,9 @@ static void forget(struct name *n)
         n->rv->n_names--;
         while ((q = TAILQ_FIRST(&n->waiting)))
                 query_free(q);
-        if (!n->asking) /* otherwise its job owns it */
+        if (n->asking)
+                n->rv = NULL; /* its job frees it */
+        else
                 free(n);
 }
 
@@ -182,19 +186,30 @@ static void answer(struct resolve_query *q, int r)
         fn(a.n > 0 ? 0 : r, a.n > 0 ? &a : NULL, userdata);
 }
 
+static void begin(struct name *n)
+{
+        n->asking = true;
+        worker_submit(n->rv->worker, &n->job);
+}
+
 static void done(struct worker_job *job)
 {
         struct name *n = container_of(job, struct name, job);
+        uint64_t upto = n->n_queries;
         struct resolve_query *q;
         int r = n->r;
 
         if (r == 0)
                 n->kept = n->fresh;
-        /* A callback may ask again: for this name, then this result answers it; or for another
-         * one, for which make_room() must not drop the name that is in use here. */
-        while ((q = TAILQ_FIRST(&n->waiting)))
+        /* A callback may ask again: for another name, for which make_room() must not drop the
+         * one that is in use here; or for this one, which is another query of DNS. */
+        while ((q = TAILQ_FIRST(&n->waiting)) && q->number <= upto)
                 answer(q, r);
         n->asking = false;
+        if (!n->rv) /* a callback has freed the resolver */
+                free(n);
+        else if (q)
+                begin(n);
 }
 
 static void drop(struct worker_job *job)
@@ -282,12 +297,11 @@ int resolve(struct resolver *rv, const struct url *u, resolve_fn fn, void *userd
         q->userdata = userdata;
         loop_timer_init(&q->timer, rv->loop, on_patience);
         loop_timer_in(&q->timer, PATIENCE);
+        q->number = ++n->n_queries;
         TAILQ_INSERT_TAIL(&n->waiting, q, entry);
         *ret = q;
-        if (!n->asking) {
-                n->asking = true;
-                worker_submit(rv->worker, &n->job);
-        }
+        if (!n->asking)
+                begin(n);
         return 0;
 }
 

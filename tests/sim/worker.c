@@ -51,6 +51,14 @@ bool worker_do(struct worker *w)
         return true;
 }
 
+bool workers_do(void)
+{
+        for (struct worker *w = workers; w; w = w->next)
+                if (worker_do(w))
+                        return true;
+        return false;
+}
+
 void workers_run(void)
 {
         for (struct worker *w = workers; w; w = w->next)

@@ -6,5 +6,8 @@
 /* Runs the next job of @w; false if there is none. */
 bool worker_do(struct worker *w);
 
+/* Runs the next job of any worker; false if there is none. */
+bool workers_do(void);
+
 /* Runs all jobs of all workers, in order. */
 void workers_run(void);

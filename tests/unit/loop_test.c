@@ -1045,3 +1045,63 @@ TEST(a_name_whose_answer_asks_for_another_one_stays)
         resolver_free(names.rv);
         end();
 }
+
+static void asks_again(int r, const struct inet_addresses *a, void *userdata)
+{
+        struct resolve_query *q;
+        const struct url *u = userdata;
+
+        (void) a;
+        CHECK_EQ(r, -EHOSTUNREACH);
+        if (++names.answers < 3)
+                CHECK_EQ(resolve(names.rv, u, asks_again, userdata, &q), 0);
+}
+
+/* As a client does that has one endpoint: each query is another look-up, and they do not follow
+ * each other within one answer, which would never end while the name does not resolve. */
+TEST(a_name_that_is_asked_for_again_in_its_answer_is_looked_up_again)
+{
+        struct resolve_query *q;
+        char name[128];
+        struct url u;
+
+        begin();
+        names.answers = 0;
+        CHECK_EQ(resolver_new(&names.rv, w.loop), 0);
+        /* With a label that is too long it is no name, which needs no DNS to be found out. */
+        snprintf(name, sizeof(name), "http://%064d.invalid:1", 0);
+        CHECK_EQ(url_parse(name, &u), 0);
+        CHECK_EQ(resolve(names.rv, &u, asks_again, &u, &q), 0);
+        for (unsigned i = 1; i <= 3; i++) {
+                CHECK(workers_do());
+                CHECK_EQ(names.answers, i);
+        }
+        CHECK(!workers_do());
+        resolver_free(names.rv);
+        end();
+}
+
+static void ends_all(int r, const struct inet_addresses *a, void *userdata)
+{
+        (void) r;
+        (void) a;
+        (void) userdata;
+        names.answers++;
+        names.rv = resolver_free(names.rv);
+}
+
+TEST(a_resolver_may_be_freed_in_an_answer)
+{
+        struct resolve_query *q, *other;
+        struct url u;
+
+        begin();
+        names.answers = 0;
+        CHECK_EQ(resolver_new(&names.rv, w.loop), 0);
+        CHECK_EQ(url_parse("http://localhost:1000", &u), 0);
+        CHECK_EQ(resolve(names.rv, &u, ends_all, NULL, &q), 0);
+        CHECK_EQ(resolve(names.rv, &u, on_answer, NULL, &other), 0);
+        CHECK(workers_do());
+        CHECK_EQ(names.answers, 1);
+        end();
+}
