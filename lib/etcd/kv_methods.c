@@ -87,29 +87,46 @@ static void txn(struct request *q)
 
 static void compact(struct request *q);
 
+/* Another compaction may have gone further than the step. */
 static void compacted(struct request *q, struct status st, struct view reply)
 {
         (void) reply;
         if (!q->call)
                 return request_end(q);
-        /* Another compaction may have gone further: the last step reports what is so. */
-        if (st.code != RPC_OK) {
-                q->wrote = NULL;
-                return request_write(q, CMD_COMPACT, q->msg);
-        }
+        if (st.code != RPC_OK && strcmp(st.text, status_of(STATE_E_COMPACTED).text) != 0)
+                return request_fail(q, st);
         compact(q);
 }
 
-/* A long history is compacted step by step, with other work in between. */
+/* Everything that was ahead of the request in the log has been applied. */
+static void caught_up(struct request *q, struct status st, struct view reply)
+{
+        const Pb__CompactionRequest *m = q->msg;
+
+        if (q->call && m->revision > core_state(q->api->core)->revision &&
+            strcmp(st.text, status_of(STATE_E_COMPACTED).text) == 0)
+                return request_fail(q, status_of(STATE_E_FUTURE));
+        compacted(q, st, reply);
+}
+
+/* A long history is compacted step by step, with other work in between: renewals wait for each
+ * command. How far a step may go is only known up to the revision that this replica has
+ * applied. For a later one, a compaction to revision 0 goes through the log first: it changes
+ * nothing anywhere, and when it is refused, what came before it has been applied here. */
 static void compact(struct request *q)
 {
         const struct state *s = core_state(q->api->core);
         const Pb__CompactionRequest *m = q->msg;
         Pb__CompactionRequest step = *m;
 
-        if (m->revision > s->kv.compacted && m->revision <= s->revision)
+        q->wrote = NULL;
+        if (m->revision > s->revision) {
+                step.revision = 0;
+                q->wrote = caught_up;
+        } else if (m->revision > s->kv.compacted) {
                 step.revision = kv_compact_step(&s->kv, m->revision);
-        q->wrote = step.revision < m->revision ? compacted : NULL;
+                q->wrote = step.revision < m->revision ? compacted : NULL;
+        }
         q->asks_again = q->wrote != NULL;
         request_write(q, CMD_COMPACT, &step.base);
 }

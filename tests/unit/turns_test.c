@@ -115,3 +115,60 @@ TEST(elections_are_looked_at_some_at_a_time)
                 rig_forget(&calls[i]);
         rig_end();
 }
+
+#define CHANGES 30000
+
+/* The most changes that a turn compacts, until @call is over. */
+static uint64_t most_compacted(struct rig_call *call)
+{
+        const struct kv *kv = &core_state(rig.core)->kv;
+        uint64_t most = 0;
+
+        for (unsigned i = 0; !call->over && i < 1000; i++) {
+                size_t was = kv->history_to - kv->history_from;
+
+                rig_turn();
+                most = max_of(most, was - min_of(was, kv->history_to - kv->history_from));
+        }
+        CHECK(call->over);
+        return most;
+}
+
+/* Sent together with the put whose revision it names, a compaction reaches the replica before
+ * the put is applied. It was one command then, during which renewals waited. */
+TEST(a_compaction_ahead_of_its_revision_goes_in_steps)
+{
+        Pb__CompactionRequest q = PB__COMPACTION_REQUEST__INIT;
+        Pb__PutRequest p = PB__PUT_REQUEST__INIT;
+        struct rig_call put, call;
+        struct state *s;
+        struct rig_conn *c;
+
+        rig_begin();
+        s = core_state(rig.core);
+        for (unsigned i = 0; i < CHANGES; i++)
+                rig_put("k", 1);
+        c = rig_connect(0);
+        c->takes = 16 << 20;
+        p.key = pb_bytes("z", 1);
+        q.revision = s->revision + 1;
+        rig_ask(c, &put, "/etcdserverpb.KV/Put", &p.base);
+        rig_ask(c, &call, "/etcdserverpb.KV/Compact", &q.base);
+        CHECK(most_compacted(&call) <= 5000);
+        CHECK(put.over && put.code == RPC_OK);
+        CHECK_EQ(call.code, RPC_OK);
+        CHECK_EQ(s->kv.compacted, q.revision);
+        rig_forget(&put);
+        rig_forget(&call);
+        /* A revision that nobody has reached compacts nothing. */
+        for (unsigned i = 0; i < 10; i++)
+                rig_put("k", 1);
+        q.revision = s->revision + 1;
+        rig_ask(c, &call, "/etcdserverpb.KV/Compact", &q.base);
+        CHECK_EQ(most_compacted(&call), 0);
+        CHECK_EQ(call.code, RPC_OUT_OF_RANGE);
+        CHECK(strstr(call.text, "is a future revision"));
+        CHECK(s->kv.compacted < s->revision);
+        rig_forget(&call);
+        rig_end();
+}
