@@ -81,6 +81,20 @@ TEST(crc32c_matches_the_rfc)
         CHECK(crc32c(crc32c(0, ones, 7), ones + 7, 25) == 0x62a8ab43);
 }
 
+TEST(crc32c_of_a_part_follows_from_those_of_its_ends)
+{
+        static uint8_t p[70000];
+
+        for (size_t i = 0; i < sizeof(p); i++)
+                p[i] = (uint8_t) rnd(0, 255);
+        for (unsigned i = 0; i < 200; i++) {
+                uint32_t y = (uint32_t) rnd(0, sizeof(p)), x = (uint32_t) rnd(0, y);
+
+                CHECK_EQ(crc32c(0, p + x, y - x),
+                         crc32c(0, p, y) ^ crc32c_shift(crc32c(0, p, x), y - x));
+        }
+}
+
 TEST(urls_are_read_and_refused)
 {
         char text[320];
