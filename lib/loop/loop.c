@@ -10,6 +10,7 @@
  * ms. */
 #define SHARE_IN (3 * NSEC_PER_MSEC)
 #define SHARE_OUT (3 * NSEC_PER_MSEC)
+#define GREETINGS NSEC_PER_MSEC /* of SHARE_IN: for newcomers, if there are any */
 #define NEWS NSEC_PER_MSEC   /* of SHARE_IN: to ask epoll which members of a crowd are ready */
 #define TIMERS NSEC_PER_MSEC /* for the timers that are due */
 #define NEWS_MAX 128         /* members of a crowd reported at once */
@@ -43,10 +44,10 @@ struct loop {
         struct loop_hook *after_it; /* the hook after it */
         struct loop_later behind;   /* in `laters`: LOOP_BEHIND, after the streams */
         struct loop_laters inputs, laters;
-        struct loop_ring ring_in, ring_out; /* the groups that share the loop */
-        struct loop_group alone;            /* the members without a group */
-        struct loop_later share;            /* in `laters`: the turn of those that share */
-        nsec_t shared;                      /* the time they took after the hooks */
+        struct loop_ring ring_in, ring_new, ring_out; /* the groups that share the loop */
+        struct loop_group alone;                      /* the members without a group */
+        struct loop_later share; /* in `laters`: the turn of those that share */
+        nsec_t shared;           /* the time they took after the hooks */
         unsigned n_turns;
         int outer_fd;  /* an epoll of what libev watches, for a loop around this one; or -1 */
         uint8_t *room; /* LOOP_ROOM bytes, see loop_room() */
@@ -270,6 +271,7 @@ const struct histogram *loop_turns(const struct loop *l)
 void loop_group_init(struct loop_group *g)
 {
         TAILQ_INIT(&g->in.members);
+        TAILQ_INIT(&g->newcomers.members);
         TAILQ_INIT(&g->out.members);
 }
 
@@ -314,10 +316,22 @@ static struct loop_later *take(struct loop *l, struct loop_ring *ring, bool aske
         return NULL;
 }
 
-/* Urgent ones run first. One that asks again gets its turn in the next turn of the loop. */
+static bool run_next(struct loop *l, struct loop_ring *ring)
+{
+        struct loop_later *d = take(l, ring, false);
+
+        if (d)
+                d->fn(d);
+        return d;
+}
+
+/* Urgent ones run first, and newcomers last. A newcomer is greeted in each turn, or those who
+ * are there could keep all others out. One that asks again gets its turn in the next turn of
+ * the loop. */
 static void run_inputs(struct loop *l)
 {
-        struct boot_time end = boot_add(l->lap_at, SHARE_IN - min_of(l->heard, NEWS));
+        struct boot_time end = boot_add(l->lap_at, SHARE_IN - min_of(l->heard, NEWS)),
+                         members_end = boot_add(end, l->ring_new.n > 0 ? -GREETINGS : 0);
         struct loop_later *d;
 
         l->heard = 0;
@@ -326,8 +340,10 @@ static void run_inputs(struct loop *l)
                 loop_later_cancel(d);
                 d->fn(d);
         }
-        while (boot_before(l->lap_at, end) && (d = take(l, &l->ring_in, false)))
-                d->fn(d);
+        while (boot_before(l->lap_at, members_end) && run_next(l, &l->ring_in))
+                ;
+        while (run_next(l, &l->ring_new) && boot_before(l->lap_at, end))
+                ;
 }
 
 /* Stands in `laters` at the place of the first member that shares. */
@@ -432,7 +448,8 @@ static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events)
                 run_stage(l, s);
         loop_later(&l->behind, l, on_behind);
         run_laters(l);
-        if (!arm(l) && TAILQ_EMPTY(&l->inputs) && l->ring_in.n == 0 && TAILQ_EMPTY(&l->laters))
+        if (!arm(l) && TAILQ_EMPTY(&l->inputs) && l->ring_in.n + l->ring_new.n == 0 &&
+            TAILQ_EMPTY(&l->laters))
                 ev_idle_stop(ev, &l->idle);
         else
                 ev_idle_start(ev, &l->idle);
@@ -550,6 +567,7 @@ int loop_new(struct loop **ret)
         TAILQ_INIT(&l->inputs);
         TAILQ_INIT(&l->laters);
         TAILQ_INIT(&l->ring_in.parts);
+        TAILQ_INIT(&l->ring_new.parts);
         TAILQ_INIT(&l->ring_out.parts);
         loop_group_init(&l->alone);
         ev_prepare_init(&l->prepare, on_prepare);
@@ -766,6 +784,12 @@ void loop_share_input(struct loop_later *d, struct loop *l, bool patient,
                 join(&group_of(d, l)->in, &l->ring_in, d);
         else
                 queue(d, &l->inputs);
+}
+
+void loop_share_greeting(struct loop_later *d, struct loop *l, void (*fn)(struct loop_later *d))
+{
+        if (!is_queued(d, l, fn))
+                join(&group_of(d, l)->newcomers, &l->ring_new, d);
 }
 
 void loop_later_cancel(struct loop_later *d)

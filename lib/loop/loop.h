@@ -196,7 +196,7 @@ struct loop_group {
                 TAILQ_ENTRY(loop_part) next; /* while anybody is queued */
                 struct loop_laters members;
                 struct loop_ring *ring;
-        } in, out;
+        } in, newcomers, out;
 };
 void loop_group_init(struct loop_group *g);
 
@@ -215,6 +215,12 @@ void loop_share(struct loop_later *d, struct loop *l, void (*fn)(struct loop_lat
  * runs in each turn, whatever the others take, and before them. */
 void loop_share_input(struct loop_later *d, struct loop *l, bool patient,
                       void (*fn)(struct loop_later *d));
+
+/* The same for a newcomer, who is not known yet and may cost much, such as a TLS handshake. It
+ * runs after those that are not newcomers, also after those of its own group that ask later; at
+ * least one newcomer gets its turn in each turn of the loop. */
+void loop_share_greeting(struct loop_later *d, struct loop *l,
+                         void (*fn)(struct loop_later *d));
 
 struct loop_signal {
         struct ev_signal ev;

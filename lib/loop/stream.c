@@ -423,6 +423,11 @@ static bool hears_hello(struct stream *s)
                 refuse_plain(s, head);
                 return false;
         }
+        /* Who has closed its side cannot complete a handshake, which is not begun then. */
+        if (s->ended && n > 0 && head[0] == SSL3_RT_HANDSHAKE) {
+                dead(s, "connection closed during the TLS handshake");
+                return false;
+        }
         s->greeted = true; /* OpenSSL handles an end or an error */
         return true;
 }
@@ -571,13 +576,17 @@ static void on_io(struct loop_io *io, int events)
 {
         struct stream *s = container_of(io, struct stream, io);
 
-        /* A handshake takes one to five milliseconds, and anybody may begin one. So it waits
-         * for its turn, even for urgent streams. */
         if (!s->ops->patient && s->state != STREAM_HANDSHAKE)
                 return serve(s, events);
         s->ready |= events;
         s->ended = s->ended || (events & LOOP_ENDED);
-        loop_share_input(&s->input, s->loop, true, on_turn);
+        /* A handshake takes one to five milliseconds, and anybody may begin one. So it waits
+         * for its turn, even for urgent streams, and open connections, whose leases may depend
+         * on it, do not wait behind it. */
+        if (s->state == STREAM_HANDSHAKE)
+                loop_share_greeting(&s->input, s->loop, on_turn);
+        else
+                loop_share_input(&s->input, s->loop, true, on_turn);
 }
 
 void stream_pause(struct stream *s, bool paused)

@@ -284,6 +284,157 @@ TEST(input_that_cannot_wait_is_served_in_each_turn)
         end();
 }
 
+/* ---- newcomers ---- */
+
+static void is_greeted(struct loop_later *d unused_)
+{
+        burn(BURN);
+        loop_lap(w.loop, "a newcomer", NULL);
+        w.in_turn++;
+        if (++w.total == SHARERS / 2)
+                loop_stop(w.loop);
+}
+
+static void is_there(struct loop_later *d)
+{
+        burn(BURN);
+        loop_lap(w.loop, "input", NULL);
+        w.runs[0]++;
+        CHECK(w.in_turn == 0); /* all that are served in this turn come before a newcomer */
+        loop_share_input(d, w.loop, true, is_there);
+}
+
+/* Those who are there have more input than a turn has time for, and yet a newcomer is greeted
+ * in each turn, after them; although the newcomers came first, and all belong to one group. */
+TEST(newcomers_come_after_those_who_are_there_and_are_greeted_in_each_turn)
+{
+        struct loop_group group;
+
+        begin();
+        loop_group_init(&group);
+        for (size_t i = 0; i < SHARERS; i++)
+                w.later[i].group = &group;
+        for (size_t i = 0; i < SHARERS / 2; i++)
+                loop_share_greeting(&w.later[i], w.loop, is_greeted);
+        for (size_t i = SHARERS / 2; i < SHARERS; i++)
+                loop_share_input(&w.later[i], w.loop, true, is_there);
+        loop_run(w.loop);
+        CHECK_EQ(w.total, SHARERS / 2);
+        CHECK(w.turns <= SHARERS / 2 + 1);
+        CHECK(w.runs[0] + 1 >= w.turns);
+        for (size_t i = 0; i < SHARERS; i++)
+                loop_later_cancel(&w.later[i]);
+        end();
+}
+
+static struct {
+        int fds[SHARERS]; /* the newcomers' ends */
+        unsigned answered;
+} newcomers;
+
+static bool has_answer(int fd)
+{
+        uint8_t b;
+
+        return recv(fd, &b, 1, MSG_PEEK | MSG_DONTWAIT) == 1;
+}
+
+static void renews(struct stream *s unused_, struct view data unused_)
+{
+        for (size_t i = 0; i < SHARERS; i++)
+                newcomers.answered += has_answer(newcomers.fds[i]);
+        loop_stop(w.loop);
+}
+
+static void stays(struct stream *s unused_, const char *why unused_)
+{
+        CHECK(false);
+}
+
+static const struct stream_ops newcomer = {.patient = true, .on_close = stays};
+static const struct stream_ops old_one = {
+        .patient = true, .on_data = renews, .on_close = stays};
+
+static void say_hello(int fd)
+{
+        SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());
+        SSL *ssl = SSL_new(ctx);
+
+        CHECK_EQ(tls_socket_set(ssl, fd), 0);
+        SSL_set_connect_state(ssl);
+        CHECK_EQ(SSL_get_error(ssl, SSL_do_handshake(ssl)), SSL_ERROR_WANT_READ);
+        SSL_free(ssl);
+        SSL_CTX_free(ctx);
+}
+
+/* A crowd of one address has sent its ClientHellos, each of which costs a signature, when a
+ * client of that address, which has been there before, sends something: that is read before any
+ * of the crowd is answered. */
+TEST(who_is_there_does_not_wait_behind_a_crowd_of_hellos)
+{
+        const struct tls_files files = {.made_for = "127.0.0.1", .made_for_years = 1};
+        struct stream *crowd[SHARERS], *old;
+        struct loop_group address;
+        struct tls_error err;
+        int fd[2], old_fd;
+        struct tls *tls;
+
+        begin();
+        memset(&newcomers, 0, sizeof(newcomers));
+        loop_group_init(&address);
+        CHECK_EQ(tls_new_server(&tls, &files, &err), 0);
+        for (size_t i = 0; i < SHARERS; i++) {
+                CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd),
+                         0);
+                CHECK_EQ(stream_accept(&crowd[i], w.loop, fd[0], tls, &newcomer, NULL), 0);
+                stream_set_group(crowd[i], &address);
+                newcomers.fds[i] = fd[1];
+                say_hello(fd[1]);
+        }
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd), 0);
+        CHECK_EQ(stream_accept(&old, w.loop, fd[0], NULL, &old_one, NULL), 0);
+        stream_set_group(old, &address);
+        old_fd = fd[1];
+        CHECK_EQ(write(old_fd, "renew", 5), 5);
+        loop_run(w.loop);
+        CHECK_EQ(newcomers.answered, 0);
+        stream_free(old);
+        close(old_fd);
+        for (size_t i = 0; i < SHARERS; i++) {
+                stream_free(crowd[i]);
+                close(newcomers.fds[i]);
+        }
+        tls_free(tls);
+        end();
+}
+
+static void closed(struct stream *s, const char *why);
+
+static const struct stream_ops leaves = {.patient = true, .on_close = closed};
+
+/* Whoever sends a ClientHello and closes cannot complete the handshake, so it is not worth a
+ * signature. */
+TEST(who_has_closed_gets_no_answer_to_its_hello)
+{
+        const struct tls_files files = {.made_for = "127.0.0.1", .made_for_years = 1};
+        struct tls_error err;
+        struct stream *s;
+        struct tls *tls;
+        int fd[2];
+
+        begin();
+        CHECK_EQ(tls_new_server(&tls, &files, &err), 0);
+        CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd), 0);
+        say_hello(fd[1]);
+        CHECK_EQ(shutdown(fd[1], SHUT_WR), 0);
+        CHECK_EQ(stream_accept(&s, w.loop, fd[0], tls, &leaves, NULL), 0);
+        loop_run(w.loop); /* until it is closed */
+        CHECK(!has_answer(fd[1]));
+        close(fd[1]);
+        tls_free(tls);
+        end();
+}
+
 static struct loop_turn reported;
 
 static nsec_t thread_time(void)
