@@ -42,8 +42,15 @@ static int next_node(struct list *l)
                 return -ENOMEM;
         l->bytes += ITEM_BYTES + strlen(o.node->record.name) + strlen(o.node->record.id) +
                     strlen(path);
-        r = sd_bus_message_append(l->reply, "(ssxo)", o.node->record.name, o.node->record.id,
-                                  o.node->mod_revision, path);
+        r = sd_bus_message_open_container(l->reply, 'r', "ssxo");
+        if (r >= 0)
+                r = bus_append_text(l->reply, o.node->record.name);
+        if (r >= 0)
+                r = bus_append_text(l->reply, o.node->record.id);
+        if (r >= 0)
+                r = sd_bus_message_append(l->reply, "xo", o.node->mod_revision, path);
+        if (r >= 0)
+                r = sd_bus_message_close_container(l->reply);
         return r < 0 ? r : 1;
 }
 
@@ -199,8 +206,8 @@ int answers_on_root(sd_bus_message *m, void *userdata, sd_bus_error *error unuse
 
 /* ---- JSON ---- */
 
-/* The text was made by json_begin() and is UTF-8, so hand it to sd-bus without a check: sd-bus
- * would check all of it in one go. */
+/* Each piece of the text was made valid when it was written (lists.c), so hand it to sd-bus
+ * without a check: sd-bus would check all of it in one go. */
 static int end_text(struct list *l)
 {
         char *to;

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/utf8.h"
 
 #define OBJECT_MANAGER "org.freedesktop.DBus.ObjectManager"
 
@@ -157,11 +158,29 @@ static int tell_first(struct list_call *c)
 
 /* ---- pieces ---- */
 
+/* What was written behind the first @n bytes is text from elsewhere. */
+static void mend(struct list *l, size_t n)
+{
+        if (buf_len(&l->text) > n)
+                utf8_dbus_mend(buf_head(&l->text) + n, buf_len(&l->text) - n);
+}
+
 static int begin(struct list_call *c, sd_bus_error *error)
 {
         int r = c->begun ? 0 : c->kind->begin(&c->list, error);
 
+        if (!c->begun)
+                mend(&c->list, 0);
         c->begun = true;
+        return r;
+}
+
+static int next(struct list *l, const struct list_kind *kind)
+{
+        size_t n = buf_len(&l->text);
+        int r = kind->next(l);
+
+        mend(l, n);
         return r;
 }
 
@@ -185,7 +204,7 @@ static int write_piece(struct list_call *c, struct boot_time end, sd_bus_error *
                         return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
                                                  "The answer is too large for one message; "
                                                  "call GetNodes and GetServices.");
-                r = c->kind->next(&c->list);
+                r = next(&c->list, c->kind);
                 if (r == 0)
                         r = finish(c);
                 if (r >= 0 && (++n == PIECE_THINGS || !boot_before(boot_now(), end)))

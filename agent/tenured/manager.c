@@ -132,7 +132,7 @@ GETTER(get_state)
 
 GETTER(get_option)
 {
-        return sd_bus_message_append(reply, "s", *(char *const *) userdata);
+        return bus_append_text(reply, *(char *const *) userdata);
 }
 
 GETTER(get_lease)
@@ -214,7 +214,7 @@ GETTER(get_endpoint)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(reply, "s", member_endpoint(a->member));
+        return bus_append_text(reply, member_endpoint(a->member));
 }
 
 GETTER(get_n_nodes)
@@ -256,7 +256,7 @@ GETTER(get_fence_warnings)
 
         for (; r >= 0 && *at; at = strchr(at, '\n') + 1) {
                 snprintf(line, sizeof(line), "%.*s", (int) strcspn(at, "\n"), at);
-                r = sd_bus_message_append(reply, "s", line);
+                r = bus_append_text(reply, line);
         }
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
@@ -265,7 +265,7 @@ GETTER(get_degraded)
 {
         struct agent *a = userdata;
 
-        return sd_bus_message_append(reply, "s", member_self(a->member)->degraded);
+        return bus_append_text(reply, member_self(a->member)->degraded);
 }
 
 GETTER(get_n_services)
@@ -395,6 +395,17 @@ void manager_changed(struct agent *a, const char *property)
                       "PropertiesChanged");
 }
 
+/* @why may be the text of a core's refusal. */
+static int tell_lost(sd_bus *bus, const char *why)
+{
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        int r = sd_bus_message_new_signal(bus, &m, ROOT, MANAGER, "LeaseLost");
+
+        if (r >= 0)
+                r = bus_append_text(m, why);
+        return r < 0 ? r : sd_bus_send(bus, m, NULL);
+}
+
 void manager_session_changed(struct agent *a, enum session_state state, const char *why)
 {
         const struct session *s = a->member ? member_session(a->member) : NULL;
@@ -414,8 +425,7 @@ void manager_session_changed(struct agent *a, enum session_state state, const ch
                       "LeaseJeopardy");
                 break;
         case SESSION_LOST:
-                check(sd_bus_emit_signal(bus, ROOT, MANAGER, "LeaseLost", "s", why),
-                      "LeaseLost");
+                check(tell_lost(bus, why), "LeaseLost");
                 break;
         default:
                 break;

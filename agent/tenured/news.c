@@ -141,11 +141,13 @@ static int make_signal(struct agent *a, const struct news *n, const char *path,
         int r = sd_bus_message_new_signal(bus_sd(a->bus), ret, ROOT, MANAGER, names[n->kind]);
 
         if (r >= 0)
-                r = sd_bus_message_append(*ret, "ss", n->name, n->of);
+                r = bus_append_text(*ret, n->name);
+        if (r >= 0)
+                r = bus_append_text(*ret, n->of);
         if (r >= 0 && n->kind > NEWS_NODE_CHANGED)
-                r = sd_bus_message_append(*ret, "s", n->instance);
+                r = bus_append_text(*ret, n->instance);
         if (r >= 0 && (n->kind == NEWS_NODE_LEFT || n->kind == NEWS_SERVICE_REMOVED))
-                r = sd_bus_message_append(*ret, "s", n->reason);
+                r = bus_append_text(*ret, n->reason);
         if (r >= 0)
                 r = sd_bus_message_append(*ret, "xo", n->revision, path);
         return r;

@@ -31,7 +31,7 @@ static int append_list(sd_bus_message *reply, const char *list)
         int r = sd_bus_message_open_container(reply, 'a', "s");
 
         while (r >= 0 && list_next(&list, item, sizeof(item)))
-                r = sd_bus_message_append(reply, "s", item);
+                r = bus_append_text(reply, item);
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
 
@@ -40,8 +40,15 @@ static int append_tags(sd_bus_message *reply, const char *tags)
         char name[TAGS_MAX], value[TAGS_MAX];
         int r = sd_bus_message_open_container(reply, 'a', "{ss}");
 
-        while (r >= 0 && tags_next(&tags, name, value))
-                r = sd_bus_message_append(reply, "{ss}", name, value);
+        while (r >= 0 && tags_next(&tags, name, value)) {
+                r = sd_bus_message_open_container(reply, 'e', "ss");
+                if (r >= 0)
+                        r = bus_append_text(reply, name);
+                if (r >= 0)
+                        r = bus_append_text(reply, value);
+                if (r >= 0)
+                        r = sd_bus_message_close_container(reply);
+        }
         return r < 0 ? r : sd_bus_message_close_container(reply);
 }
 
@@ -67,7 +74,7 @@ static int find_node(sd_bus *bus unused_, const char *path, const char *interfac
 
 GETTER(get_string)
 {
-        return sd_bus_message_append_basic(reply, 's', userdata);
+        return bus_append_text(reply, userdata);
 }
 
 GETTER(get_list)
@@ -88,16 +95,27 @@ GETTER(get_node_ttl)
                                      (uint64_t) max_of(n->record.ttl_ms, (int64_t) 0) * 1000);
 }
 
+/* Ends the text that @b has, and answers with it. */
+static int reply_text(sd_bus_message *m, struct buf *b)
+{
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        int r = sd_bus_message_new_method_return(m, &reply);
+
+        buf_add_u8(b, 0);
+        if (r >= 0)
+                r = buf_error(b);
+        if (r >= 0)
+                r = bus_append_text(reply, (const char *) buf_head(b));
+        return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
+}
+
 static int describe_node(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         const struct member_node *n = userdata;
         cleanup_(buf_fini) struct buf b = {0};
 
         node_record_write(&n->record, &b);
-        buf_add_u8(&b, 0);
-        if (buf_error(&b) < 0)
-                return -ENOMEM;
-        return sd_bus_reply_method_return(m, "s", (const char *) buf_head(&b));
+        return reply_text(m, &b);
 }
 
 #define NODE_FIELD(name, type, fn, field) \
@@ -177,16 +195,16 @@ static int get_service_field(sd_bus *bus unused_, const char *path unused_,
 
         service_read(userdata, &r);
         if (strcmp(property, "Address") == 0)
-                return sd_bus_message_append(reply, "s", r.address);
+                return bus_append_text(reply, r.address);
         if (strcmp(property, "Port") == 0)
                 return sd_bus_message_append(reply, "q", r.port);
         if (strcmp(property, "Tags") == 0)
                 return append_tags(reply, r.tags);
         if (strcmp(property, "Unit") == 0)
-                return sd_bus_message_append(reply, "s", r.unit);
+                return bus_append_text(reply, r.unit);
         if (strcmp(property, "State") == 0)
-                return sd_bus_message_append(reply, "s", r.state);
-        return sd_bus_message_append(reply, "s", r.since);
+                return bus_append_text(reply, r.state);
+        return bus_append_text(reply, r.since);
 }
 
 static int describe_service(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
@@ -196,10 +214,7 @@ static int describe_service(sd_bus_message *m, void *userdata, sd_bus_error *err
 
         service_read(userdata, &r);
         service_record_write(&r, &b);
-        buf_add_u8(&b, 0);
-        if (buf_error(&b) < 0)
-                return -ENOMEM;
-        return sd_bus_reply_method_return(m, "s", (const char *) buf_head(&b));
+        return reply_text(m, &b);
 }
 
 const sd_bus_vtable service_vtable[] = {

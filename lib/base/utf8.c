@@ -27,3 +27,14 @@ const char *utf8_shown(const void *text, size_t n, char *out, size_t size)
         out[k] = '\0';
         return out;
 }
+
+void utf8_dbus_mend(void *text, size_t n)
+{
+        uint8_t *p = text;
+
+        for (size_t i = 0, len; i < n; i += max_of(len, (size_t) 1)) {
+                len = utf8_dbus(p + i, n - i);
+                if (len == 0)
+                        p[i] = '?';
+        }
+}

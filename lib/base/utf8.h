@@ -39,6 +39,27 @@ static inline size_t utf8_printable(const uint8_t *p, size_t n)
         return len;
 }
 
+/* The same; 0 also for what sd-bus and dbus-daemon accept in no string: NUL, and the code
+ * points that Unicode keeps for no character. The bus disconnects whoever sends it a text with
+ * one. */
+static inline size_t utf8_dbus(const uint8_t *p, size_t n)
+{
+        size_t len = utf8_char(p, n);
+
+        if (len == 1)
+                return p[0] != '\0';
+        if (len == 3 && p[0] == 0xef &&
+            ((p[1] == 0xb7 && p[2] >= 0x90 && p[2] <= 0xaf) || /* U+FDD0 to U+FDEF */
+             (p[1] == 0xbf && p[2] >= 0xbe)))                  /* U+FFFE and U+FFFF */
+                return 0;
+        if (len == 4 && (p[1] & 0xf) == 0xf && p[2] == 0xbf && p[3] >= 0xbe)
+                return 0; /* the last two of the other planes */
+        return len;
+}
+
+/* Replaces each of the @n bytes at @text that is not a part of such a character by '?'. */
+void utf8_dbus_mend(void *text, size_t n);
+
 /* Writes the @n bytes at @text, which come from outside, to @out so that they can stand in a
  * line: control characters and invalid UTF-8 become \\xHH, and "..." replaces the part that
  * does not fit. @size is at least 8. Returns @out. The log does this to each line as a whole;

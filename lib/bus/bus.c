@@ -4,6 +4,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/utf8.h"
+
 /* How many messages of strangers we take in a turn; then others get as much time. */
 #define MESSAGES_AT_ONCE 16
 #define TIME_AT_ONCE (2 * NSEC_PER_MSEC)
@@ -171,4 +173,17 @@ struct bus *bus_free(struct bus *b)
 sd_bus *bus_sd(const struct bus *b)
 {
         return b->sd;
+}
+
+int bus_append_text(sd_bus_message *m, const char *text)
+{
+        size_t n = strlen(text);
+        char *to;
+        int r = sd_bus_message_append_string_space(m, n, &to);
+
+        if (r < 0)
+                return r;
+        memcpy(to, text, n);
+        utf8_dbus_mend(to, n);
+        return 0;
 }

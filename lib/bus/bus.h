@@ -27,5 +27,9 @@ must_check_ int bus_new_manager(struct bus **ret, struct loop *l, bus_closed_fn 
 struct bus *bus_free(struct bus *b);
 DEFINE_CLEANUP(struct bus *, bus_free)
 
+/* Appends a string that comes from elsewhere: what D-Bus does not accept becomes '?' (the bus
+ * disconnects a sender of invalid UTF-8). Returns 0 or a negative errno. */
+must_check_ int bus_append_text(sd_bus_message *m, const char *text);
+
 /* Borrowed; messages sent on it go out at the end of the loop's iteration. */
 sd_bus *bus_sd(const struct bus *b);

@@ -3,47 +3,24 @@
 #include <stdio.h>
 
 #include "base/conf.h"
+#include "base/utf8.h"
 
 #define VALUE_MAX 65536
-
-/* The length of the character at @text, as D-Bus accepts it (sd-bus accepts neither surrogates
- * nor noncharacters); 0: it is not one. Does not read past the end of the text. */
-static size_t character(const char *text)
-{
-        const uint8_t *p = (const uint8_t *) text;
-        size_t len = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
-        uint32_t code = len > 1 ? p[0] & (0x7fU >> len) : p[0];
-
-        for (size_t i = 1; i < len; i++) {
-                if ((p[i] & 0xc0) != 0x80)
-                        return 0;
-                code = code << 6 | (p[i] & 0x3fU);
-        }
-        if ((len == 3 && code < 0x800) || (len == 4 && (code < 0x10000 || code > 0x10ffff)) ||
-            (code & 0xfffff800) == 0xd800 || (code >= 0xfdd0 && code <= 0xfdef) ||
-            (code & 0xfffe) == 0xfffe)
-                return 0;
-        return len;
-}
 
 /* The text comes from somebody else, and a single one that the bus rejects would break every
  * list. So invalid characters become question marks, and text that does not fit is cut off. */
 static const char *text_of(struct json_object *o, char *out, size_t size)
 {
-        const char *s = json_object_get_string(o);
-        size_t n = 0, len;
+        const uint8_t *s = (const uint8_t *) json_object_get_string(o);
+        size_t n = strlen((const char *) s), k = 0, len;
 
-        for (; *s; s += max_of(len, (size_t) 1)) {
-                len = character(s);
-                if (n + max_of(len, (size_t) 1) >= size)
-                        break;
-                if (len > 0)
-                        memcpy(out + n, s, len);
-                else
-                        out[n] = '?';
-                n += max_of(len, (size_t) 1);
+        while (k < n && k + max_of(utf8_dbus(s + k, n - k), (size_t) 1) < size) {
+                len = max_of(utf8_dbus(s + k, n - k), (size_t) 1);
+                memcpy(out + k, s + k, len);
+                k += len;
         }
-        out[n] = '\0';
+        utf8_dbus_mend(out, k);
+        out[k] = '\0';
         return out;
 }
 

@@ -1,4 +1,8 @@
 """An agent holds its host's place, and other hosts hear what becomes of it."""
+import json
+import os
+
+from harness.agent import MANAGER, NAME, PATH
 from harness.waiting import eventually, eventually_is
 
 
@@ -25,6 +29,23 @@ def test_the_bus_tells_what_tenurectl_tells(agent):
     assert told["TTLUSec"] == 30_000_000
     assert 0 < told["LastRenewalUSec"] < told["DeadlineUSec"]
     assert told["DeadlineUSec"] <= told["LastRenewalUSec"] + told["TTLUSec"]
+
+
+def test_a_record_with_invalid_text_is_listed_and_no_agent_leaves_the_bus(agent, core):
+    bad, lease = os.fsdecode(b"\xf9\x80\x80\x80"), core.grant(300)
+    core.put(agent.key.replace("h1", "ghost"), '{"name":"ghost","id":"%s","incarnation":"%s",'
+             '"os_release":"%s","addresses":["%s"],"tags":{"a":"%s"}}' % ((bad,) * 5), lease=lease)
+    core.put(agent.key.replace("nodes/h1", "services/web/ghost"),
+             '{"address":"%s","unit":"%s","state":"%s","tags":{"a":"%s"}}' % ((bad,) * 4), lease=lease)
+    eventually(agent.services)
+
+    described, = agent.bus.call(NAME, PATH, MANAGER, "Describe")
+
+    ghost = agent.nodes()["ghost"]
+    assert (ghost.id, ghost.addresses, ghost.tags) == ("????", ["????"], {"a": "????"})
+    assert [service.tags for service in agent.services()] == [{"a": "????"}]
+    assert json.loads(described)["nodes"][0]["os_release"] == "????"
+    assert "Not on the system bus" not in "".join(agent.lines())
 
 
 def test_an_agent_that_is_killed_and_restarted_keeps_its_lease_and_nobody_hears_of_it(agents):

@@ -570,6 +570,38 @@ TEST(a_line_of_the_log_is_one_line_and_printable)
         }
 }
 
+/* The bus disconnects a sender of what it does not accept, so this is exactly what it accepts.
+ */
+TEST(text_for_the_bus_is_made_valid)
+{
+        static const char *const cases[][2] = {
+                {"d\xc3\xbcnn \xe2\x82\xac \xf0\x9f\x90\xa7 \xf4\x8f\xbf\xbd",
+                 "d\xc3\xbcnn \xe2\x82\xac \xf0\x9f\x90\xa7 \xf4\x8f\xbf\xbd"},
+                {"\xef\xb7\x8f\xef\xb7\xb0\xef\xbf\xbd",
+                 "\xef\xb7\x8f\xef\xb7\xb0\xef\xbf\xbd"},
+                {"\xef\xb7\x90\xef\xb7\xaf", "??????"},
+                {"\xef\xbf\xbe\xef\xbf\xbf", "??????"},
+                {"\xf0\x9f\xbf\xbe\xf4\x8f\xbf\xbf", "????????"},
+                {"\xed\xa0\x80\xf4\x90\x80\x80", "???????"},
+                {"\xc0\xaf\xe0\x80\xaf\xf0\x80\x80\xaf", "?????????"},
+                {"a\xc3", "a?"},
+        };
+        char text[32], was[4] = "a\0b";
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                strcpy(text, cases[i][0]);
+                utf8_dbus_mend(text, strlen(text));
+                CHECK_STR(text, cases[i][1]);
+        }
+        for (int lead = 0xf5; lead <= 0xff; lead++) {
+                snprintf(text, sizeof(text), "%c\x91\x80\x80\x80\x80", (char) lead);
+                utf8_dbus_mend(text, strlen(text));
+                CHECK_STR(text, "??????");
+        }
+        utf8_dbus_mend(was, 3);
+        CHECK_STR(was, "a?b");
+}
+
 static size_t lines_of(char *text, const char *what)
 {
         size_t n = 0;

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include "bus/bound_set.h"
+#include "bus/bus.h"
 #include "bus/strays.h"
 #include "test.h"
 
@@ -26,6 +27,26 @@ static void add_text(sd_bus_message *m, const char *key, const char *value)
 static void add_list(sd_bus_message *m, const char *key, const char *a, const char *b)
 {
         CHECK(sd_bus_message_append(m, "{sv}", key, "as", b ? 2 : 1, a, b) >= 0);
+}
+
+/* Whatever somebody else has written, a message with it can be sent and read. */
+TEST(text_from_elsewhere_is_valid_on_the_bus)
+{
+        const char *first, *second;
+        sd_bus_message *m = NULL;
+        int other;
+        sd_bus *bus = nobodys_bus(&other);
+
+        CHECK(sd_bus_message_new_signal(bus, &m, "/a", "a.b", "C") >= 0);
+        CHECK_EQ(bus_append_text(m, "\xf9\x80\x80\x80 and \xef\xbf\xbf"), 0);
+        CHECK_EQ(bus_append_text(m, "d\xc3\xbcnn"), 0);
+        CHECK(sd_bus_message_seal(m, 1, 0) >= 0 && sd_bus_message_rewind(m, true) >= 0);
+        CHECK(sd_bus_message_read(m, "ss", &first, &second) > 0);
+        CHECK_STR(first, "???? and ???");
+        CHECK_STR(second, "d\xc3\xbcnn");
+        sd_bus_message_unref(m);
+        sd_bus_close_unref(bus);
+        close(other);
 }
 
 /* All properties of a unit, as @fn adds them. */

@@ -1,3 +1,6 @@
+#include <stdio.h>
+
+#include "base/utf8.h"
 #include "member/brake.h"
 #include "member/services.h"
 #include "member/tags.h"
@@ -30,6 +33,30 @@ TEST(tags_are_kept_in_order_and_once)
         CHECK_EQ(tags_set(t, "a", long_value), -ENOSPC);
         CHECK_EQ(strcmp(t, "arch=x,zone=b=c"), 0); /* and nothing has changed */
         CHECK_EQ(tags_set_list(t, "b=1,c"), -EINVAL);
+}
+
+/* A text that the bus rejects would break every list that it is in. */
+TEST(text_of_a_record_is_valid_on_the_bus)
+{
+        char text[200];
+        struct node_record n;
+
+        for (int lead = 0x80; lead <= 0xff; lead++) {
+                int len = snprintf(text, sizeof(text),
+                                   "{\"os_release\":\"%c\x91\x80\x80\",\"tags\":{\"a\":\"%c\"},"
+                                   "\"addresses\":[\"%c\"]}",
+                                   lead, lead, lead);
+
+                CHECK_EQ(node_record_read(&n, text, (size_t) len), 0);
+                CHECK_STR(n.tags, "a=?");
+                CHECK_STR(n.addresses, "?");
+                if (lead < 0xf0 || lead > 0xf3) {
+                        utf8_dbus_mend(n.os_release, strlen(n.os_release));
+                        CHECK(strlen(n.os_release) == 4 && strchr(n.os_release, '?'));
+                } else {
+                        CHECK_EQ((uint8_t) n.os_release[0], lead);
+                }
+        }
 }
 
 TEST(keys_of_services)
