@@ -188,10 +188,13 @@ function touch(...what) {
 const str = (v) => typeof v === "string" ? v : "";
 const list = (v) => Array.isArray(v) ? v.filter((x) => typeof x === "string") : [];
 
+/* As agents read them (member/json.h, member/tags.h). */
+const RECORD_MAX = 65536, TAGS_COUNT_MAX = 128;
+
 function tagsOf(v) {
 	if (!v || typeof v !== "object" || Array.isArray(v))
 		return {};
-	return Object.fromEntries(Object.entries(v).filter(([, x]) => typeof x === "string"));
+	return Object.fromEntries(Object.entries(v).slice(0, TAGS_COUNT_MAX).filter(([, x]) => typeof x === "string"));
 }
 
 function parse(text) {
@@ -202,6 +205,9 @@ function parse(text) {
 		return {};
 	}
 }
+
+/* @value is base64, of which four letters are three bytes. A record that is larger counts as empty. */
+const recordOf = (value) => value && value.length <= Math.ceil(RECORD_MAX / 3) * 4 ? parse(fromBase64(value)) : {};
 
 function stateOf(n, t) {
 	if (!n.there)
@@ -217,7 +223,7 @@ function stateOf(n, t) {
 const noteOf = (n) => !n.there ? n.reason : n.leaving || (n.degraded ? "degraded: " + n.degraded : "");
 
 function putNode(name, kv) {
-	const r = parse(fromBase64(kv.value)), was = nodes.get(name), tags = tagsOf(r.tags);
+	const r = recordOf(kv.value), was = nodes.get(name), tags = tagsOf(r.tags);
 	const n = {
 		name, key: naturalKey(name), record: r, lease: kv.lease || "0", created: kv.create_revision, modified: kv.mod_revision,
 		incarnation: str(r.incarnation), boot: str(r.boot_id), id: str(r.id), address: list(r.addresses)[0] || "", addresses: list(r.addresses),
@@ -277,7 +283,7 @@ function putService(rest, kv) {
 		return;
 	if (ever && !services.has(rest))
 		happened("", `service ${s.name} on ${s.node} is there`);
-	services.set(rest, {...s, record: parse(fromBase64(kv.value))});
+	services.set(rest, {...s, record: recordOf(kv.value)});
 	if (n) {
 		n.services.add(s.name);
 		sayServices(n);

@@ -126,13 +126,16 @@ struct member {
                                      * as well */
         bool before_last;           /* while checking: the node that is asked for is not the
                                      * one that changed last, but the one before it */
-        struct buf range_from;      /* the key at which the range's next page begins */
-        int64_t range_revision;     /* the revision of all pages; 0: none has come yet */
-        int64_t page;               /* number of keys in a page */
-        int64_t floor;              /* the revision that was known when the question was
-                                     * asked */
-        int64_t progress;           /* a revision up to which, according to the core, there are
-                                     * no more events */
+        Pb__RangeResponse *range;   /* owned: a page that is being read; NULL: none */
+        size_t range_at;            /* its first key that was not read yet */
+        struct boot_time size_logged_at; /* when a value that is too large was logged last */
+        struct buf range_from;           /* the key at which the range's next page begins */
+        int64_t range_revision;          /* the revision of all pages; 0: none has come yet */
+        int64_t page;                    /* number of keys in a page */
+        int64_t floor;                   /* the revision that was known when the question was
+                                          * asked */
+        int64_t progress; /* a revision up to which, according to the core, there are
+                           * no more events */
         uint64_t view_op;
         size_t view_peer;
         struct boot_time view_retry_at;

@@ -5,8 +5,6 @@
 #include "base/conf.h"
 #include "base/utf8.h"
 
-#define VALUE_MAX 65536
-
 /* The text comes from somebody else, and a single one that the bus rejects would break every
  * list. So invalid characters become question marks, and text that does not fit is cut off. */
 static const char *text_of(struct json_object *o, char *out, size_t size)
@@ -70,15 +68,18 @@ void json_get_tags(struct json_object *o, const char *key, char tags[static TAGS
 {
         struct json_object *all;
         char text[TAGS_MAX];
+        size_t n = 0;
 
         if (!json_object_object_get_ex(o, key, &all) ||
             !json_object_is_type(all, json_type_object))
                 return;
-        json_object_object_foreach(all, name, value)
-                /* A value that does not fit, or a field that we do not know, is left out. */
-                if (json_object_is_type(value, json_type_string) &&
-                    json_object_get_string_len(value) < TAGS_MAX)(
-                        void) !tags_set(tags, name, text_of(value, text, sizeof(text)));
+        /* Each tag costs as much as all that are kept. A value that does not fit, or a field
+         * that we do not know, is left out. */
+        json_object_object_foreach(all, name,
+                                   value) if (n++ < TAGS_COUNT_MAX &&
+                                              json_object_is_type(value, json_type_string) &&
+                                              json_object_get_string_len(value) < TAGS_MAX)(
+                void) !tags_set(tags, name, text_of(value, text, sizeof(text)));
 }
 
 void json_put_list(struct json_object *o, const char *key, const char *list)
@@ -135,7 +136,7 @@ int json_begin(const void *p, size_t len, struct json_object **ret)
 
         if (!t)
                 return -ENOMEM;
-        if (len > 0 && len <= VALUE_MAX)
+        if (len > 0 && len <= RECORD_MAX)
                 o = json_tokener_parse_ex(t, p, (int) len);
         json_tokener_free(t);
         if (o && json_object_is_type(o, json_type_object)) {

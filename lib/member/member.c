@@ -442,6 +442,7 @@ struct member *member_free(struct member *m)
                 return NULL;
         publications_fini(&m->publications);
         buf_fini(&m->range_from);
+        pb_free(m->range);
         membership_fini(&m->members);
         services_fini(&m->services);
         free(m->cluster);

@@ -41,7 +41,7 @@ void node_record_write(const struct node_record *n, struct buf *out);
 bool node_record_same(const struct node_record *a, const struct node_record *b);
 
 /* Reads a value. A field that is missing, or of the wrong type, stays empty. Returns 0, or
- * -EBADMSG if the value is not a JSON object. */
+ * -EBADMSG if the value is not a JSON object of at most RECORD_MAX bytes. */
 must_check_ int node_record_read(struct node_record *n, const void *p, size_t len);
 
 /* Whether the name can be a part of a key and of a line: 1 to NODE_NAME_MAX letters, digits and

@@ -111,23 +111,44 @@ static struct service *service_new(const struct service_record *r)
 }
 
 /* Whether it was restarted without anybody seeing it down, or deleted and put again. */
-static bool is_another_life(const struct service *s, struct view value, int64_t create_revision)
+static bool is_another_life(const struct service *s, const struct service_record *is,
+                            int64_t create_revision)
 {
-        struct service_record was, is;
+        struct service_record was;
 
         if (s->create_revision != create_revision)
                 return true;
         (void) !service_record_read(&was, s->value, s->value_len);
-        (void) !service_record_read(&is, value.p, value.len);
-        return strcmp(was.invocation, is.invocation) != 0;
+        return strcmp(was.invocation, is->invocation) != 0;
+}
+
+/* What is kept of @value, whose record is @is if it is larger than SERVICE_KEPT_MAX. */
+static char *copy_of(struct view value, const struct service_record *is, size_t *ret_len)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        char *copy;
+
+        if (value.len > SERVICE_KEPT_MAX)
+                service_record_write(is, &b);
+        else
+                buf_add(&b, value.p, value.len);
+        copy = buf_error(&b) < 0 ? NULL : malloc(buf_len(&b) + 1);
+        if (!copy)
+                return NULL;
+        if (buf_len(&b) > 0)
+                memcpy(copy, buf_head(&b), buf_len(&b));
+        copy[buf_len(&b)] = '\0';
+        *ret_len = buf_len(&b);
+        return copy;
 }
 
 int services_put(struct services *v, struct view key, struct view value, int64_t lease,
                  int64_t create_revision, int64_t mod_revision)
 {
-        struct service_record names;
+        struct service_record names, is;
         struct service *s;
         bool fresh = false;
+        size_t len;
         char *copy;
 
         if (service_record_read_key(&names, key) < 0)
@@ -138,16 +159,15 @@ int services_put(struct services *v, struct view key, struct view value, int64_t
                 s->seen = true;
                 return 0;
         }
-        if (s && is_another_life(s, value, create_revision)) {
+        if (s || value.len > SERVICE_KEPT_MAX)
+                (void) !service_record_read(&is, value.p, value.len);
+        if (s && is_another_life(s, &is, create_revision)) {
                 remove_one(v, s, "restarted", mod_revision);
                 s = NULL;
         }
-        copy = malloc(value.len + 1);
+        copy = copy_of(value, &is, &len);
         if (!copy)
                 return -ENOMEM;
-        if (value.len > 0)
-                memcpy(copy, value.p, value.len);
-        copy[value.len] = '\0';
         if (!s) {
                 s = service_new(&names);
                 if (!s) {
@@ -162,7 +182,7 @@ int services_put(struct services *v, struct view key, struct view value, int64_t
         }
         free(s->value);
         s->value = copy;
-        s->value_len = value.len;
+        s->value_len = len;
         s->lease = lease;
         s->mod_revision = mod_revision;
         s->seen = true;

@@ -2,7 +2,8 @@
  * The services in the cluster and their nodes, as last reported by the core, and what changed.
  * The counterpart of membership.h for service keys; fed in the same order. Pure.
  *
- * A service's record stays JSON until somebody asks: a site may have 100,000.
+ * A service's record stays JSON until somebody asks: a site may have 100,000. Of a value that
+ * is larger than a record has to be, only the fields of a record are kept.
  */
 #pragma once
 
@@ -19,6 +20,9 @@ struct service {
         bool seen; /* during a resync */
         char text[];
 };
+
+/* A larger value is read, and its record written anew. */
+#define SERVICE_KEPT_MAX 2048
 
 RB_HEAD(service_names, service);
 RB_PROTOTYPE(service_names, service, by_name, service_cmp_name)

@@ -7,6 +7,8 @@
 #include "base/base.h"
 
 #define TAGS_MAX 512 /* bytes of the whole text, with the terminating NUL */
+/* As many as fit: "a=b," has four letters. A list with more members is not read to its end. */
+#define TAGS_COUNT_MAX (TAGS_MAX / 4)
 
 /* Sets, or with an empty @value removes, one tag. A name is letters, digits and . _ - ; a value
  * is printable, without a comma. Returns 0, -EINVAL, or -ENOSPC when it does not fit. */

@@ -5,12 +5,16 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/utf8.h"
 #include "member/internal.h"
+#include "member/json.h"
 #include "member/refusal.h"
 
 #define LOOK_AGAIN (100 * NSEC_PER_MSEC)  /* for an endpoint that speaks */
 #define RANGE_TIMEOUT (10 * NSEC_PER_SEC) /* a page of it; or until a watch is there */
 #define PAGE 2000                         /* keys */
+#define FEED_BYTES 65536                  /* of keys and values that a turn reads of a page */
+#define SIZE_LOG_EVERY (60 * NSEC_PER_SEC)
 #define QUESTION_TIMEOUT (2 * NSEC_PER_SEC)
 #define OUT_OF_MEMORY "out of memory"
 
@@ -28,6 +32,7 @@ static void again(struct member *m, const char *why)
 
         log_debug("Not following the membership: %s.", why);
         set_synced(m, false);
+        m->range = pb_free(m->range);
         m->view_peer = (m->view_peer + 1) % m->n_peers;
         m->view_retry_at = boot_add(now, pace_next(&m->view_pace, m->n_peers, now));
 }
@@ -82,6 +87,20 @@ static bool is_of_ours(const struct member *m, struct view name, enum kind kind)
                (name.len == len || name.p[len] == '/');
 }
 
+/* Says at most once a minute what is left out: a client may put many such values. */
+static void warn_of_size(struct member *m, const Pb__KeyValue *kv)
+{
+        char key[128];
+
+        if (kv->value.len <= RECORD_MAX || boot_before(m->now, m->size_logged_at))
+                return;
+        m->size_logged_at = boot_add(m->now, SIZE_LOG_EVERY);
+        log_warning("The record %s has %zu bytes, of which at most %d are read: it counts as "
+                    "empty until it is put anew.",
+                    utf8_shown(kv->key.data, kv->key.len, key, sizeof(key)), kv->value.len,
+                    RECORD_MAX);
+}
+
 /* Returns -ENOMEM if the membership now has a hole and must be read again. */
 static int feed(struct member *m, const Pb__KeyValue *kv, enum kind kind)
 {
@@ -89,6 +108,7 @@ static int feed(struct member *m, const Pb__KeyValue *kv, enum kind kind)
 
         if (name.len == 0)
                 return 0;
+        warn_of_size(m, kv);
         m->publications.look |= is_of_ours(m, name, kind);
         if (kind == NODES)
                 return membership_put(&m->members, name, value, kv->lease, kv->create_revision,
@@ -298,6 +318,9 @@ static void next_page(struct member *m, struct peer *p, const Pb__KeyValue *last
         send_range(m, p);
 }
 
+static void read_page(struct member *m);
+static void end_range(struct member *m, struct peer *p);
+
 static void on_range(struct unary *u, enum rpc_code code, const char *message)
 {
         struct member *m = u->member;
@@ -328,21 +351,48 @@ static void on_range(struct unary *u, enum rpc_code code, const char *message)
                 services_resync_begin(&m->services);
                 m->range_revision = r->header->revision;
         }
-        for (enum kind kind = NODES; kind < N_KINDS; kind++)
-                for (size_t i = 0; i < r->n_kvs; i++)
-                        if (feed(m, r->kvs[i], kind) < 0)
-                                return again(m, OUT_OF_MEMORY);
         m->page = min_of(2 * m->page, (int64_t) PAGE);
+        m->range = u->reply;
+        m->range_at = 0;
+        u->reply = NULL;
+        read_page(m);
+}
+
+/* Whatever its keys and values are, a page delays no heartbeat: each turn reads some of it. In
+ * the order of keys the nodes come before the services. */
+static void read_page(struct member *m)
+{
+        const Pb__RangeResponse *r = m->range;
+        struct peer *p = &m->peers[m->view_peer];
+        size_t bytes = 0;
+
+        for (; m->range_at < r->n_kvs && bytes < FEED_BYTES; m->range_at++) {
+                const Pb__KeyValue *kv = r->kvs[m->range_at];
+
+                for (enum kind kind = NODES; kind < N_KINDS; kind++)
+                        if (feed(m, kv, kind) < 0)
+                                return again(m, OUT_OF_MEMORY);
+                bytes += kv->key.len + kv->value.len;
+        }
+        if (m->range_at < r->n_kvs)
+                return;
         if (r->more && r->n_kvs > 0)
-                return next_page(m, u->peer, r->kvs[r->n_kvs - 1]);
+                next_page(m, p, r->kvs[r->n_kvs - 1]);
+        else
+                end_range(m, p);
+        m->range = pb_free(m->range);
+}
+
+static void end_range(struct member *m, struct peer *p)
+{
         membership_resync_end(&m->members, m->range_revision);
         services_resync_end(&m->services, m->range_revision);
         m->publications.look = true;
         /* If a node is known, it shows whether the history is still the one that was read
          * (resume()). Otherwise the connection shows it: a core that has begun anew has lost
          * it. */
-        if (!known_node(m, false) && peer_rpc(u->peer))
-                start_watch(m, u->peer);
+        if (!known_node(m, false) && peer_rpc(p))
+                start_watch(m, p);
 }
 
 static void send_range(struct member *m, struct peer *p)
@@ -530,6 +580,7 @@ static void stop(struct member *m)
 {
         m->view_op++;
         m->ranging = m->asking = m->creating = m->checking = false;
+        m->range = pb_free(m->range);
         if (m->watch)
                 rpc_call_cancel(m->watch);
 }
@@ -590,7 +641,7 @@ void view_doubt(struct member *m)
 
 void view_move(struct member *m, const char *why)
 {
-        if (!m->watch && !m->ranging && !m->asking && !m->checking)
+        if (!m->watch && !m->ranging && !m->range && !m->asking && !m->checking)
                 return;
         stop(m);
         again(m, why);
@@ -615,6 +666,8 @@ struct boot_time view_next(const struct member *m)
 {
         if (m->no_view)
                 return BOOT_TIME_NEVER;
+        if (m->range)
+                return m->now;
         if (m->ranging || m->asking || m->creating || m->checking)
                 return m->answer_by;
         return m->watch ? BOOT_TIME_NEVER : m->view_retry_at;
@@ -629,6 +682,8 @@ void view_run(struct member *m, struct boot_time now)
         if ((m->ranging || m->asking || m->creating || m->checking) &&
             !boot_before(now, m->answer_by))
                 view_move(m, "the replica does not answer");
+        if (m->range)
+                return read_page(m);
         if (m->watch || m->ranging || m->checking || boot_before(now, m->view_retry_at))
                 return;
         p = member_speaking_peer(m, m->view_peer);

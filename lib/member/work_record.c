@@ -6,6 +6,8 @@
 #include "member/node_record.h"
 #include "member/rendezvous.h"
 
+static_assert(WORK_RECORD_MAX <= RECORD_MAX, "a record that is written can be read");
+
 void work_record_fini(struct work_record *r)
 {
         for (size_t i = 0; r->names && i < r->n; i++)

@@ -431,6 +431,34 @@ TEST(a_watch_goes_on_where_it_was)
         end();
 }
 
+/* Whoever may write the prefix decides how much a page has: reading it delays no renewal. */
+TEST(a_page_of_large_records_is_read_some_at_a_time)
+{
+        static char value[60001];
+        size_t most = 0, was;
+        char name[16];
+
+        rig_begin();
+        memset(value, ' ', 60000);
+        value[0] = '{';
+        value[59999] = '}';
+        for (unsigned i = 0; i < 40; i++) {
+                snprintf(name, sizeof(name), "n%u", i);
+                put_node(name, value, 0);
+        }
+        make();
+        own.conn->takes = 16 << 20;
+        for (unsigned i = 0; i < 20000 && member_nodes(own.member)->n < 40; i++) {
+                was = member_nodes(own.member)->n;
+                turn();
+                most = max_of(most, member_nodes(own.member)->n - was);
+        }
+        CHECK(most <= 4); /* two slices of two */
+        until(holds_and_knows);
+        CHECK_EQ(member_nodes(own.member)->n, 41);
+        end();
+}
+
 static bool has_lease(void)
 {
         return member_session(own.member)->lease != 0;

@@ -2,6 +2,7 @@
 
 #include "base/utf8.h"
 #include "member/brake.h"
+#include "member/json.h"
 #include "member/services.h"
 #include "member/tags.h"
 #include "test.h"
@@ -168,6 +169,60 @@ TEST(services_come_and_go)
         SAID("+a/h3 -web/h2(stopped) ");
         services_fini(&v);
         CHECK_EQ(v.n, 0);
+}
+
+/* Puts a record of @n bytes, most of them in a field that no agent knows. */
+static const struct service *put_large(struct services *v, size_t n, int64_t mod)
+{
+        static char text[70000];
+        int head = snprintf(text, sizeof(text),
+                            "{\"address\":\"10.0.0.7\",\"invocation\":\"i\",\"x\":\"");
+
+        memset(text + head, 'x', n - (size_t) head);
+        strcpy(text + n - 2, "\"}");
+        put(v, "web/h1", text, 7, 5, mod);
+        return services_find(v, "web", "h1", "");
+}
+
+/* Whoever may write the prefix does not decide how much memory each agent needs. */
+TEST(no_more_than_its_record_is_kept_of_a_service)
+{
+        const struct service *s;
+        struct service_record r;
+        struct services v;
+
+        said[0] = '\0';
+        services_init(&v, &ops, NULL);
+        s = put_large(&v, 2048, 5);
+        CHECK_EQ(s->value_len, 2048);
+        s = put_large(&v, RECORD_MAX, 6);
+        SAID("+web/h1 =web/h1 ");
+        service_read(s, &r);
+        CHECK_STR(r.address, "10.0.0.7");
+        CHECK_STR(r.invocation, "i");
+        CHECK(s->value_len < 200);
+        s = put_large(&v, RECORD_MAX + 1, 7);
+        SAID("-web/h1(restarted) +web/h1 "); /* it reads as empty */
+        service_read(s, &r);
+        CHECK_STR(r.address, "");
+        CHECK(s->value_len < 200);
+        services_fini(&v);
+}
+
+/* Each tag costs as much as all that are kept, so their number is bounded by what has room. */
+TEST(a_record_with_too_many_tags_is_not_read_to_its_end)
+{
+        char text[4096];
+        struct node_record n;
+        size_t len = (size_t) snprintf(text, sizeof(text), "{\"name\":\"h\",\"tags\":{");
+
+        for (unsigned i = 0; i < TAGS_COUNT_MAX - 1; i++)
+                len += (size_t) snprintf(text + len, sizeof(text) - len, "\"t%u\":\"\",", i);
+        len += (size_t) snprintf(text + len, sizeof(text) - len,
+                                 "\"last\":\"1\",\"late\":\"1\"}}");
+        CHECK_EQ(node_record_read(&n, text, len), 0);
+        CHECK_STR(n.name, "h");
+        CHECK_STR(n.tags, "last=1");
 }
 
 #define AT(s) ((struct boot_time){(s) *NSEC_PER_SEC})
