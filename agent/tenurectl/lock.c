@@ -24,6 +24,8 @@
 #include "keeper.h"
 #include "lock_env.h"
 #include "loop/loop.h"
+#include "member/lock_name.h"
+#include "own_key.h"
 #include "talk.h"
 #include "tenure/agent.h"
 #include "tenure/handover.h"
@@ -71,6 +73,8 @@ struct locking {
         int epfd;        /* what we wait for besides the core */
         const char *name, *key, *command;
         int64_t created; /* the create_revision of the key */
+        int64_t marked;  /* the revision in which we have written it last */
+        struct own_key own;
         struct tenure *tie;
         struct handover handover; /* runs while we have the lock */
         enum { NEWS_NOT_YET, NEWS_NONE, NEWS_ASKED, NEWS_DONE, NEWS_KEPT, NEWS_LOST } news;
@@ -258,18 +262,22 @@ static int mark(struct locking *l, int64_t *ret_token)
         p = t.reply;
         if (r == 0)
                 r = p->succeeded ? read_token(p, ret_token) : 0;
-        if (r > 0)
+        if (r > 0) {
                 l->created = *ret_token;
+                l->marked = p->header ? p->header->revision : 0;
+        }
         pb_free(t.reply);
         return r;
 }
 
-/* The results go to on_news(). */
+/* The results of a switchover go to on_news(). */
 static void dispatch(struct locking *l)
 {
+        const struct tenure_event *e;
+
         (void) !tenure_dispatch(l->tie);
-        while (tenure_pop_event(l->tie))
-                ;
+        while ((e = tenure_pop_event(l->tie)))
+                own_key_hear(&l->own, e);
 }
 
 /* Follows the agent to another endpoint, which the tie hears of even if the bus has been
@@ -465,7 +473,16 @@ static bool on_tie(void *arg, struct boot_time *ret)
         struct locking *l = arg;
         bool was_asked = l->news == NEWS_ASKED;
 
+        bool was_gone = l->own.gone;
+
         dispatch(l);
+        if (l->own.gone && !was_gone) {
+                *ret = boot_now(); /* whoever is next in line may have begun */
+                keeper_say(
+                        "tenurectl: the key of the lock '%s' was deleted; killing the command.",
+                        l->name);
+                return true;
+        }
         if (was_asked || l->news != NEWS_ASKED)
                 return false;
         *ret = l->handover.stop_by;
@@ -540,6 +557,7 @@ static int run(struct locking *l, char **argv, int64_t token)
         r = lock_env_set(l->key, token);
         if (r < 0)
                 return ctl_fail("cannot tell the command of its lock", r, NULL);
+        own_key_watch(&l->own, l->tie, l->key, l->created, l->marked);
         do {
                 r = keeper_run(&job, &end);
                 if (r == -ECHILD)
@@ -550,7 +568,7 @@ static int run(struct locking *l, char **argv, int64_t token)
                         return ctl_fail("cannot run the command", r, NULL);
                 if (r == KEEPER_E_NOT_RUN)
                         return EXIT_FAILED;
-                if (end.lost)
+                if (end.lost || l->own.gone)
                         return EXIT_PLACE_LOST;
                 if (end.asked)
                         hand_over(l);
@@ -622,7 +640,7 @@ static int lock(struct locking *l, const char *name, char **argv)
                 r = run_unless_asked(l, argv, token);
                 handover_stop(&l->handover);
         } while (r == -EAGAIN);
-        if (l->news != NEWS_DONE && has_place(l))
+        if (l->news != NEWS_DONE && !l->own.gone && has_place(l))
                 (void) !give_back(l, key);
         return r;
 }
@@ -690,6 +708,21 @@ static void end_by(int signo)
         raise(signo);
 }
 
+/* @new: a lock to be taken. Its keys NAME/LEASE would be keys of the lock that is named by what
+ * is before the slash, too, as for etcd: that lock would wait for this one. Returns 0 or -1. */
+static int check_name(const char *name, bool new)
+{
+        const char *problem = lock_name_problem(name);
+
+        if (!problem && new &&strchr(name, '/'))
+                problem = "has no slash: locks of names such as db and db/main would wait for "
+                          "each other";
+        if (!problem)
+                return 0;
+        text_say(stderr, "tenurectl: the name of a lock %s; '%s' is not one.", problem, name);
+        return -1;
+}
+
 int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_given, int argc,
               char **argv)
 {
@@ -698,6 +731,8 @@ int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_giv
 
         if (argc < 2)
                 return ctl_fail("lock needs NAME -- COMMAND", -EINVAL, NULL);
+        if (check_name(argv[0], true) < 0)
+                return EXIT_FAILED;
         l.until = core->wait < 0 ? BOOT_TIME_NEVER : boot_add(boot_now(), core->wait);
         r = begin(&l, endpoints_given);
         if (r == 0) {
@@ -730,6 +765,8 @@ int unlock_main(struct ctl *c, const struct core_options *core, bool endpoints_g
 
         if (argc != 1)
                 return ctl_fail("unlock needs NAME", -EINVAL, NULL);
+        if (check_name(argv[0], false) < 0)
+                return EXIT_FAILED;
         r = begin(&l, endpoints_given);
         if (r == 0) {
                 sigprocmask(SIG_SETMASK, &l.mask, NULL);

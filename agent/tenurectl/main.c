@@ -448,11 +448,15 @@ struct arguments {
         bool no_legend, no_ask, persistent, no_pager, prefix;
 };
 
-/* Arguments after `core snapshot restore` are tenure-core's. */
-static bool is_restore(char *const operands[], size_t n)
+/* Arguments after `core snapshot restore` are tenure-core's, and those after the command of
+ * `lock NAME` or `work GROUP` are that command's. */
+static bool is_rest(char *const operands[], size_t n)
 {
-        return n == 3 && strcmp(operands[0], "core") == 0 &&
-               strcmp(operands[1], "snapshot") == 0 && strcmp(operands[2], "restore") == 0;
+        if (n < 3)
+                return false;
+        return strcmp(operands[0], "lock") == 0 || strcmp(operands[0], "work") == 0 ||
+               (strcmp(operands[0], "core") == 0 && strcmp(operands[1], "snapshot") == 0 &&
+                strcmp(operands[2], "restore") == 0);
 }
 
 static int arguments_parse(struct arguments *a, int argc, char **argv, struct conf_error *err)
@@ -500,7 +504,7 @@ static int arguments_parse(struct arguments *a, int argc, char **argv, struct co
                 .n_options = ARRAY_SIZE(own),
                 .help = help,
                 .operands = true,
-                .rest = is_restore,
+                .rest = is_rest,
         };
 
         return args_parse(&a->all, &ctl, argc, argv, err);

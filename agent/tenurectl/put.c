@@ -14,6 +14,7 @@
 #include "ctl.h"
 #include "keeper.h"
 #include "lock_env.h"
+#include "member/lock_name.h"
 #include "talk.h"
 #include "text.h"
 
@@ -268,8 +269,11 @@ int put_main(struct ctl *c, const struct core_options *core, bool endpoints_give
                 return ctl_fail("put needs --while-held or --lock=NAME; to write without a "
                                 "condition, use etcdctl put",
                                 -EINVAL, NULL);
-        if (o->lock && (!*o->lock || strlen(o->lock) > 900))
-                return ctl_fail("the name of a lock has 1 to 900 bytes", -EINVAL, NULL);
+        if (o->lock && lock_name_problem(o->lock)) {
+                text_say(stderr, "tenurectl: the name of a lock %s; '%s' is not one.",
+                         lock_name_problem(o->lock), o->lock);
+                return -1;
+        }
         if (!file && strcmp(argv[1], "-") == 0)
                 file = argv[1];
         r = settle(c, &options, endpoints_given, &g, endpoint, login);

@@ -1,5 +1,6 @@
 #include "tenure/handover.h"
 
+#include "member/lock_name.h"
 #include "tenure/calls.h"
 
 #define RETRY_MIN (50 * NSEC_PER_MSEC)
@@ -213,12 +214,27 @@ static void push(struct handover *h, const struct tenure_call *found)
                 h->call->lease = last; /* not used otherwise in such a call */
 }
 
+/* Whether all of them are waiters for this lock. The keys of a lock NAME/X are in the range,
+ * too: their owners would go on, while others take that lock. */
+static bool are_ours(const struct handover *h, const struct tenure_call *found)
+{
+        const struct tenure_kv *kv;
+
+        for (size_t i = 0; (kv = tenure_call_kv(found, 0, i)); i++)
+                if (!lock_name_has(h->name, kv->key, kv->key_len))
+                        return false;
+        return true;
+}
+
 static void on_between(struct tenure_call *c, void *arg)
 {
         struct handover *h = arg;
         int r;
 
-        if (has_answer(h, c, &r)) {
+        if (has_answer(h, c, &r) && !are_ours(h, c)) {
+                h->no_more = h->mod; /* this request is not accepted */
+                h->state = HANDOVER_LOOK;
+        } else if (r == 0) {
                 h->state = HANDOVER_PUSH;
                 push(h, c);
                 if (!h->call)

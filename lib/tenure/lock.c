@@ -3,10 +3,10 @@
 #include <inttypes.h>
 
 #include "loop/host_turn.h"
+#include "member/lock_name.h"
 #include "tenure/calls.h"
 #include "tenure/handover.h"
 
-#define NAME_MOST 900
 #define RETRY_MIN (50 * NSEC_PER_MSEC)
 #define RETRY_MAX NSEC_PER_SEC
 #define TAKEN "its key was deleted, or written by somebody else"
@@ -641,14 +641,15 @@ void locks_fini(struct tenure *t)
 
 int tenure_lock(struct tenure *t, const char *name, const char *value, struct tenure_lock **ret)
 {
+        const char *problem = lock_name_problem(name ? name : "");
         struct tenure_lock *l;
 
         if (t->hold.kind == HOLD_NONE)
                 return tenure_fail(t, -EINVAL,
                                    "a lock needs a place or a lease; call "
                                    "tenure_hold_with_agent() or tenure_hold_own() first");
-        if (!name || !*name || strlen(name) > NAME_MOST)
-                return tenure_fail(t, -EINVAL, "a lock's name has 1 to %d bytes", NAME_MOST);
+        if (problem)
+                return tenure_fail(t, -EINVAL, "the name of a lock %s", problem);
         LIST_FOREACH (l, &t->locks, entry)
                 if (!l->unlocking && strcmp(l->name, name) == 0)
                         return tenure_fail(t, -EALREADY,

@@ -11,7 +11,6 @@
 
 #include "tenure/switchover_internal.h"
 
-#define LOCK_NAME_MOST 900
 #define RETRY (50 * NSEC_PER_MSEC)
 #define WITHIN_MAX_MS INT64_C(86400000)
 
@@ -261,13 +260,13 @@ void switchings_stop(struct tenure *t)
 int tenure_switchover(struct tenure *t, const char *lock, const char *to, int64_t within_ms,
                       struct tenure_call **ret)
 {
+        const char *problem = lock_name_problem(lock ? lock : "");
         char host[HOST_NAME_MAX + 1] = "";
         struct switching *s;
         int r;
 
-        if (!lock || !*lock || strlen(lock) > LOCK_NAME_MOST)
-                return tenure_fail(t, -EINVAL, "a lock's name has 1 to %d bytes",
-                                   LOCK_NAME_MOST);
+        if (problem)
+                return tenure_fail(t, -EINVAL, "the name of a lock %s", problem);
         if (to && !node_name_is_valid(to))
                 return tenure_fail(t, -EINVAL,
                                    "'%s' is not a valid name of a node or a session", to);

@@ -5,6 +5,7 @@
  */
 #pragma once
 
+#include "member/lock_name.h"
 #include "member/switchover.h"
 #include "tenure/calls.h"
 

@@ -107,6 +107,20 @@ static bool is_busy(struct switching *s, const struct tenure_kv *kv)
         return true;
 }
 
+/* Ends the switchover if @kv is not a key of this lock: as in etcd, it keeps those behind it
+ * waiting all the same, but its owner knows nothing of this lock. */
+static bool is_in_the_way(struct switching *s, const struct tenure_kv *kv)
+{
+        if (!kv || lock_name_has(s->name, kv->key, kv->key_len))
+                return false;
+        call_says(s->call,
+                  "The key %.*s is in the line for the lock '%s', but belongs to another lock, "
+                  "which has to be given back first",
+                  (int) min_of(kv->key_len, (size_t) 300), (const char *) kv->key, s->name);
+        switching_end(s, -EOPNOTSUPP);
+        return true;
+}
+
 static bool set_target(struct switching *s, const struct tenure_kv *kv)
 {
         if (kv->key_len >= sizeof(s->request.key))
@@ -152,6 +166,8 @@ static void on_looked(struct tenure_call *c, void *arg)
                 switching_end(s, -ENOENT);
                 goto out;
         }
+        if (is_in_the_way(s, holder) || (s->next && is_in_the_way(s, tenure_call_kv(c, 0, 1))))
+                goto out;
         if (!switching_set_holder(s, holder)) {
                 switching_no_memory(s);
                 goto out;
@@ -259,6 +275,9 @@ static void on_between(struct tenure_call *c, void *arg)
         if (switching_has_answer(s, c, &r)) {
                 int64_t holder = lease_at(s, 0);
 
+                for (size_t i = 0; (kv = tenure_call_kv(c, 0, i)); i++)
+                        if (is_in_the_way(s, kv))
+                                goto out;
                 buf_clear(&s->leases);
                 s->n_leases = 0;
                 add_lease(s, holder);
@@ -269,6 +288,7 @@ static void on_between(struct tenure_call *c, void *arg)
                 else
                         switching_go_to(s, SWITCH_WHO);
         }
+out:
         tenure_call_free(c);
 }
 

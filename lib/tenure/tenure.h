@@ -478,7 +478,8 @@ uint64_t tenure_lock_deadline(const struct tenure_lock *l);
  *   -ENOENT      nobody holds the lock, or @to does not wait for it
  *   -EALREADY    @to holds it already
  *   -EBUSY       another switchover of this lock is under way
- *   -EOPNOTSUPP  the holder, or one that waits before @to, uses neither libtenure nor tenurectl
+ *   -EOPNOTSUPP  the holder, or one before @to, uses neither libtenure nor tenurectl, or its
+ *                key is that of another lock
  *   -ETIMEDOUT   the holder did not answer and keeps the lock, or has accepted and not stopped
  */
 int tenure_switchover(struct tenure *t, const char *lock, const char *to, int64_t within_ms,

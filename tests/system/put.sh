@@ -117,13 +117,13 @@ is "left behind, with another place: refused" "$(left --while-held)" 123; has "l
 is "left behind, with another place, and --lock: refused" "$(left --lock=job)" 123
 
 # A command of a lock in another one knows both; the outer lock is another command's by now, which has a token of its own.
-ctl h1 lock outer/1 -- "${H[@]}" lock job -- sh -c 'env | grep ^TENURE_' >"$DIR/env"
-is "a lock in another one has the revisions and keys of both" "$(sed -n 's/^TENURE_LOCKS=//p' "$DIR/env" | tr , '\n' | awk -F: 'NF == 3 && length($3) == $2 {sub("/[0-9a-f]*$", "", $3); print $3} NR == 1 {r = $1} NR == 2 {print ($1 < r)}' | paste -sd' ')" "job outer/1 1"
-start lock.outer "${H[@]}" lock outer/1 -- sleep 60; LOCKER=$PID
-has_outer() { E get outer/1/ --prefix --keys-only | grep -q outer; }
+ctl h1 lock outer.1 -- "${H[@]}" lock job -- sh -c 'env | grep ^TENURE_' >"$DIR/env"
+is "a lock in another one has the revisions and keys of both" "$(sed -n 's/^TENURE_LOCKS=//p' "$DIR/env" | tr , '\n' | awk -F: 'NF == 3 && length($3) == $2 {sub("/[0-9a-f]*$", "", $3); print $3} NR == 1 {r = $1} NR == 2 {print ($1 < r)}' | paste -sd' ')" "job outer.1 1"
+start lock.outer "${H[@]}" lock outer.1 -- sleep 60; LOCKER=$PID
+has_outer() { E get outer.1/ --prefix --keys-only | grep -q outer; }
 until_ok 10 has_outer
-is "left behind by a lock in another one: the outer one is another command's by now" "$(left --lock=outer/1)" 124
-has "left behind by the outer lock: the error says why" "$(said)" "the lock 'outer/1' has been given up or lost since"
+is "left behind by a lock in another one: the outer one is another command's by now" "$(left --lock=outer.1)" 124
+has "left behind by the outer lock: the error says why" "$(said)" "the lock 'outer.1' has been given up or lost since"
 is "the inner one, too" "$(left --lock=job)" 124
 is "a lock that was not in its environment" "$(left --lock=other)" 124; has "a lock that was not in its environment is looked up" "$(said)" "the lock 'other' is held by nobody"
 is "a list of locks that is not of tenurectl lock" "$(TENURE_LOCKS=job put h1 /p/a x --lock=job)" 1; has "and what is wrong with it" "$(said)" "TENURE_LOCKS is not as tenurectl lock sets it"

@@ -2,6 +2,7 @@
  * that answers as the test tells it to. */
 #include "fake_core.h"
 #include "nomem.h"
+#include "tenure/handover.h"
 
 TEST(what_a_switchover_wants)
 {
@@ -111,6 +112,58 @@ TEST(what_a_switchover_is_refused_for)
         show(0, "a/x", "", 0);
         show(0, "a/y", "", 0);
         CHECK_EQ(switchover(t, NULL, "held by a program that cannot be asked"), -EOPNOTSUPP);
+        /* A key of the lock a/main. */
+        show_nothing();
+        show(0, "a/main/1", "", 1);
+        CHECK_EQ(switchover(t, "db2", "The key a/main/1 is in the line"), -EOPNOTSUPP);
+        show_nothing();
+        show(0, "a/1", "", 1);
+        show(0, "a/main/2", "", 2);
+        CHECK_EQ(switchover(t, NULL, "The key a/main/2 is in the line"), -EOPNOTSUPP);
+        tenure_free(t);
+        fake_end();
+}
+
+/* ---- the holder ---- */
+
+static void on_news(struct handover *h, enum handover_news news)
+{
+        (void) h;
+        CHECK_EQ(news, HANDOVER_NONE);
+}
+
+static bool looks_between(void *h)
+{
+        return ((struct handover *) h)->state == HANDOVER_BETWEEN;
+}
+
+static bool has_decided(void *h)
+{
+        return ((struct handover *) h)->state == HANDOVER_WATCH || fake.txns > 0;
+}
+
+/* The holder of the lock a would delete the key of whoever has the lock a/main. */
+TEST(a_request_is_not_accepted_while_another_lock_is_in_the_line)
+{
+        struct switchover_at own = {.key = "a/1", .len = 3, .created = 1};
+        struct handover h = {0};
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        show_nothing();
+        show(0, "a.switchover",
+             "{\"to\":\"db3\",\"by\":\"me\",\"key\":\"a/3\",\"created\":9,\"within_ms\":1000}",
+             7);
+        fake.content = &shows.range[0];
+        handover_start(&h, t, "a", &own, on_news);
+        fake_until(t, looks_between, &h);
+        show_nothing();
+        show(0, "a/main/2", "", 2);
+        fake_until(t, has_decided, &h);
+        CHECK_EQ(fake.txns, 0);
+        handover_stop(&h);
+        fake.content = NULL;
         tenure_free(t);
         fake_end();
 }
