@@ -96,6 +96,7 @@ struct agent {
         struct counters counters;
         struct entries entries;
         struct registry registry;
+        struct boot_time door_told_at; /* when the door warns again at the soonest */
         struct callers callers;
         struct lists lists;
         TAILQ_HEAD(news_list, news) news;

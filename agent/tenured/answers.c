@@ -162,20 +162,36 @@ static int next_of_page(struct list *l)
         return append(l, 'r', "oa{sv}", objects_append_flat, &o);
 }
 
-int method_get_nodes(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+/* The call is kept until it is its turn, so a path that no object has is refused before. */
+static int ask_for_page(struct agent *a, sd_bus_message *m, const struct list_kind *kind,
+                        sd_bus_error *error)
+{
+        const char *behind;
+        int r = sd_bus_message_read(m, "o", &behind);
+
+        if (r < 0)
+                return r;
+        if (strnlen(behind, OBJECT_PATH_MAX + 1) > OBJECT_PATH_MAX)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                         "The path of an object has at most %d bytes here.",
+                                         OBJECT_PATH_MAX);
+        return lists_ask(a, m, kind);
+}
+
+int method_get_nodes(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         static const struct list_kind kind = {OF_NOTHING, begin_page_of_nodes, next_of_page,
                                               close_array};
 
-        return lists_ask(userdata, m, &kind);
+        return ask_for_page(userdata, m, &kind, error);
 }
 
-int method_get_services(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+int method_get_services(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         static const struct list_kind kind = {OF_NOTHING, begin_page_of_services, next_of_page,
                                               close_array};
 
-        return lists_ask(userdata, m, &kind);
+        return ask_for_page(userdata, m, &kind, error);
 }
 
 static int begin_objects(struct list *l, sd_bus_error *error unused_)

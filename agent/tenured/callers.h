@@ -12,7 +12,7 @@
 #include "loop/loop.h"
 
 /* What a call waits for; each kind has its own limit for a user. */
-enum call_kind { CALL_LISTING, CALL_REVISION, CALL_PERMISSION, N_CALL_KINDS };
+enum call_kind { CALL_LISTING, CALL_REVISION, CALL_PERMISSION, CALL_TENANCY, N_CALL_KINDS };
 
 struct caller;
 struct kept_call;

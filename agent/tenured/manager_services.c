@@ -1,6 +1,7 @@
 /* Manager's methods about services and tags. */
 #include <stdio.h>
 
+#include "base/utf8.h"
 #include "manager.h"
 #include "objects.h"
 
@@ -11,9 +12,25 @@
 #define service_details(a, name) \
         ((const char *const[]){"node", (a)->opt.node_name, "service", (name), NULL})
 
+#define SERVICE_PROPERTIES 3
+
 #define BAD_TAGS                                                                           \
         "Tags' names are letters, digits and . _ -, their values without commas, at most " \
         "511 bytes in all."
+
+#define BAD_NAMES                                                                      \
+        "A service's and an instance's name are letters, digits and . _ - : (at most " \
+        "63); a node's may have 255."
+
+static int bad(sd_bus_error *error, const char *what)
+{
+        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "%s", what);
+}
+
+static bool are_names(const char *name, const char *instance)
+{
+        return service_name_is_valid(name) && (!*instance || service_name_is_valid(instance));
+}
 
 int method_get_service(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
@@ -26,6 +43,8 @@ int method_get_service(sd_bus_message *m, void *userdata, sd_bus_error *error)
         r = sd_bus_message_read(m, "sss", &name, &node, &instance);
         if (r < 0)
                 return r;
+        if (!are_names(name, instance) || !node_name_is_valid(node))
+                return bad(error, BAD_NAMES); /* they may be long, so do not repeat them */
         s = services_find(member_services(a->member), name, node, instance);
         if (!s)
                 return sd_bus_error_setf(error, NAME ".NoSuchService",
@@ -38,35 +57,32 @@ int method_get_service(sd_bus_message *m, void *userdata, sd_bus_error *error)
 
 /* ---- registration by programs ---- */
 
-static int bad(sd_bus_error *error, const char *what)
-{
-        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS, "%s", what);
-}
-
+/* Ends at the first tag that is wrong or has no room: whatever the message has, and whoever may
+ * send it, the loop that renews the place must go on. */
 static int read_tags(sd_bus_message *m, char tags[static TAGS_MAX])
 {
         const char *name, *value;
         int r = sd_bus_message_enter_container(m, 'a', "{ss}"), q = 0;
 
-        while (r >= 0 && (r = sd_bus_message_read(m, "{ss}", &name, &value)) > 0)
-                if (q == 0)
-                        q = tags_set(tags, name, value);
-        if (r >= 0)
-                r = sd_bus_message_exit_container(m);
-        return r < 0 ? r : q;
+        for (int n = 0; r >= 0 && (r = sd_bus_message_read(m, "{ss}", &name, &value)) > 0;) {
+                q = n++ < TAGS_COUNT_MAX ? tags_set(tags, name, value) : -ENOSPC;
+                if (q < 0)
+                        return q;
+        }
+        return r < 0 ? r : sd_bus_message_exit_container(m);
 }
 
 static int read_service(sd_bus_message *m, struct service_record *s, sd_bus_error *error)
 {
         const char *name, *instance, *key, *text;
-        int r = sd_bus_message_read(m, "ss", &name, &instance);
+        char shown[64];
+        int r = sd_bus_message_read(m, "ss", &name, &instance), n = 0;
 
         *s = (struct service_record){0};
         if (r < 0)
                 return r;
-        if (!service_name_is_valid(name) || (*instance && !service_name_is_valid(instance)))
-                return bad(error, "A service's and an instance's name are letters, digits and "
-                                  ". _ - : (at most 63).");
+        if (!are_names(name, instance))
+                return bad(error, BAD_NAMES);
         strcpy(s->name, name);
         strcpy(s->instance, instance);
         r = sd_bus_message_enter_container(m, 'a', "{sv}");
@@ -74,6 +90,8 @@ static int read_service(sd_bus_message *m, struct service_record *s, sd_bus_erro
                 r = sd_bus_message_read(m, "s", &key);
                 if (r < 0)
                         break;
+                if (++n > SERVICE_PROPERTIES)
+                        return bad(error, "A service has Port, Address and Tags, each once.");
                 if (strcmp(key, "Port") == 0) {
                         r = sd_bus_message_read(m, "v", "q", &s->port);
                 } else if (strcmp(key, "Address") == 0) {
@@ -92,10 +110,11 @@ static int read_service(sd_bus_message *m, struct service_record *s, sd_bus_erro
                         if (r >= 0)
                                 r = sd_bus_message_exit_container(m);
                 } else {
-                        return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
-                                                 "A service has no '%s'; it has Port, Address "
-                                                 "and Tags.",
-                                                 key);
+                        return sd_bus_error_setf(
+                                error, SD_BUS_ERROR_INVALID_ARGS,
+                                "A service has no '%s'; it has Port, Address "
+                                "and Tags.",
+                                utf8_shown(key, strlen(key), shown, sizeof(shown)));
                 }
                 if (r >= 0)
                         r = sd_bus_message_exit_container(m);
@@ -132,8 +151,9 @@ int method_register_service(sd_bus_message *m, void *userdata, sd_bus_error *err
 {
         struct agent *a = userdata;
         struct service_record s;
-        int r = read_service(m, &s, error); /* reject invalid services before polkit asks
-                                             * anybody */
+        /* Reject invalid services before polkit asks anybody, and long ones before the call is
+         * kept until it has. */
+        int r = read_service(m, &s, error);
 
         return r < 0 ? r
                      : authorize(&a->callers, m, REGISTER, service_details(a, s.name),
@@ -150,6 +170,8 @@ static int do_unregister(sd_bus_message *m, void *userdata, sd_bus_error *error)
                 r = sd_bus_message_read(m, "ss", &name, &instance);
         if (r < 0)
                 return r;
+        if (!are_names(name, instance))
+                return bad(error, BAD_NAMES);
         if (!registry_owner(&a->registry, name, instance))
                 return sd_bus_error_setf(error, NAME ".NoSuchService",
                                          "No program has registered a service '%s'%s%s here.",
@@ -193,11 +215,18 @@ static int do_set_tags(sd_bus_message *m, void *userdata, sd_bus_error *error)
         return sd_bus_reply_method_return(m, NULL);
 }
 
-int method_set_tags(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+int method_set_tags(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         struct agent *a = userdata;
+        char tags[TAGS_MAX];
+        int r;
 
-        return authorize(&a->callers, m, SET_TAGS,
-                         ((const char *const[]){"node", a->opt.node_name, NULL}), do_set_tags,
-                         a);
+        memcpy(tags, a->registry.tags, sizeof(tags));
+        r = read_tags(m, tags); /* as a service is read before polkit is asked */
+        if (r == -EINVAL || r == -ENOSPC)
+                return bad(error, BAD_TAGS);
+        return r < 0 ? r
+                     : authorize(&a->callers, m, SET_TAGS,
+                                 ((const char *const[]){"node", a->opt.node_name, NULL}),
+                                 do_set_tags, a);
 }

@@ -11,6 +11,9 @@
 #define NODES ROOT "/node"
 #define SERVICES ROOT "/service"
 
+/* Of the path of an object, in bytes: the longest names, encoded, have some 1,200. */
+#define OBJECT_PATH_MAX 2048
+
 extern const sd_bus_vtable node_vtable[], service_vtable[];
 
 /* Both return *@ret, owned by the caller, or NULL when out of memory. */

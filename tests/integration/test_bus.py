@@ -1,0 +1,81 @@
+"""What one caller on the bus asks costs the agent, and those who ask beside it, little."""
+from harness.agent import MANAGER, NAME, PATH
+from harness.waiting import ProgramError, eventually
+
+# Calls a method many times, and reads no answer. In D-Bus's own words, since a library would read.
+HOARDER = """
+import os, socket, struct, sys, time
+address, *target, times = sys.argv[1:]
+
+def field(code, kind, text):
+    return struct.pack("<BB2sI", code, 1, kind + b"\\0", len(text)) + text.encode() + b"\\0"
+
+def call(serial, to, path, interface, member):
+    fields = b""
+    for each in (1, b"o", path), (6, b"s", to), (2, b"s", interface), (3, b"s", member):
+        fields += bytes(-len(fields) % 8) + field(*each)
+    head = struct.pack("<cBBBIII", b"l", 1, 0, 1, 0, serial, len(fields)) + fields
+    return head + bytes(-len(head) % 8)
+
+bus = socket.socket(socket.AF_UNIX)
+bus.connect("\\0" + address.removeprefix("unix:abstract="))
+for line in "\\0AUTH EXTERNAL " + str(os.getuid()).encode().hex(), "NEGOTIATE_UNIX_FD":
+    bus.sendall(line.encode() + b"\\r\\n")
+    bus.recv(4096)
+bus.sendall(b"BEGIN\\r\\n" + call(1, *["org.freedesktop.DBus", "/org/freedesktop/DBus",
+                                   "org.freedesktop.DBus", "Hello"]))
+for i in range(int(times)):
+    bus.sendall(call(i + 2, *target))
+time.sleep(1000)
+"""
+
+
+def call(agent, method, *arguments, path=PATH):
+    return agent.bus.call(NAME, path, MANAGER, method, *arguments)
+
+
+def refusal(agent, *words, **options):
+    """What is said against it; "" if nothing is."""
+    try:
+        call(agent, *words, **options)
+    except ProgramError as error:
+        return error.err
+    return ""
+
+
+def test_who_does_not_read_descriptors_gets_no_more_and_others_are_served(agent, program):
+    hoarder = program.python(HOARDER, agent.bus.address, NAME, PATH, MANAGER, "OpenTenancy",
+                             "100")
+    eventually(lambda: "16 calls of this user" in refusal(agent, "OpenTenancy"))
+
+    assert agent.holds()
+
+    hoarder.kill()
+    eventually(lambda: refusal(agent, "OpenTenancy") == "")
+
+
+def test_a_program_that_reads_its_descriptors_gets_as_many_as_it_asks_for(agent):
+    for _ in range(40):
+        call(agent, "OpenTenancy")
+
+
+def test_a_path_that_no_object_has_is_refused_before_it_is_looked_up(agent):
+    assert "at most 2048 bytes" in refusal(agent, "GetNode", "s", "h1", path="/a" * 2000)
+    assert "at most 2048 bytes" in refusal(agent, "GetNodes", "ou", "/a" * 2000, "1")
+
+
+def test_a_name_that_nothing_has_is_not_repeated(agent):
+    long = "x" * 100_000
+    for words in (("GetNode", "s", long), ("GetService", "sss", long, "h1", ""),
+                  ("UnregisterService", "ss", long, "")):
+        assert len(refusal(agent, *words)) in range(1, 2000)
+
+
+def test_tags_and_properties_are_read_up_to_the_first_that_has_no_room(agent):
+    many = ["130"] + ["a", "1"] * 130
+    assert "at most 511 bytes" in refusal(agent, "SetTags", "a{ss}", *many)
+    assert "at most 511 bytes" in refusal(agent, "RegisterService", "ssa{sv}", "web", "", "1",
+                                          "Tags", "a{ss}", *many)
+    assert "each once" in refusal(agent, "RegisterService", "ssa{sv}", "web", "", "4",
+                                  *["Port", "q", "80"] * 4)
+    assert agent.services() == []
