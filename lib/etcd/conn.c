@@ -25,19 +25,33 @@
 
 /* ---- the log ---- */
 
-/* Logs @what was done to client @who, and @why. */
-static void report(struct server *s, struct complaint *about, const char *what, const char *who,
-                   const char *why)
+/* Logs @what was done to client @who, @n times, and @why. */
+static void report_all(struct server *s, struct complaint *about, const char *what,
+                       const char *who, const char *why, uint64_t n)
 {
         struct boot_time now = loop_now(s->loop);
 
-        about->n++;
+        about->n += n;
         if (boot_before(now, about->again_at))
                 return;
         about->again_at = boot_add(now, COMPLAIN_EVERY);
         log_warning("%s client %s: %s; %" PRIu64 " ended like this since it was last logged.",
                     what, who, why, about->n);
         about->n = 0;
+}
+
+static void report(struct server *s, struct complaint *about, const char *what, const char *who,
+                   const char *why)
+{
+        report_all(s, about, what, who, why, 1);
+}
+
+void conn_report_calls(const struct conn *c, uint64_t n)
+{
+        report_all(c->server, &c->server->calls, "Refused a call of", stream_peer(c->stream),
+                   "the open calls of its address take all the memory that --max-client-bytes "
+                   "allows them",
+                   n);
 }
 
 void conn_report_end(const struct conn *c, const char *why)

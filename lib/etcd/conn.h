@@ -107,7 +107,7 @@ struct server {
         struct http_desk desk;
         struct rpc_account account; /* for all clients */
         struct boot_time relieved_at;
-        struct complaint ended, strangers;
+        struct complaint ended, strangers, calls;
         bool stops;
 };
 
@@ -121,6 +121,8 @@ void conn_free(struct conn *c);
 void conn_end(struct conn *c);
 /* Logs that the connection is ended, and why. */
 void conn_report_end(const struct conn *c, const char *why);
+/* Logs that @n of its calls were refused. */
+void conn_report_calls(const struct conn *c, uint64_t n);
 
 /* ---- conn_places.c: how many there may be ---- */
 

@@ -186,8 +186,18 @@ void memory_relieve(struct server *s)
 
 /* ---- ---- */
 
+static void report_refused_calls(struct conn *c)
+{
+        uint64_t n = c->host->account.n_refused;
+
+        c->host->account.n_refused = 0;
+        if (n > 0)
+                conn_report_calls(c, n);
+}
+
 void memory_recount(struct conn *c)
 {
+        report_refused_calls(c);
         count_tx(c, beside_calls(c));
         set_hungry(c, rpc_conn_begs(c->rpc));
 }

@@ -151,14 +151,16 @@ static const struct kv *kv_of(const struct lock_hub *h)
         return &core_state(h->api->core)->kv;
 }
 
-/* Charges a waiter for what is kept of it. While its claim is being made, its request is
- * charged instead. */
+/* Charges a waiter for what is kept of it, for as long as others hold. While its claim is being
+ * made, its request, and what it writes, are charged instead. */
 static void charge(struct waiter *w)
 {
         size_t n = sizeof(*w) + (w->session ? sizeof(*w->session) : 0);
 
-        if (w->q->call && !w->q->msg)
-                rpc_call_charge(w->q->call, n + lock_place_cost(&w->place));
+        if (!w->q->call || w->q->msg)
+                return;
+        rpc_call_charge(w->q->call, 0);
+        rpc_call_cost(w->q->call, n + lock_place_cost(&w->place));
 }
 
 static void charge_payer(struct lock_place *p)

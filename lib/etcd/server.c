@@ -44,7 +44,7 @@ static struct api_load load(void *arg)
 
         return (struct api_load){
                 .connections = s->crowds[CLIENT].n + s->crowds[PROBE].n,
-                .held = s->account.held + s->account.kept,
+                .held = s->account.held + s->account.kept + s->account.calls,
                 .longest_turn = loop_longest_turn(s->loop),
         };
 }

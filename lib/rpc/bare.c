@@ -43,7 +43,7 @@ int rpc_call_arrive(struct rpc_conn *c, const char *path, const struct rpc_metad
         k->pub.resource = md->resource;
         k->pub.timeout = md->timeout;
         k->pub.want_leader = md->want_leader;
-        flow_costs(k, strlen(k->path) + (k->token ? strlen(k->token) : 0));
+        cost_headers(k); /* it is the only one of its connection, so it may stay */
         call_accept(k);
         *ret = &k->pub;
         return 0;

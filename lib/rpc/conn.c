@@ -213,6 +213,7 @@ void rpc_call_finish(struct rpc_call *pub, enum rpc_code code, const char *messa
         if (pub->conn->server) {
                 rpc_call_charge_request(pub, 0);
                 rpc_call_charge(pub, 0);
+                rpc_call_cost(pub, 0);
                 if (!k->delivering)
                         flow_drop_input(k);
         }

@@ -65,12 +65,37 @@ struct rpc_counts {
 /* Memory held for clients: half messages, data that waits to be sent, waiting requests. There
  * is an account for each connection, for each address, and for all: each also counts in
  * @parent. An account may hold as much of its parent's room as is still unused. Memory that is
- * kept is counted separately: it shrinks when a client wants it to, and not by waiting. */
+ * kept, and what open calls cost, are counted separately: they shrink when a client wants it,
+ * and not by waiting. Each charge has a bound:
+ *
+ *   charge                         counts in  bound                    there    told
+ *   an open call, its path, token  calls      the address's part       refused  client, log
+ *   a call that waits for a lock   calls      ...at the next call      refused  client, log
+ *   refusals that are not read     calls      ...and a quarter more    ends     client
+ *   headers of a request           calls      16 KiB of a call         refused  client
+ *   the same, and later ones       nothing    64 KiB of a call         ends     client
+ *   incomplete messages            held       64 MiB of a connection   refused  client
+ *   the same, without room         held       128 KiB of a connection  refused  client
+ *   room for a large message       held       8 MiB of a connection    waits
+ *   a large request                held       8 MiB of a connection    waits
+ *   an answer that is not read     held       1 MiB of a connection    waits
+ *   what neither comes nor goes    held       the address's part       ends     log
+ *   writes that wait for the log   n_writes   3/4 of all               refused  client
+ *   watches, observers             kept       half of all, or 64 KiB   refused  client
+ *   frames without content         nothing    24,000 in 10 s           ends     client
+ *   dependencies of streams        nothing    1,000 of a connection    ends     client
+ *
+ * An address may always have calls that cost 64 KiB. "ends": the connection; "without room": in
+ * the account. */
 struct rpc_account {
         struct rpc_account *parent; /* NULL: none */
         size_t held, max;           /* bytes, or so */
         size_t kept, kept_max;
         bool wanted; /* there was no room for an answer; the owner resets it */
+        /* Open calls: streams, paths, tokens, what waits with them. They may cost @max again;
+         * those that would go past it were refused, and are counted; the owner resets that. */
+        size_t calls;
+        uint64_t n_refused; /* of this account */
         /* Only of this account: writes that wait for the log, which are not withdrawn when
          * their calls end. The account stays while there are any; `settled`, which may be NULL,
          * is called when there are none left. */
@@ -237,6 +262,10 @@ void rpc_call_wait(struct rpc_call *call);
  * is taken from it. */
 void rpc_call_charge(struct rpc_call *call, size_t bytes);
 void rpc_call_charge_request(struct rpc_call *call, size_t bytes);
+
+/* Server: sets how many bytes are held while the call waits for what others do, such as give up
+ * a lock. They belong to the call's own cost, until it ends. */
+void rpc_call_cost(struct rpc_call *call, size_t bytes);
 
 /* Server: how many bytes more may be held for the call before the calls that share its account,
  * or all calls, hold too much. Other calls need some of that, too. */

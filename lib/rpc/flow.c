@@ -10,15 +10,13 @@
  */
 #include "rpc/internal.h"
 
-#define CALL_COST 1536 /* about what nghttp2's stream, the call and its request take */
 #define ROOMS_MAX ((size_t) 8 << 20)     /* for the large messages of one connection */
 #define IN_MAX ((size_t) 64 << 20)       /* incomplete messages: honest clients have fewer */
-#define IN_SPARE ((size_t) 512 << 10)    /* beside one message, if all hold too much */
+#define IN_SPARE ((size_t) 128 << 10)    /* beside one with room, if all hold too much */
 #define OUT_HIGH ((size_t) 1 << 20)      /* of a connection: no large answer is begun above */
 #define CHARGE_HIGH ((size_t) 8 << 20)   /* ...and no large request is taken above */
 #define CALL_OUT_HIGH ((size_t) 2 << 20) /* of a call: no message is taken from it above */
 #define SMALL ((size_t) 16 << 10)        /* a call may always hold this much */
-#define SHARE ((size_t) 64 << 10)        /* what a connection may hold if all hold too much */
 #define KEPT_SPARE ((size_t) 64 << 10)   /* what an address may keep if all keep too much */
 #define TRIMMED ((size_t) 128 << 10)     /* a larger buffer is trimmed */
 #define LARGE_PART 4 /* of an address's room: no answer waits for more than this */
@@ -66,7 +64,7 @@ void rpc_call_charge(struct rpc_call *pub, size_t bytes)
 {
         struct call *k = call_of(pub);
 
-        charge(k, k->cost + k->request + bytes);
+        charge(k, k->request + bytes);
 }
 
 void rpc_call_charge_request(struct rpc_call *pub, size_t bytes)
@@ -77,11 +75,6 @@ void rpc_call_charge_request(struct rpc_call *pub, size_t bytes)
         k->request = bytes;
         pub->conn->requests = pub->conn->requests - before + bytes;
         charge(k, k->charge - before + bytes);
-}
-
-static size_t less(size_t a, size_t b)
-{
-        return a - min_of(a, b);
 }
 
 /* An account may hold as much as is still unused of its parent's room. So a single account gets
@@ -203,17 +196,10 @@ static void return_room(struct call *k)
         give_room(c);
 }
 
-void flow_costs(struct call *k, size_t bytes)
-{
-        k->pub.conn->cost += bytes;
-        k->cost += bytes;
-        charge(k, k->charge + bytes);
-}
-
 void flow_call_begins(struct call *k)
 {
         if (k->pub.conn->server)
-                flow_costs(k, CALL_COST);
+                cost_begins(k);
 }
 
 void flow_call_ends(struct call *k)
@@ -223,7 +209,7 @@ void flow_call_ends(struct call *k)
         get_out_of_line(k);
         return_room(k);
         charge(k, 0);
-        c->cost -= k->cost;
+        cost_ends(k);
         c->requests -= k->request;
         rpc_call_drop_kept(&k->pub, k->kept);
         flow_apart(k, 0);
@@ -304,7 +290,7 @@ struct rpc_traffic rpc_conn_traffic(const struct rpc_conn *c)
 /* What the services hold for answers to the connection's calls. */
 static size_t charged(const struct rpc_conn *c)
 {
-        return c->charged - c->cost - c->requests;
+        return c->charged - c->requests;
 }
 
 static bool is_over(const struct rpc_conn *c)
@@ -531,7 +517,8 @@ void flow_half(struct call *k, size_t len)
 
         if (!c->server)
                 return;
-        if (c->in > IN_MAX || (is_over(c) && c->in > c->limits.message_max + IN_SPARE))
+        if (c->in > IN_MAX ||
+            (is_over(c) && c->in > min_of(c->rooms, c->limits.message_max) + IN_SPARE))
                 return rpc_call_finish(&k->pub, RPC_RESOURCE_EXHAUSTED, c->limits.too_many);
         if (FRAME_HEADER + len > (size_t) max_of(window_of(k), (int32_t) RPC_STREAM_WINDOW) / 2)
                 beg(k, len);

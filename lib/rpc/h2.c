@@ -196,7 +196,8 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, const uint
         k->header_bytes += name_len + value_len + HEADER_COST;
         if (k->header_bytes > HEADERS_OUTRAGE)
                 flow_calm(c);
-        if (k->header_bytes > HEADERS_MAX)
+        /* Those that come later, behind the messages, say nothing to us (RFC 9113, 8.1). */
+        if (k->header_bytes > HEADERS_MAX || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
                 return 0;
         if (is(name, name_len, ":method")) {
                 k->post = is(value, value_len, "POST");
@@ -245,7 +246,10 @@ static int on_begin_frame(nghttp2_session *h2, const nghttp2_frame_hd *hd, void 
 
 static void begin_request(struct call *k)
 {
-        flow_costs(k, strlen(k->path) + (k->token ? strlen(k->token) : 0));
+        bool stays;
+
+        cost_headers(k);
+        stays = cost_may_stay(k);
         if (!k->post)
                 return refuse_http(k, "405");
         if (!k->grpc)
@@ -255,6 +259,9 @@ static void begin_request(struct call *k)
         if (k->header_bytes > HEADERS_MAX)
                 return rpc_call_finish(&k->pub, RPC_RESOURCE_EXHAUSTED,
                                        "grpc: the headers of a request are too large");
+        if (!stays)
+                return rpc_call_finish(&k->pub, RPC_RESOURCE_EXHAUSTED,
+                                       k->pub.conn->limits.too_many);
         call_accept(k);
 }
 

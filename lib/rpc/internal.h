@@ -12,6 +12,7 @@
 /* How much a client may send of each call before we open the window further; a longer message
  * waits for room. So 8,192 calls of one connection cannot bring more than 128 MiB. */
 #define RPC_STREAM_WINDOW (16 * 1024)
+#define SHARE ((size_t) 64 << 10) /* what a connection may hold if all hold too much */
 
 /* Room for "/package.Service/Method"; a longer path is cut, and is then no method of ours. */
 #define PATH_SIZE 96
@@ -35,10 +36,12 @@ struct call {
                             client: those received while the handler takes no message */
         size_t room;     /* server: room beside the window for a large message... */
         size_t reserved; /* ...and the part of it that is not filled yet */
-        size_t cost;     /* of the call itself and its headers */
+        size_t cost;     /* of the call itself and its headers, see struct rpc_account */
+        size_t waiting;  /* a part of that, see rpc_call_cost() */
         size_t request;  /* what the services hold for its request */
-        size_t charge;   /* both, and what the services hold for its answer */
+        size_t charge;   /* that, and what the services hold for its answer */
         size_t kept;     /* see struct rpc_account */
+        bool refused;    /* server: its address has too many */
         bool begs;       /* waits for `room` */
         bool post, grpc; /* server: what the request's headers said */
         bool submitted;  /* server: the response's headers are under way */
@@ -89,9 +92,9 @@ struct rpc_conn {
         struct calls beggars;     /* have begun a large message */
         size_t in, out;           /* bytes of all calls */
         uint64_t received, taken; /* the same, in all */
-        size_t charged;           /* held by the services, such as for writes, plus... */
-        size_t cost;              /* ...the calls' own cost... */
-        size_t requests;          /* ...and their requests, both included in `charged` */
+        size_t charged;           /* held by the services, such as for writes... */
+        size_t requests;          /* ...including for requests */
+        size_t refused;           /* the cost of calls that were refused */
         size_t rooms;             /* given for large messages... */
         size_t reserved;          /* ...and not filled yet */
         size_t idle_frames;       /* that carried no content */
@@ -100,6 +103,11 @@ struct rpc_conn {
         size_t n_head, skip;      /* bytes of that; and payload to skip before it */
         size_t n_priorities;      /* frames that made a stream depend on another */
 };
+
+static inline size_t less(size_t a, size_t b)
+{
+        return a - min_of(a, b);
+}
 
 static inline struct call *call_of(struct rpc_call *pub)
 {
@@ -136,12 +144,18 @@ void h2_reset(struct call *k);
 /* Counts the end of the call with @code, if the call is counted. */
 void call_count_end(struct call *k, enum rpc_code code);
 
+/* cost.c: server */
+void cost_begins(struct call *k);
+/* The headers have come. */
+void cost_headers(struct call *k);
+/* Whether the call may stay open. If not, its token is dropped, and it is to be refused. */
+bool cost_may_stay(struct call *k);
+void cost_ends(struct call *k);
+
 /* flow.c */
 void flow_init(struct rpc_conn *c);
 void flow_call_begins(struct call *k);
 void flow_call_ends(struct call *k);
-/* The call itself costs @bytes more, for its headers for example. */
-void flow_costs(struct call *k, size_t bytes);
 /* @k->in, or @k->out, had @before bytes. Frees the memory of an empty buffer, or of a large one
  * that is half empty. */
 void flow_in_changed(struct call *k, size_t before);

@@ -130,7 +130,7 @@ class Test:
         self.honest.start()  # before there are threads
         ports = args.ports.split(",")
         self.client, self.peer = ports[:3], ports[3:6]
-        self.replicas = [Replica(i, self.client[i], self.peer[i], members(self.peer), "--max-connections", "18000", "--max-client-bytes", str(64 << 20), "--election-timeout", "3000")
+        self.replicas = [Replica(i, self.client[i], self.peer[i], members(self.peer), "--max-connections", "18000", "--max-client-bytes", str(128 << 20), "--election-timeout", "3000")
                          for i in range(3)]
         until_they_answer(self.replicas)
         self.leader = leader(self.replicas)

@@ -7,13 +7,14 @@
 #define KB ((size_t) 1024)
 
 static struct {
-        struct rpc_account all, host;
+        struct rpc_account all, host, other;
         struct rpc_call *server_call; /* the last that began */
         unsigned got, hold_after;     /* messages; 0: never */
         size_t bytes;
         unsigned answers, statuses, refused, waited;
         size_t answer_bytes;
         bool large;
+        size_t keeps, costs; /* with each message */
 } w;
 
 static void answer(struct rpc_call *call)
@@ -28,6 +29,9 @@ static void take(struct rpc_call *call, struct view m)
 {
         w.got++;
         w.bytes += m.len;
+        rpc_call_cost(call, w.costs);
+        if (w.keeps > 0 && !rpc_call_keep(call, w.keeps))
+                return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "too many");
         if (w.hold_after > 0 && w.got % w.hold_after == 0)
                 rpc_call_hold(call);
         if (!w.large)
@@ -129,7 +133,9 @@ static void end(struct rpc_conn **c, struct rpc_conn **s)
         *c = rpc_conn_free(*c);
         *s = rpc_conn_free(*s);
         CHECK_EQ(w.all.held, 0);
+        CHECK_EQ(w.all.calls, 0);
         CHECK_EQ(w.host.held, 0);
+        CHECK_EQ(w.host.calls, 0);
 }
 
 /* A stream that is held is read no further than its window, and loses nothing. */
@@ -358,7 +364,7 @@ static void begin_by_hand(struct rpc_conn **s, struct buf *b)
 {
         struct rpc_conn *c;
 
-        begin(&c, s, 1 << 20);
+        begin(&c, s, 64 << 20);
         rpc_conn_free(c);
         hello(b);
 }
@@ -585,6 +591,7 @@ TEST(half_messages_have_a_bound)
         struct rpc_conn *s;
 
         begin_by_hand(&s, &b);
+        w.all.max = w.host.max = 1 << 20;
         request(&h);
         for (uint32_t i = 0; i < 1000; i++) {
                 cleanup_(buf_fini) struct buf out = {0};
@@ -597,4 +604,264 @@ TEST(half_messages_have_a_bound)
         }
         rpc_conn_free(s);
         CHECK_EQ(w.all.held, 0);
+}
+
+/* ---- every charge ---- */
+
+#define ALL ((size_t) 16 << 20)
+#define HOST (ALL / 2)
+#define FRAMES 8000 /* of one kind, that a stranger sends on a connection */
+
+/* What the stranger is told: nothing, as it has to wait, or as nothing is kept; that some calls
+ * are refused; or that the connection ends. */
+enum told { NOTHING, REFUSED, ENDED };
+
+static void open_call(struct buf *b, uint32_t i)
+{
+        cleanup_(buf_fini) struct buf h = {0};
+
+        request(&h);
+        frame(b, 1, 4, 1 + 2 * i, buf_head(&h), buf_len(&h));
+}
+
+static void a_token(struct buf *h, size_t len)
+{
+        char token[15000];
+
+        memset(token, 't', len);
+        token[len] = '\0';
+        literal(h, 0, "token", token);
+}
+
+static void call_with_token(struct buf *b, uint32_t i)
+{
+        cleanup_(buf_fini) struct buf h = {0};
+
+        request(&h);
+        a_token(&h, 10000);
+        frame(b, 1, 4, 1 + 2 * i, buf_head(&h), buf_len(&h));
+}
+
+static void call_with_late_token(struct buf *b, uint32_t i)
+{
+        cleanup_(buf_fini) struct buf h = {0};
+
+        open_call(b, i);
+        a_token(&h, 10000);
+        frame(b, 1, 4, 1 + 2 * i, buf_head(&h), buf_len(&h));
+}
+
+static void late_tokens_of_one_call(struct buf *b, uint32_t i)
+{
+        cleanup_(buf_fini) struct buf h = {0};
+
+        if (i == 0)
+                open_call(b, i);
+        a_token(&h, 10000);
+        frame(b, 1, 4, 1, buf_head(&h), buf_len(&h));
+}
+
+static void half_message(struct buf *b, uint32_t i)
+{
+        static uint8_t part[16000] = {0, 0, 0x17}; /* of 1.5 MB */
+
+        open_call(b, i);
+        frame(b, 0, 0, 1 + 2 * i, part, sizeof(part));
+}
+
+static void small_message(struct buf *b, uint32_t i)
+{
+        open_call(b, i);
+        frame(b, 0, 0, 1 + 2 * i, "\0\0\0\0\1x", 6);
+}
+
+static void messages_of_one_call(struct buf *b, uint32_t i)
+{
+        if (i == 0)
+                open_call(b, i);
+        frame(b, 0, 0, 1, "\0\0\0\0\1x", 6);
+}
+
+static void nothing_to_say(struct buf *b, uint32_t i)
+{
+        if (i == 0)
+                open_call(b, i);
+        for (int n = 0; n < 4; n++)
+                frame(b, 0, 0, 1, NULL, 0);
+}
+
+static void dependency(struct buf *b, uint32_t i)
+{
+        const uint8_t above[] = {0, 0, 0, 3, 16};
+
+        frame(b, 2, 0, 5 + 2 * i, above, sizeof(above));
+}
+
+/* Bytes that one connection may hold although its address holds too much; buffers double. */
+#define EACH (256 * KB)
+
+static const struct charge {
+        const char *what;
+        void (*sends)(struct buf *b, uint32_t i);
+        unsigned conns, frames;
+        bool reads, large;   /* its answers; and these are large */
+        size_t keeps, costs; /* with each of its messages */
+        enum told told;
+        bool logged; /* the owner of the connections is told how many calls were refused */
+        size_t held, kept, calls; /* at most, in the end */
+} charges[] = {
+        {"open calls", open_call, 25, FRAMES, true, .told = REFUSED, .logged = true,
+         .calls = HOST},
+        {"their tokens", call_with_token, 4, 1000, true, .told = REFUSED, .logged = true,
+         .calls = HOST},
+        {"refusals", open_call, 25, FRAMES, .told = ENDED, .logged = true,
+         .calls = HOST / 4 * 5 + 25 * 64 * KB},
+        {"later headers", call_with_late_token, 4, 1000, true, .calls = 4000 * 2 * KB},
+        {"many of those", late_tokens_of_one_call, 1, 10, true, .told = ENDED, .calls = 2 * KB},
+        {"half messages", half_message, 10, 400, true, .told = REFUSED,
+         .held = HOST + 10 * EACH, .calls = HOST},
+        {"unread answers", small_message, 10, 400, .large = true, .held = HOST + 10 * EACH,
+         .calls = HOST},
+        {"watches", messages_of_one_call, 1, FRAMES, true, .keeps = 4 * KB, .told = REFUSED,
+         .kept = HOST, .calls = 2 * KB},
+        {"waiting for a lock", small_message, 4, 40, true, .costs = 256 * KB, .told = REFUSED,
+         .logged = true, .calls = HOST + 256 * KB},
+        {"empty frames", nothing_to_say, 1, FRAMES, true, .told = ENDED, .calls = 2 * KB},
+        {"dependencies", dependency, 1, FRAMES, true, .told = ENDED},
+};
+
+/* Goes through what the server sends, and returns how many calls it has ended. It answers none
+ * here, so these are refused. */
+static unsigned n_refused(struct buf *out)
+{
+        unsigned n = 0;
+
+        for (const uint8_t *p = buf_head(out); buf_len(out) >= 9; p = buf_head(out)) {
+                size_t len = (size_t) p[0] << 16 | (size_t) p[1] << 8 | p[2];
+
+                n += p[3] == 1 && (p[4] & 1); /* HEADERS, END_STREAM */
+                buf_consume(out, 9 + len);
+        }
+        return n;
+}
+
+static void stranger(struct rpc_conn *s, const struct charge *ch, unsigned *refused,
+                     unsigned *ended)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        int r = 0;
+
+        hello(&b);
+        for (uint32_t i = 0; r == 0 && i < ch->frames; i++) {
+                cleanup_(buf_fini) struct buf out = {0};
+
+                ch->sends(&b, i);
+                /* as its owner does: while nothing is taken from it, nothing is read */
+                if (rpc_conn_backlog(s) < 4096)
+                        r = feed(s, &b);
+                if (r == 0 && ch->reads) {
+                        CHECK_EQ(rpc_conn_output(s, &out, 1 << 20), 0);
+                        *refused += n_refused(&out);
+                }
+        }
+        if (r < 0)
+                CHECK(r == -EPROTO && got_calm(s));
+        *ended += r < 0;
+}
+
+/* Another address sends a small message and a large one, and gets a large answer. */
+static void others_go_on(const struct rpc_limits *limits)
+{
+        static uint8_t big[20000];
+        struct rpc_call *small, *large;
+        struct rpc_conn *c, *s;
+
+        w.got = w.answers = w.statuses = w.refused = 0;
+        w.keeps = w.costs = 0;
+        w.large = false;
+        CHECK_EQ(rpc_conn_new_server(&s, limits, accept_call, NULL), 0);
+        CHECK_EQ(rpc_conn_new_client(&c, "localhost:1", false), 0);
+        CHECK_EQ(rpc_call_new(c, "/t.T/Take", false, &client_handler, NULL, &small), 0);
+        CHECK_EQ(rpc_call_send(small, "x", 1), 0);
+        CHECK_EQ(rpc_call_new(c, "/t.T/Take", false, &client_handler, NULL, &large), 0);
+        CHECK_EQ(rpc_call_send(large, big, sizeof(big)), 0);
+        rpc_call_end(large);
+        pump(c, s);
+        CHECK_EQ(w.got, 2);
+        CHECK_EQ(w.statuses, 1);
+        w.large = true;
+        CHECK_EQ(rpc_call_send(small, "x", 1), 0);
+        rpc_call_end(small);
+        pump(c, s);
+        CHECK_EQ(w.answers, 1);
+        CHECK_EQ(w.statuses, 2);
+        CHECK_EQ(w.refused, 0);
+        rpc_conn_free(c);
+        rpc_conn_free(s);
+}
+
+/* Headers behind those that begin a request say nothing, whether they end it or not. */
+TEST(later_headers_are_not_looked_at)
+{
+        for (uint8_t end = 0; end <= 1; end++) {
+                cleanup_(buf_fini) struct buf b = {0}, h = {0};
+                struct rpc_conn *s;
+
+                begin_by_hand(&s, &b);
+                open_call(&b, 0);
+                a_token(&h, 10000);
+                literal(&h, 0, "authorization", "a");
+                literal(&h, 0, ":path", "/t.T/Other");
+                literal(&h, 0, "hasleader", "true");
+                frame(&b, 1, 4 | end, 1, buf_head(&h), buf_len(&h));
+                CHECK_EQ(feed(s, &b), 0);
+                CHECK(w.server_call && w.server_call->ended == end);
+                CHECK(!w.server_call->token && !w.server_call->want_leader);
+                CHECK_STR(w.server_call->path, "/t.T/Take");
+                rpc_conn_free(s);
+        }
+}
+
+/* The table in rpc/conn.h: whatever a stranger sends without end, and whether it reads or not,
+ * what is charged to its address has a bound; there it is told so, or has to wait; and somebody
+ * else does not notice. */
+TEST(every_charge_has_a_bound_at_which_others_go_on)
+{
+        struct rpc_limits limits = {.message_max = 1500 * 1024,
+                                    .calls_max = 8192,
+                                    .too_large = "too large",
+                                    .too_many = "too many",
+                                    .account = &w.host},
+                          others = limits;
+
+        others.account = &w.other;
+        for (size_t i = 0; i < ARRAY_SIZE(charges); i++) {
+                const struct charge *ch = &charges[i];
+                unsigned refused = 0, ended = 0;
+                struct rpc_conn *s[25];
+
+                memset(&w, 0, sizeof(w));
+                w.all = (struct rpc_account){.max = ALL, .kept_max = ALL};
+                w.host = w.other =
+                        (struct rpc_account){.parent = &w.all, .max = HOST, .kept_max = HOST};
+                w.large = ch->large;
+                w.keeps = ch->keeps;
+                w.costs = ch->costs;
+                for (unsigned k = 0; k < ch->conns; k++) {
+                        CHECK_EQ(rpc_conn_new_server(&s[k], &limits, accept_call, NULL), 0);
+                        stranger(s[k], ch, &refused, &ended);
+                }
+                CHECK(w.host.held <= max_of(ch->held, KB));
+                CHECK(w.host.kept <= ch->kept);
+                CHECK(w.host.calls <= ch->calls);
+                CHECK_EQ(refused > 0, ch->told == REFUSED);
+                CHECK_EQ(ended > 0, ch->told == ENDED);
+                CHECK_EQ(w.host.n_refused > 0, ch->logged);
+                others_go_on(&others);
+                for (unsigned k = 0; k < ch->conns; k++)
+                        rpc_conn_free(s[k]);
+                CHECK_EQ(w.all.held, 0);
+                CHECK_EQ(w.all.kept, 0);
+                CHECK_EQ(w.all.calls, 0);
+        }
 }

@@ -100,6 +100,7 @@ void rig_end(void)
                 if (own.conns[i])
                         rig_disconnect(own.conns[i]);
         CHECK_EQ(rig.account.held, 0);
+        CHECK_EQ(rig.account.calls, 0);
         while (sim_disk_busy(own.disk))
                 sim_disk_finish(own.disk);
         worker_free(own.passwords);
