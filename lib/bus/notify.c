@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "base/utf8.h"
 
 /* ---- never waiting ---- */
 
@@ -111,15 +112,16 @@ void notify_reloading(void)
              (uint64_t) ts.tv_sec * 1000000 + (uint64_t) ts.tv_nsec / 1000);
 }
 
+/* The text may come from elsewhere, and each line of a message is an order to systemd. */
 void notify_status(const char *fmt, ...)
 {
-        char text[512];
+        char text[512], line[512];
         va_list ap;
 
         va_start(ap, fmt);
         vsnprintf(text, sizeof(text), fmt, ap);
         va_end(ap);
-        tell(-1, "STATUS=%s", text);
+        tell(-1, "STATUS=%s", utf8_shown(text, strlen(text), line, sizeof(line)));
 }
 
 void notify_watchdog(void)

@@ -11,8 +11,8 @@
 
 /* Each does nothing when no service manager listens. */
 void notify_ready(void);
-void notify_reloading(void); /* notify_ready() follows */
-void notify_status(const char *fmt, ...) printf_(1, 2);
+void notify_reloading(void);                            /* notify_ready() follows */
+void notify_status(const char *fmt, ...) printf_(1, 2); /* becomes one line, see utf8_shown() */
 void notify_watchdog(void);
 void notify_stopping(void);
 #define NOTIFY_EXTEND_EACH NSEC_PER_SEC /* said so often while it lasts */

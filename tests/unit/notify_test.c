@@ -68,6 +68,20 @@ TEST(a_service_manager_that_does_not_read_is_notified_later)
         unlink(path);
 }
 
+/* A record of another host may have any text, and the status says what is in it. */
+TEST(a_status_is_one_line_whatever_is_in_it)
+{
+        char path[108];
+        int fd = reader(path);
+
+        setenv("NOTIFY_SOCKET", path, 1);
+        notify_status("Joining: the place is held by %s.", "x\nMAINPID=1\ny\xff");
+        CHECK_STR(next(fd), "STATUS=Joining: the place is held by x\\x0aMAINPID=1\\x0ay\\xff.");
+        unsetenv("NOTIFY_SOCKET");
+        close(fd);
+        unlink(path);
+}
+
 /* The journal's own protocol; and no waiting for a journal that does not read. */
 TEST(the_journal_is_written_and_not_waited_for)
 {
