@@ -237,7 +237,8 @@ static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error unuse
         struct registering *g = userdata;
         const char *name, *was, *is;
 
-        if (sd_bus_message_read(m, "sss", &name, &was, &is) < 0 || strcmp(name, NAME) != 0)
+        if (!ctl_is_from(m, DAEMON) || sd_bus_message_read(m, "sss", &name, &was, &is) < 0 ||
+            strcmp(name, NAME) != 0)
                 return 0;
         if (!*is)
                 fprintf(stderr, "tenurectl: the agent is gone; waiting for it.\n");

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "bus/bus.h"
 
 /* A user may page through a list with many calls, so remember users for this long after their
  * last call, and at most this many. */
@@ -148,7 +149,7 @@ static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error unused
         struct callers *cs = userdata;
         struct caller *c;
 
-        if (sd_bus_message_read(m, "sss", &name, &was, &is) < 0 || *is)
+        if (!bus_is_from(m, DBUS) || sd_bus_message_read(m, "sss", &name, &was, &is) < 0 || *is)
                 return 0;
         c = find(&cs->list, name);
         if (c)

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "bus/bus.h"
 
 #define DBUS "org.freedesktop.DBus"
 #define DBUS_PATH "/org/freedesktop/DBus"
@@ -118,7 +119,7 @@ static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error)
         const char *name, *was, *is;
 
         (void) error;
-        if (sd_bus_message_read(m, "sss", &name, &was, &is) < 0 || *is)
+        if (!bus_is_from(m, DBUS) || sd_bus_message_read(m, "sss", &name, &was, &is) < 0 || *is)
                 return 0;
         log_info("The program that registered the service %s is gone.", n->record.name);
         end(n);

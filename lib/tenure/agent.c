@@ -214,14 +214,20 @@ static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error 
         if (!answered(t, m, "get the core's endpoint from the agent"))
                 return 0;
         t->agent.pause = 0;
+        /* An answer comes from whom the bus has passed the call to. */
+        snprintf(t->agent.name, sizeof(t->agent.name), "%s",
+                 sd_bus_message_get_sender(m) ? sd_bus_message_get_sender(m) : "");
         read_properties(t, m);
         return 0;
 }
 
 static int on_changed(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
-        if (sd_bus_message_skip(m, "s") >= 0)
-                read_properties(userdata, m);
+        struct tenure *t = userdata;
+
+        /* Before the first answer there is no need for it: the answer says all. */
+        if (bus_is_from(m, t->agent.name) && sd_bus_message_skip(m, "s") >= 0)
+                read_properties(t, m);
         return 0;
 }
 
@@ -333,7 +339,8 @@ static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error unuse
         struct registration *g;
         struct tenure *t = userdata;
 
-        if (sd_bus_message_read(m, "sss", &name, &old, &now) < 0 || !*now)
+        if (!bus_is_from(m, BUS) || sd_bus_message_read(m, "sss", &name, &old, &now) < 0 ||
+            !*now)
                 return 0;
         /* This is another life of the agent, which knows nothing of them. */
         TAILQ_FOREACH (g, &t->registrations, entry)
@@ -363,6 +370,7 @@ static void disconnect(struct tenure *t)
         }
         a->bus = bus_free(a->bus);
         a->closed = false;
+        a->name[0] = '\0';
 }
 
 static void on_closed(void *userdata, int r)

@@ -36,6 +36,8 @@ struct agent_tie {
         struct page page;
         int inotify, watch; /* -1: hold.c reads the page from time to time instead */
         struct loop_io io;
+        char name[256]; /* of the agent's connection, which sent the last answer; "": none yet
+                         */
         /* What the agent reports; "": nothing yet. */
         char cluster[NODE_NAME_MAX + 1], node[NODE_NAME_MAX + 1], endpoint[320];
         char core_cluster[NODE_NAME_MAX + 1]; /* the agent's cluster when we began */

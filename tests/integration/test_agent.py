@@ -65,6 +65,16 @@ def test_an_agent_that_is_killed_and_restarted_keeps_its_lease_and_nobody_hears_
     assert other.nodes()["h1"].tags == {"restarted": "yes"}
 
 
+def test_a_watch_shows_only_what_the_agent_has_said(agent):
+    watch = agent.watch()
+    agent.bus.signal_to(watch.pid, PATH, MANAGER, "NodeLeft", "sssx", "h1", "id", "expired", "1")
+
+    agent.ctl("set-tags", "real=yes")
+
+    first = eventually(watch.events)[0]
+    assert (first.event, first.name) == ("NodeChanged", "h1")
+
+
 def test_a_host_that_leaves_is_reported_with_that_reason_and_stays_out_until_it_joins(agents):
     agent, other = agents("h1"), agents("h2")
     eventually(lambda: {"h1", "h2"} == set(other.nodes()))

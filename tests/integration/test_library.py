@@ -1,4 +1,8 @@
 """Programs that use libtenure, in C and in Python."""
+import socket
+
+import pytest
+from harness.agent import MANAGER, PATH
 from harness.waiting import eventually, eventually_is
 
 MEMBERS = "conf/examples/libtenure/members.c"
@@ -28,6 +32,30 @@ with tenure.Tie(hold="agent") as tie:
 
     assert asked.wait() == 0
     assert asked.lines() == [f"True {agent.status().lease_id}"]
+
+
+def test_a_signal_of_a_stranger_leads_no_program_to_another_core(agents, program):
+    agent = agents("h1")
+    follower = program.python("""
+import tenure
+with tenure.Tie(follow=tenure.NODES) as tie:
+    for event in tie:
+        print(event.node.name if event.node else "synced")
+""", **agent.bus.environment_for_clients)
+    eventually(lambda: "synced" in follower.lines())
+    with socket.create_server(("0.0.0.0", 0)) as stranger:
+        stranger.setblocking(False)
+        for n in range(1, 64):  # a program remembers many endpoints
+            agent.bus.signal_to(
+                follower.pid, PATH, "org.freedesktop.DBus.Properties", "PropertiesChanged",
+                "sa{sv}as", MANAGER, "1", "CoreEndpoint", "s",
+                f"http://127.0.0.{n}:{stranger.getsockname()[1]}", "0")
+
+        agents("h2")
+        eventually(lambda: "h2" in follower.lines())
+        with pytest.raises(BlockingIOError):  # nobody has connected
+            stranger.accept()
+    follower.kill()
 
 
 def test_a_lock_has_one_holder_at_a_time_and_the_next_a_larger_token(engine, prefix, program):

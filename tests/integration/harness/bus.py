@@ -77,6 +77,12 @@ class Bus(Daemon):
         return self.call(destination, path, "org.freedesktop.DBus.Properties", "GetAll", "s",
                          interface)[0]
 
+    def signal_to(self, pid, path, interface, member, *arguments):
+        """A stranger sends the signal straight to the connection of the process."""
+        name = next(client["name"] for client in json.loads(self.busctl("list"))
+                    if client["pid"] == pid and client["name"].startswith(":"))
+        self.busctl("emit", f"--destination={name}", path, interface, member, *arguments)
+
     def subscribers(self, interface):
         """The process ids of those who have asked for signals of the interface."""
         bus = "org.freedesktop.DBus", "/org/freedesktop/DBus"
