@@ -287,6 +287,14 @@ void request_fail(struct request *q, struct status st)
         request_end(q);
 }
 
+static void core_failed(struct request *q, struct status st)
+{
+        if (q->failed)
+                q->failed(q, st);
+        else
+                request_fail(q, st);
+}
+
 /* One address may have at most three quarters of the writes that wait, and of the bytes queued
  * for the leader. Writes are not withdrawn when their calls end, so a client could send more
  * without waiting for answers. */
@@ -395,14 +403,14 @@ static void write_bytes(struct request *q, enum cmd_type type, struct view body)
         if (waits_for_room(q) || !request_may_cost(q, q->method->run))
                 return;
         if (writes_much(q, body.len))
-                return request_fail(q, status_too_many);
+                return core_failed(q, status_too_many);
         q->write.done = write_done;
-        r = core_write(q->api->core, &q->write, type, &q->who.user, body.p, body.len,
-                       q->call ? q->call->timeout : 0);
+        r = core_write(q->api->core, &q->write, type, q->by_core ? NULL : &q->who.user, body.p,
+                       body.len, q->call ? q->call->timeout : 0);
         if (r == -ENOSPC)
-                return request_fail(q, status_of(STATE_E_NOSPACE));
+                return core_failed(q, status_of(STATE_E_NOSPACE));
         if (r < 0)
-                return request_fail(q, status_too_many);
+                return core_failed(q, status_too_many);
         write_begins(q, body.len);
         request_is_on_way(q);
         q->waiting = true;
@@ -418,7 +426,7 @@ void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage
 
         pb_append(b, body);
         if (buf_error(b) < 0)
-                return request_fail(q, status_nomem);
+                return core_failed(q, status_nomem);
         write_bytes(q, type, (struct view){b->data, buf_len(b)});
 }
 
@@ -438,7 +446,7 @@ static void read_done(struct core_read *rd, struct status st)
         if (!q->call)
                 return q->gone ? q->gone(q) : request_free(q);
         if (st.code != RPC_OK)
-                return request_fail(q, st);
+                return core_failed(q, st);
         if (is_large_method(q->method) && !rpc_call_has_room(q->call))
                 return rpc_call_wait(q->call); /* waiting does no harm: more may be reported
                                                 * later */

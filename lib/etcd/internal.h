@@ -111,6 +111,9 @@ struct request {
         /* Called instead of sending the write's answer to the client, also when the client is
          * gone. */
         void (*wrote)(struct request *q, struct status st, struct view reply);
+        /* Called instead of request_fail() when the core takes no write, or a read failed. */
+        void (*failed)(struct request *q, struct status st);
+        bool by_core; /* writes need no permission: they are the replica's own */
         /* The client went away: the method must end the request, now or later. */
         void (*gone)(struct request *q);
 };

@@ -5,12 +5,15 @@
  * create_revision holds. Waiters for one name stand in a queue (lock_queue.h), so that a
  * release wakes one of them, not all. Before a candidate is told that it holds, a linearizable
  * read makes sure that its key, and so its lease, still exists (A38); a waiter whose key is
- * gone is answered at once. If a client goes away while it waits, its key is deleted; so is the
- * key of a claim that was answered with a timeout, once its outcome is known - unless somebody
- * has written to the key since: the same holder may have come back through another replica, and
- * have the lock. For this reason a candidate that finds its key already there writes it again,
- * and from then on only that candidate may remove it. The create_revision is the fencing token:
- * guard writes with a compare of it.
+ * gone is answered at once.
+ *
+ * A call that fails, or whose client goes away, deletes its key, but only if this call created
+ * it, and nobody has written to it since: the same holder may have come back, through another
+ * replica, and have the lock. For this reason a candidate that finds its key already there
+ * writes it again; from then on no call removes it, since the lock may be held. The outcome of
+ * a claim is waited for even if nobody waits for the answer, and the deletion is repeated until
+ * it has been applied; it needs no permission, which may have been withdrawn meanwhile. The
+ * create_revision is the fencing token: guard writes with a compare of it.
  *
  * Once its key exists, little is kept of a claim, and its connection is charged for no more:
  * the request is released, and the name is stored once for all waiters.
@@ -23,6 +26,9 @@
  * while the caller waits. */
 #define SESSION_TTL_MS 60000
 #define SESSION_RENEW (20 * NSEC_PER_SEC)
+
+#define WITHDRAW_AGAIN (100 * NSEC_PER_MSEC)
+#define WITHDRAWN_AT_ONCE 1000 /* in one turn */
 
 static const struct status status_session_gone = {RPC_UNKNOWN, "mutex: session is expired"};
 static const struct status status_no_longer = {RPC_UNKNOWN, "election: not leader"};
@@ -44,14 +50,18 @@ struct waiter {
         struct lock_hub *hub;
         struct request *q; /* its message is kept until the claim is made */
         bool election;
-        int64_t mod; /* the mod_revision that our claim gave the key; 0: it wrote nothing */
-        struct session *session; /* owned, until `over`; NULL: the lease is the caller's */
+        int64_t created; /* the revision in which this call created its key; 0: it did not */
+        struct session *session;   /* owned, until `over`; NULL: the lease is the caller's */
+        TAILQ_ENTRY(waiter) next;  /* in `to_withdraw` ... */
+        struct boot_time again_at; /* ... until then */
+        bool to_withdraw;
 };
 
 struct lock_hub {
         struct api *api;
         struct lock_queues queues;
         TAILQ_HEAD(sessions, session) sessions; /* the next to be renewed is first */
+        TAILQ_HEAD(, waiter) to_withdraw;       /* their keys must be deleted, in this order */
         bool more;                              /* more deletions must be checked, at once */
 };
 
@@ -66,12 +76,17 @@ int lock_hub_new(struct lock_hub **ret, struct api *a)
         h->api = a;
         lock_queues_init(&h->queues, core_state(a->core)->revision, woken);
         TAILQ_INIT(&h->sessions);
+        TAILQ_INIT(&h->to_withdraw);
         *ret = h;
         return 0;
 }
 
 struct lock_hub *lock_hub_free(struct lock_hub *h)
 {
+        struct waiter *w;
+
+        while (h && (w = TAILQ_FIRST(&h->to_withdraw)))
+                request_end(w->q);
         assert(!h || lock_queues_empty(&h->queues));
         free(h);
         return NULL;
@@ -138,10 +153,11 @@ static void renew_sessions(struct lock_hub *h, struct boot_time now)
 struct boot_time lock_hub_next(const struct lock_hub *h)
 {
         const struct session *se = TAILQ_FIRST(&h->sessions);
+        const struct waiter *w = TAILQ_FIRST(&h->to_withdraw);
 
         if (h->more)
                 return core_now(h->api->core);
-        return se ? se->renew_at : BOOT_TIME_NEVER;
+        return boot_min(se ? se->renew_at : BOOT_TIME_NEVER, w ? w->again_at : BOOT_TIME_NEVER);
 }
 
 /* ---- waiters ---- */
@@ -187,6 +203,8 @@ static void waiter_free(struct request *q)
         struct waiter *w = q->data;
 
         session_end(w->session);
+        if (w->to_withdraw)
+                TAILQ_REMOVE(&w->hub->to_withdraw, w, next);
         charge_payer(lock_place_leave(&w->hub->queues, &w->place));
         free(w);
 }
@@ -329,6 +347,77 @@ static struct status read_txn(struct status st, struct view reply, bool *ret_hel
         return st;
 }
 
+/* ---- giving up ---- */
+
+/* The core takes no write now, or the deletion did not get through. */
+static void withdraw_later(struct request *q, struct status st)
+{
+        struct waiter *w = q->data;
+
+        (void) st;
+        w->again_at = boot_add(core_now(q->api->core), WITHDRAW_AGAIN);
+        w->to_withdraw = true;
+        TAILQ_INSERT_TAIL(&w->hub->to_withdraw, w, next);
+}
+
+static void withdrawn(struct request *q, struct status st, struct view reply)
+{
+        (void) reply;
+        if (st.code != RPC_OK)
+                return withdraw_later(q, st);
+        request_end(q);
+}
+
+static void withdraw(struct waiter *w)
+{
+        struct request *q = w->q;
+
+        q->by_core = true;
+        q->failed = withdraw_later;
+        delete_guarded(q, lock_place_key(&w->place), modified_at(w->created), withdrawn);
+}
+
+/* The client went away, or was told that its call has failed. */
+static void abandon(struct request *q)
+{
+        struct waiter *w = q->data;
+        bool in_core = q->waiting;
+
+        let_message_go(w);
+        lock_place_unqueue(&w->hub->queues, &w->place);
+        if (in_core)
+                return; /* the core calls back when it is done, and that leads here again */
+        q->gone = NULL;
+        session_end(w->session);
+        w->session = NULL;
+        if (w->created == 0)
+                return request_end(q);
+        withdraw(w);
+}
+
+/* Tells the client that its call has failed, and withdraws the claim. */
+static void give_up(struct request *q, struct status st)
+{
+        struct rpc_call *call = q->call;
+
+        if (call) {
+                q->call = NULL;
+                call->userdata = NULL;
+                rpc_call_finish(call, st.code, st.text);
+                api_kick(q->api, call);
+        }
+        abandon(q);
+}
+
+/* The client has waited long enough and gets a timeout; but the claim may still be made. */
+static void overdue(struct core_write *cw)
+{
+        struct request *q = container_of(cw, struct request, write);
+
+        if (q->call)
+                give_up(q, status_timeout);
+}
+
 /* ---- holding ---- */
 
 static void answer_held(struct waiter *w)
@@ -364,7 +453,7 @@ static void confirmed(struct request *q)
         struct status st = may_look(q->api, &q->who, &w->place.queue->span);
 
         if (st.code != RPC_OK) /* its permission is gone: do not tell it that it holds */
-                request_fail(q, st);
+                give_up(q, st);
         else if (turn == LOCK_HOLDS)
                 answer_held(w);
         else if (turn == LOCK_GONE)
@@ -391,37 +480,6 @@ static void claim_made(struct waiter *w)
                 woken(&w->place, turn);
 }
 
-/* The client went away: withdraw its claim. */
-static void abandon(struct request *q)
-{
-        struct waiter *w = q->data;
-        bool in_core = q->waiting;
-
-        let_message_go(w);
-        lock_place_unqueue(&w->hub->queues, &w->place);
-        if (in_core)
-                return; /* the core calls back when it is done, and that leads here again */
-        q->gone = NULL;
-        if (w->place.rev == 0 || w->mod == 0)
-                return request_fail(q, status_ok);
-        delete_guarded(q, lock_place_key(&w->place), modified_at(w->mod), NULL);
-}
-
-/* The client has waited long enough and gets a timeout; but the claim may still be made. */
-static void overdue(struct core_write *cw)
-{
-        struct request *q = container_of(cw, struct request, write);
-        struct rpc_call *call = q->call;
-
-        if (!call)
-                return;
-        q->call = NULL;
-        call->userdata = NULL;
-        rpc_call_finish(call, status_timeout.code, status_timeout.text);
-        api_kick(q->api, call);
-        abandon(q);
-}
-
 static void claim(struct waiter *w);
 
 static void proclaimed(struct request *q, struct status st, struct view reply)
@@ -431,11 +489,10 @@ static void proclaimed(struct request *q, struct status st, struct view reply)
         bool held;
 
         st = read_txn(st, reply, &held, &written);
-        w->mod = held ? written : 0;
         if (!q->call)
                 return abandon(q);
         if (st.code != RPC_OK)
-                return request_fail(q, st);
+                return give_up(q, st);
         if (!held) { /* its creator has deleted the key meanwhile */
                 w->place.rev = 0;
                 return claim(w);
@@ -461,13 +518,17 @@ static void claimed(struct request *q, struct status st, struct view reply)
         if (st.code == RPC_OK && k && kv_live(k))
                 w->place.rev = k->newest->create_revision;
         st = read_txn(st, reply, &held, &written);
-        w->mod = held ? written : 0;
+        w->created = held ? written : 0;
         if (!q->call)
                 return abandon(q);
+        /* A snapshot has replaced the entry, so the claim was made or never will be: the next
+         * one finds out. */
+        if (st.text == status_lost.text)
+                return claim(w);
         if (st.code != RPC_OK)
-                return request_fail(q, st);
+                return give_up(q, st);
         if (w->place.rev == 0)
-                return request_fail(w->q, status_session_gone);
+                return give_up(q, status_session_gone);
         /* The key existed already: write it, so that its creator cannot remove it. */
         if (!held)
                 return put_guarded(q, key, w->place.rev, value_of(w), w->place.lease,
@@ -510,6 +571,7 @@ static void begin(struct request *q, ProtobufCBinaryData name, int64_t lease, bo
         q->drop = waiter_free;
         q->gone = abandon;
         q->asks_again = true;
+        q->failed = give_up;
         q->write.overdue = overdue;
         if (lock_place_join(&w->hub->queues, name, &w->place) < 0)
                 return request_fail(q, status_nomem);
@@ -634,9 +696,23 @@ static void leader(struct request *q)
 
 /* ---- each turn ---- */
 
+static void withdraw_again(struct lock_hub *h, struct boot_time now)
+{
+        struct waiter *w;
+
+        for (unsigned left = WITHDRAWN_AT_ONCE;
+             left > 0 && (w = TAILQ_FIRST(&h->to_withdraw)) && !boot_before(now, w->again_at);
+             left--) {
+                TAILQ_REMOVE(&h->to_withdraw, w, next);
+                w->to_withdraw = false;
+                withdraw(w);
+        }
+}
+
 void lock_hub_flush(struct lock_hub *h, struct boot_time now)
 {
         renew_sessions(h, now);
+        withdraw_again(h, now);
         h->more = !lock_queues_flush(&h->queues, kv_of(h), core_state(h->api->core)->revision);
 }
 

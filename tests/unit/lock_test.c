@@ -4,6 +4,7 @@
 
 #include "compares.h"
 #include "etcd/api.h"
+#include "nomem.h"
 #include "one.h"
 #include "state/saver.h"
 #include "test.h"
@@ -34,6 +35,7 @@ static struct {
                 bool kicked;
         } conns[N_CONNS];
         bool stalled;     /* the disk */
+        bool logged_in;   /* the clients, as "root" and "user" */
         unsigned n_ended; /* of all calls */
 } one;
 
@@ -49,9 +51,10 @@ static void kick(struct rpc_conn *c, void *arg)
 
 static const char *common_name(struct rpc_conn *c, void *arg)
 {
-        (void) c;
         (void) arg;
-        return NULL;
+        if (!one.logged_in)
+                return NULL;
+        return c == one.conns[0].server ? "root" : "user";
 }
 
 static struct api_turn *turn_of(struct rpc_conn *c, void *arg)
@@ -235,6 +238,42 @@ static void grant(int64_t first, int64_t last)
                 buf_fini(&k[i].reply);
         }
         free(k);
+}
+
+static void add_user(char *name, char *role)
+{
+        Pb__AuthUserAddRequest user = PB__AUTH_USER_ADD_REQUEST__INIT;
+        Pb__UserAddOptions options = PB__USER_ADD_OPTIONS__INIT;
+        Pb__AuthUserGrantRoleRequest has = PB__AUTH_USER_GRANT_ROLE_REQUEST__INIT;
+        Pb__AuthRoleAddRequest add = PB__AUTH_ROLE_ADD_REQUEST__INIT;
+
+        options.no_password = true;
+        user.name = has.user = name;
+        user.options = &options;
+        add.name = has.role = role;
+        do_now(0, "/etcdserverpb.Auth/UserAdd", &user.base);
+        do_now(0, "/etcdserverpb.Auth/RoleAdd", &add.base);
+        do_now(0, "/etcdserverpb.Auth/UserGrantRole", &has.base);
+}
+
+/* Leases 1 and 2; the second connection's client is a user who may use the lock "l". */
+static void with_users(void)
+{
+        Pb__AuthRoleGrantPermissionRequest may = PB__AUTH_ROLE_GRANT_PERMISSION_REQUEST__INIT;
+        Pb__Permission perm = PB__PERMISSION__INIT;
+        Pb__AuthEnableRequest on = PB__AUTH_ENABLE_REQUEST__INIT;
+
+        grant(1, 2);
+        add_user("root", "root");
+        add_user("user", "locks");
+        perm.permtype = PB__PERMISSION__TYPE__READWRITE;
+        perm.key = text("l/");
+        perm.range_end = text("l0");
+        may.name = "locks";
+        may.perm = &perm;
+        do_now(0, "/etcdserverpb.Auth/RoleGrantPermission", &may.base);
+        do_now(0, "/etcdserverpb.Auth/AuthEnable", &on.base);
+        one.logged_in = true;
 }
 
 static void end_lease(int64_t lease)
@@ -826,6 +865,142 @@ TEST(who_comes_back_keeps_its_key)
         CHECK(is_live("l/1") && !back.ended);
         remove_key("l/first/1");
         check_holds(&back, "l/1");
+        end();
+}
+
+/* The holder asks again, and goes away, or gets a timeout, at any moment of that call. */
+TEST(a_holder_that_asks_again_keeps_its_lock)
+{
+        for (unsigned turns = 0; turns < 24; turns++) {
+                struct ask holder = {0}, again = {0};
+
+                begin();
+                grant(1, 1);
+                lock(0, "l", 1, &holder);
+                settle();
+                lock(1, "l", 1, &again);
+                for (unsigned i = 0; i < turns / 2; i++)
+                        turn();
+                if (again.ended) {
+                        check_holds(&again, "l/1");
+                } else if (turns % 2 == 0) {
+                        rpc_call_cancel(again.call);
+                } else {
+                        one.stalled = true;
+                        for (unsigned i = 0; i < 60000 && !again.ended; i++)
+                                turn();
+                        one.stalled = false;
+                }
+                settle();
+                CHECK(is_live("l/1"));
+                check_holds(&holder, "l/1");
+                buf_fini(&again.reply);
+                end();
+        }
+}
+
+/* It has its turn, but whether it still has its key cannot be confirmed in time. */
+TEST(a_call_that_is_not_confirmed_takes_its_key_along)
+{
+        unsigned n_failed = 0;
+
+        for (unsigned turns = 0; turns < 12; turns++) {
+                struct ask holder = {0}, next = {0}, released = {0};
+
+                begin();
+                grant(1, 2);
+                lock(0, "l", 1, &holder);
+                settle();
+                lock(1, "l", 2, &next);
+                settle();
+                start_delete("l/1", &released);
+                for (unsigned i = 0; i < turns; i++)
+                        turn();
+                one.now = boot_add(one.now, 6 * NSEC_PER_SEC);
+                settle();
+                CHECK(next.ended);
+                CHECK_EQ(is_live("l/2"), next.code == RPC_OK);
+                n_failed += next.code != RPC_OK;
+                buf_fini(&holder.reply);
+                buf_fini(&next.reply);
+                buf_fini(&released.reply);
+                end();
+        }
+        CHECK(n_failed > 0);
+}
+
+/* A user who may no longer write the key goes away, or has its turn: its key goes in both
+ * cases. */
+TEST(who_lost_its_permission_takes_its_key_along)
+{
+        for (unsigned has_turn = 0; has_turn < 2; has_turn++) {
+                struct ask holder = {0}, next = {0};
+                Pb__AuthUserRevokeRoleRequest revoke = PB__AUTH_USER_REVOKE_ROLE_REQUEST__INIT;
+
+                begin();
+                with_users();
+                lock(0, "l", 1, &holder);
+                settle();
+                lock(1, "l", 2, &next);
+                settle();
+                CHECK(is_live("l/2") && !next.ended);
+                revoke.name = "user";
+                revoke.role = "locks";
+                do_now(0, "/etcdserverpb.Auth/UserRevokeRole", &revoke.base);
+                if (has_turn) {
+                        remove_key("l/1");
+                        CHECK(next.ended);
+                        CHECK_EQ(next.code, RPC_PERMISSION_DENIED);
+                } else {
+                        rpc_call_cancel(next.call);
+                        settle();
+                }
+                CHECK(!is_live("l/2"));
+                buf_fini(&holder.reply);
+                buf_fini(&next.reply);
+                end();
+        }
+}
+
+/* The core cannot take the deletion at that moment, so it is proposed again. */
+TEST(a_deletion_that_is_refused_is_repeated)
+{
+        bool came = true;
+
+        for (size_t n = 0; came; n++) {
+                struct ask holder = {0}, next = {0};
+
+                begin();
+                grant(1, 2);
+                lock(0, "l", 1, &holder);
+                lock(1, "l", 2, &next);
+                settle();
+                CHECK(is_live("l/2"));
+                nomem_after(n);
+                disconnect(&one.conns[1]);
+                came = nomem_end();
+                settle();
+                one.now = boot_add(one.now, 200 * NSEC_PER_MSEC);
+                settle();
+                CHECK(!is_live("l/2"));
+                buf_fini(&holder.reply);
+                end();
+        }
+}
+
+/* It ends with the replica. */
+TEST(a_deletion_that_waits_ends_with_the_replica)
+{
+        struct ask holder = {0}, next = {0};
+
+        begin();
+        grant(1, 2);
+        lock(0, "l", 1, &holder);
+        lock(1, "l", 2, &next);
+        settle();
+        one.stalled = true;
+        disconnect(&one.conns[1]);
+        buf_fini(&holder.reply);
         end();
 }
 
