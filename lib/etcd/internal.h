@@ -194,8 +194,9 @@ void api_end_leaderless(struct api *a, struct rpc_call *call);
 /* Serves resources, which are read with GET (call->resource); @probes: only those that a port
  * for probes has. */
 void resource_accept(struct api *a, struct rpc_call *call, bool probes);
-/* Election/Observe. */
+/* Election/Observe; the second is like keepalive_no_leader(). */
 void observe_accept(struct api *a, struct rpc_call *call);
+size_t observers_no_leader(struct api *a, size_t max);
 
 /* The remaining time of @l at @now. */
 int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease_time now);

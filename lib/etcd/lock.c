@@ -293,6 +293,7 @@ static Pb__Compare modified_at(int64_t rev)
         return c;
 }
 
+/* Lease 0: the key stays on the lease that it has. */
 static void put_guarded(struct request *q, ProtobufCBinaryData key, int64_t rev,
                         ProtobufCBinaryData value, int64_t lease,
                         void (*wrote)(struct request *, struct status, struct view))
@@ -304,6 +305,7 @@ static void put_guarded(struct request *q, ProtobufCBinaryData key, int64_t rev,
         put.key = key;
         put.value = value;
         put.lease = lease;
+        put.ignore_lease = lease == 0;
         op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
         op.request_put = &put;
         write_guarded(q, key, &guard, &op, wrote);

@@ -2,7 +2,8 @@
  * Election/Observe: reports the leaders of an election to its observers.
  *
  * The observers of one election are kept together, in an index by its keys: a change costs what
- * the observers of that election cost, and they are answered in slices.
+ * the observers of that election cost, and they are answered in slices. A stream begins with a
+ * linearizable read: a replica without a majority tells no leader that may have been replaced.
  */
 #include "etcd/lock.h"
 #include "etcd/watch_index.h"
@@ -14,12 +15,15 @@
 
 struct observer {
         TAILQ_ENTRY(observer) next; /* in the list of its election */
+        LIST_ENTRY(observer) of_all;
         struct observe_hub *hub;
         struct election *election; /* NULL: the request has not come yet */
         struct rpc_call *call;
         struct identity who;
-        uint64_t round; /* the last round in which it was checked */
-        int64_t sent;   /* the mod_revision that was sent last */
+        uint64_t round;         /* the last round in which it was checked */
+        int64_t sent;           /* the mod_revision that was sent last */
+        struct core_read first; /* confirms that our state is recent enough to begin ... */
+        bool reading, begun;    /* ... while `reading`; then it has `begun` */
 };
 
 TAILQ_HEAD(elections, election);
@@ -37,6 +41,7 @@ struct election {
 struct observe_hub {
         struct api *api;
         struct watch_index index;
+        LIST_HEAD(, observer) observers;      /* all of them */
         struct elections idle, touched, late; /* touched: there may be news for its observers */
         uint64_t rounds;
         int64_t next;  /* the revision whose changes are to be checked next ... */
@@ -52,6 +57,7 @@ int observe_hub_new(struct observe_hub **ret, struct api *a)
                 return -ENOMEM;
         h->api = a;
         watch_index_init(&h->index);
+        LIST_INIT(&h->observers);
         TAILQ_INIT(&h->idle);
         TAILQ_INIT(&h->touched);
         TAILQ_INIT(&h->late);
@@ -133,7 +139,7 @@ static void tell(struct observer *o, const struct kv_key *k)
         Pb__KeyValue kv;
         struct status st;
 
-        if (k->newest->mod_revision == o->sent)
+        if (!o->begun || k->newest->mod_revision == o->sent)
                 return;
         if (rpc_call_queued_patient(o->call, k->len + k->newest->value_len) > API_QUEUED_MAX) {
                 o->election->late = true;
@@ -262,6 +268,19 @@ struct boot_time observe_hub_next(const struct observe_hub *h)
 
 /* ---- streams ---- */
 
+static void on_first(struct core_read *rd, struct status st)
+{
+        struct observer *o = container_of(rd, struct observer, first);
+
+        o->reading = false;
+        if (st.code != RPC_OK) {
+                rpc_call_finish(o->call, st.code, st.text);
+                return api_kick(o->hub->api, o->call);
+        }
+        o->begun = true;
+        touch(&o->election->range, o->hub);
+}
+
 static void on_observe(struct rpc_call *call, struct view m)
 {
         struct observer *o = call->userdata;
@@ -286,7 +305,9 @@ static void on_observe(struct rpc_call *call, struct view m)
                 st = lock_may_look(o->hub->api, &o->who, &e->prefix);
         if (st.code != RPC_OK)
                 return rpc_call_finish(call, st.code, st.text);
-        touch(&e->range, o->hub);
+        o->reading = true;
+        o->first.done = on_first;
+        core_read(o->hub->api->core, &o->first, call->timeout);
 }
 
 static void on_close(struct rpc_call *call)
@@ -294,6 +315,9 @@ static void on_close(struct rpc_call *call)
         struct observer *o = call->userdata;
         struct election *e = o->election;
 
+        if (o->reading)
+                core_read_cancel(o->hub->api->core, &o->first);
+        LIST_REMOVE(o, of_all);
         if (e)
                 TAILQ_REMOVE(&e->observers, o, next);
         if (e && TAILQ_EMPTY(&e->observers))
@@ -306,12 +330,28 @@ static const struct rpc_handler handler = {.on_message = on_observe, .on_close =
 
 void observe_accept(struct api *a, struct rpc_call *call)
 {
-        struct observer *o = calloc(1, sizeof(*o));
+        struct observer *o;
 
+        if (call->want_leader && core_status(a->core).leader_id == 0)
+                return rpc_call_finish(call, status_no_leader.code, status_no_leader.text);
+        o = calloc(1, sizeof(*o));
         if (!o)
                 return rpc_call_finish(call, status_nomem.code, status_nomem.text);
         o->hub = a->observers;
         o->call = call;
+        LIST_INSERT_HEAD(&o->hub->observers, o, of_all);
         call->userdata = o;
         call->handler = &handler;
+}
+
+size_t observers_no_leader(struct api *a, size_t max)
+{
+        struct observer *o;
+
+        for (o = LIST_FIRST(&a->observers->observers); o && max > 0; o = LIST_NEXT(o, of_all))
+                if (o->call->want_leader) {
+                        max--;
+                        api_end_leaderless(a, o->call);
+                }
+        return max;
 }

@@ -127,7 +127,7 @@ static void check_leader(struct watch_hub *h, struct boot_time now)
         h->next = boot_min(h->next, boot_add(now, 100 * NSEC_PER_MSEC));
         if (boot_diff(now, h->leaderless_since) < core_config(h->api->core)->leader_timeout)
                 return;
-        left = keepalive_no_leader(h->api, left);
+        left = observers_no_leader(h->api, keepalive_no_leader(h->api, left));
         for (s = LIST_FIRST(&h->streams); s && left > 0; s = LIST_NEXT(s, next))
                 if (s->call->want_leader) {
                         left--;

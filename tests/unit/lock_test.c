@@ -1004,6 +1004,31 @@ TEST(a_deletion_that_waits_ends_with_the_replica)
         end();
 }
 
+/* A leader that proclaims without naming its lease still goes with it. */
+TEST(a_proclamation_leaves_the_key_on_its_lease)
+{
+        struct ask leads = {0};
+        Pb__LeaderKey key = PB__LEADER_KEY__INIT;
+        Pb__ProclaimRequest q = PB__PROCLAIM_REQUEST__INIT;
+
+        begin();
+        grant(1, 1);
+        campaign(0, "e", 1, "one", &leads);
+        settle();
+        key.name = text("e");
+        key.key = text("e/1");
+        key.rev = revision();
+        q.leader = &key;
+        q.value = text("two");
+        do_now(0, "/v3electionpb.Election/Proclaim", &q.base);
+        CHECK_EQ(revision(), key.rev + 1);
+        CHECK(is_live("e/1"));
+        end_lease(1);
+        CHECK(!is_live("e/1"));
+        buf_fini(&leads.reply);
+        end();
+}
+
 /* ---- what is kept for who waits ---- */
 
 #define CAMPAIGNS 90
