@@ -8,8 +8,10 @@
 #include "etcd/lock.h"
 #include "etcd/watch_index.h"
 
-#define TURN_MAX 2048 /* observers answered in one turn of the loop */
-#define CHANGES 4000  /* changes looked at in one turn */
+#define TURN_MAX 2048   /* observers answered in one turn of the loop */
+#define CHANGES 4000    /* changes looked at in one turn */
+#define BEHIND_MAX 4096 /* an observer that is further behind is told of no earlier ones */
+#define STEPS_OF_ONE 16 /* versions that are passed, for one that is told */
 #define LATE_AGAIN (20 * NSEC_PER_MSEC)
 #define SHORT ((size_t) 64) /* the smallest size of a buffer */
 
@@ -131,31 +133,56 @@ static struct election *election_of(struct observe_hub *h, ProtobufCBinaryData n
 
 /* ---- notifying ---- */
 
-static void tell(struct observer *o, const struct kv_key *k)
+/* What @o is to be told next of the leader's key: each proclamation in order; of another leader
+ * than before first what is there now, as in etcd. */
+static const struct kv_version *next_of(const struct observer *o, const struct kv_key *k,
+                                        unsigned *left)
+{
+        const struct kv_version *v = k->newest;
+        unsigned n = 0;
+
+        if (o->sent >= v->create_revision)
+                for (; n < BEHIND_MAX && v->older && v->older->mod_revision > o->sent; n++)
+                        v = v->older;
+        *left -= min_of(*left, n / STEPS_OF_ONE);
+        return v;
+}
+
+static void send(struct observer *o, const struct kv_version *v)
 {
         struct api *a = o->hub->api;
         Pb__LeaderResponse p = PB__LEADER_RESPONSE__INIT;
         Pb__ResponseHeader h;
         Pb__KeyValue kv;
+
+        o->sent = v->mod_revision;
+        core_header(a->core, &h);
+        kv_fill(v, &kv);
+        p.header = &h;
+        p.kv = &kv;
+        api_send(a, o->call, &p.base);
+}
+
+static void tell(struct observer *o, const struct kv_key *k, unsigned *left)
+{
+        struct api *a = o->hub->api;
         struct status st;
 
         if (!o->begun || k->newest->mod_revision == o->sent)
                 return;
-        if (rpc_call_queued_patient(o->call, k->len + k->newest->value_len) > API_QUEUED_MAX) {
-                o->election->late = true;
-                return;
-        }
         st = lock_may_look(a, &o->who, &o->election->prefix);
         if (st.code != RPC_OK) {
                 rpc_call_finish(o->call, st.code, st.text);
                 return api_kick(a, o->call);
         }
-        o->sent = k->newest->mod_revision;
-        core_header(a->core, &h);
-        kv_fill(k->newest, &kv);
-        p.header = &h;
-        p.kv = &kv;
-        api_send(a, o->call, &p.base);
+        for (const struct kv_version *v = next_of(o, k, left); v; v = v->newer) {
+                if (rpc_call_queued_patient(o->call, k->len + v->value_len) > API_QUEUED_MAX) {
+                        o->election->late = true;
+                        return;
+                }
+                *left -= min_of(*left, 1U);
+                send(o, v);
+        }
 }
 
 /* Returns true when all observers of @e have been checked. */
@@ -178,7 +205,7 @@ static bool tell_all(struct observe_hub *h, struct election *e, unsigned *left)
                 o->round = e->round;
                 TAILQ_REMOVE(&e->observers, o, next);
                 TAILQ_INSERT_TAIL(&e->observers, o, next);
-                tell(o, k);
+                tell(o, k, left);
         }
         return true;
 }

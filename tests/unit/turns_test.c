@@ -69,6 +69,41 @@ TEST(progress_is_sent_in_batches)
         rig_end();
 }
 
+/* Proclamations that come within one turn of the loop are told one by one, in order. */
+static int64_t told;
+
+static void is_next(struct rig_call *call, struct view m)
+{
+        Pb__LeaderResponse *p = pb__leader_response__unpack(NULL, m.len, m.p);
+
+        CHECK(p);
+        if (call->messages > 1)
+                CHECK_EQ(p->kv->mod_revision, told + 1);
+        told = p->kv->mod_revision;
+        pb_free(p);
+}
+
+TEST(an_observer_is_told_of_each_proclamation)
+{
+        Pb__LeaderRequest q = PB__LEADER_REQUEST__INIT;
+        struct rig_call call;
+
+        rig_begin();
+        rig_put("e/1", 1);
+        q.name = pb_bytes("e", 1);
+        rig_open(rig_connect(0), &call, "/v3electionpb.Election/Observe", &q.base);
+        call.got = is_next;
+        for (unsigned i = 0; i < 20 && call.messages < 1; i++)
+                rig_turn();
+        for (unsigned i = 0; i < 3000; i++)
+                rig_put("e/1", 1);
+        for (unsigned i = 0; i < 400; i++)
+                rig_turn();
+        CHECK_EQ(call.messages, 3001);
+        rig_forget(&call);
+        rig_end();
+}
+
 #define ELECTIONS 8000
 
 /* After a compaction all observed elections must be checked: those without a leader were
