@@ -3,6 +3,8 @@
 #define SORT_STEPS 16  /* to insert an item into the heap */
 #define LOOK_STEPS 2   /* to look at a key */
 #define CHECK_STEPS 64 /* the remaining steps are checked at most this often */
+#define COMPARE_PART ((size_t) 4096)
+#define STEP_BYTES ((size_t) 512) /* that are compared cost one step more */
 
 static bool wanted(const Pb__RangeRequest *q, const struct kv_version *v)
 {
@@ -50,9 +52,24 @@ static uint64_t rank(const struct kv_version *v, const Pb__RangeRequest *q)
         return is_descending(q) ? ~n : n;
 }
 
+/* The same as bytes_cmp(); takes what it has to read off *@steps. */
+static int long_cmp(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len,
+                    int64_t *steps)
+{
+        size_t common = min_of(a_len, b_len), part;
+        int c = 0;
+
+        for (size_t at = 0; c == 0 && at < common; at += part) {
+                part = min_of(common - at, COMPARE_PART);
+                c = memcmp(a + at, b + at, part);
+                *steps -= (int64_t) (part / STEP_BYTES);
+        }
+        return c != 0 ? c : a_len < b_len ? -1 : a_len > b_len;
+}
+
 /* Items that compare equal stay in the order of their keys. */
 static int item_cmp(const struct scan_item *a, const struct scan_item *b,
-                    const Pb__RangeRequest *q)
+                    const Pb__RangeRequest *q, int64_t *steps)
 {
         const struct kv_version *x = a->v, *y = b->v;
         int c = 0;
@@ -60,10 +77,10 @@ static int item_cmp(const struct scan_item *a, const struct scan_item *b,
         if (a->rank != b->rank)
                 return a->rank < b->rank ? -1 : 1;
         if (q->sort_target == PB__RANGE_REQUEST__SORT_TARGET__VALUE)
-                c = bytes_cmp(x->value, x->value_len, y->value, y->value_len);
+                c = long_cmp(x->value, x->value_len, y->value, y->value_len, steps);
         if (c != 0)
                 return is_descending(q) ? -c : c;
-        return bytes_cmp(x->key->bytes, x->key->len, y->key->bytes, y->key->len);
+        return long_cmp(x->key->bytes, x->key->len, y->key->bytes, y->key->len, steps);
 }
 
 enum state_outcome scan_begin(struct state_scan *sc, const struct state *s,
@@ -186,6 +203,12 @@ bool scan_is_good(const struct state_scan *sc)
         return sc->pin.of || sc->state->kv.compacted <= sc->revision;
 }
 
+/* The key is compared with the ends of the range, which may be as long and begin alike. */
+static int64_t look_bytes(const struct kv_key *k)
+{
+        return (int64_t) (k->len / STEP_BYTES);
+}
+
 /* Finds the version of the current key as of the scan's revision. Returns 0, or 1 if the steps
  * were used up: the scan then resumes there. */
 static int look(struct state_scan *sc, const struct kv_version **ret, int64_t *steps)
@@ -223,7 +246,7 @@ static int walk(struct state_scan *sc, int64_t *steps, const struct kv_version *
 
                 if (*steps <= 0)
                         return pause_at(sc, c <= 0 ? sc->key : kept_key(sc->kept), NULL);
-                *steps -= LOOK_STEPS;
+                *steps -= LOOK_STEPS + look_bytes(c <= 0 ? sc->key : kept_key(sc->kept));
                 if (c <= 0 && look(sc, &v, steps) > 0)
                         return pause_at(sc, sc->key, v);
                 if (c >= 0) {
@@ -278,13 +301,13 @@ static int next_walked(struct state_scan *sc, int64_t *steps, const struct kv_ve
 
 /* ---- sorting: collects the first items into a heap, then takes the heap apart ---- */
 
-static void sift_up(struct state_scan *sc, size_t i)
+static void sift_up(struct state_scan *sc, size_t i, int64_t *steps)
 {
         struct scan_item item = sc->items[i];
 
         for (size_t up; i > 0; i = up) {
                 up = (i - 1) / 2;
-                if (item_cmp(&item, &sc->items[up], sc->q) <= 0)
+                if (item_cmp(&item, &sc->items[up], sc->q, steps) <= 0)
                         break;
                 sc->items[i] = sc->items[up];
         }
@@ -292,15 +315,15 @@ static void sift_up(struct state_scan *sc, size_t i)
 }
 
 /* Replaces the top by @item, among the first `n_heap` items. */
-static void sift_down(struct state_scan *sc, struct scan_item item)
+static void sift_down(struct state_scan *sc, struct scan_item item, int64_t *steps)
 {
         size_t i = 0, child;
 
         for (; (child = 2 * i + 1) < sc->n_heap; i = child) {
                 if (child + 1 < sc->n_heap &&
-                    item_cmp(&sc->items[child], &sc->items[child + 1], sc->q) < 0)
+                    item_cmp(&sc->items[child], &sc->items[child + 1], sc->q, steps) < 0)
                         child++;
-                if (item_cmp(&item, &sc->items[child], sc->q) >= 0)
+                if (item_cmp(&item, &sc->items[child], sc->q, steps) >= 0)
                         break;
                 sc->items[i] = sc->items[child];
         }
@@ -312,14 +335,14 @@ static int offer(struct state_scan *sc, const struct kv_version *v, int64_t *ste
         struct scan_item item = {rank(v, sc->q), v};
 
         /* The item was returned before, or is beyond the limit. */
-        if (sc->last.v && item_cmp(&item, &sc->last, sc->q) <= 0)
+        if (sc->last.v && item_cmp(&item, &sc->last, sc->q, steps) <= 0)
                 return 0;
         if (sc->n == min_of(sc->window, sc->limit - sc->n_out)) {
                 sc->beyond = true;
-                if (item_cmp(&item, &sc->items[0], sc->q) > 0)
+                if (item_cmp(&item, &sc->items[0], sc->q, steps) > 0)
                         return 0;
                 *steps -= SORT_STEPS;
-                sift_down(sc, item);
+                sift_down(sc, item, steps);
                 return 0;
         }
         if (array_reserve(&sc->items, &sc->cap, sc->n + 1, sizeof(*sc->items)) < 0)
@@ -327,7 +350,7 @@ static int offer(struct state_scan *sc, const struct kv_version *v, int64_t *ste
         *steps -= SORT_STEPS / 4;
         sc->items[sc->n++] = item;
         sc->n_heap = sc->n;
-        sift_up(sc, sc->n - 1);
+        sift_up(sc, sc->n - 1, steps);
         return 0;
 }
 
@@ -357,7 +380,7 @@ static int take_apart(struct state_scan *sc, int64_t *steps)
                 *steps -= SORT_STEPS;
                 sc->n_heap--;
                 if (sc->n_heap > 0)
-                        sift_down(sc, sc->items[sc->n_heap]);
+                        sift_down(sc, sc->items[sc->n_heap], steps);
                 sc->items[sc->n_heap] = top;
         }
         return 0;

@@ -7,6 +7,7 @@
 /* To find a key among a million: most are not in the processor's cache. */
 #define FIND_STEPS 12
 #define DELETE_STEPS 2 /* for a key that follows the last one deleted */
+#define KEY_BYTES 4096 /* of a key, which is compared with the range's end, cost one more */
 
 const struct histogram_shape state_ttl_shape = {
         .n = 24,
@@ -226,7 +227,7 @@ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_
                         return -ENOMEM;
         }
         for (struct kv_key *k = kv_live_first(&s->kv, &span); k; k = kv_live_next(&span, k)) {
-                if (!take_steps(left, DELETE_STEPS))
+                if (!take_steps(left, DELETE_STEPS + k->len / KEY_BYTES))
                         return 1;
                 if (prevs) {
                         Pb__KeyValue *prev = arena_alloc(a, sizeof(*prev));

@@ -239,7 +239,8 @@ must_check_ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest
  * weigh.c. */
 struct budget {
         size_t steps;
-        size_t put, n_ranges; /* bytes put so far, and ranges that may read them */
+        size_t put, n_ranges;           /* bytes put so far, and ranges that may read them */
+        size_t n_puts, longest, second; /* and the bytes of the longest two, keys included */
         bool writes;
         size_t answer; /* bytes of the answer */
 };

@@ -6,10 +6,11 @@
 
 /* One step is about 0.65 us with a million keys that are not in a cache. A key next to the
  * previous one costs one step. */
-#define FIND_STEPS 10                 /* to look up a key, or the ends of a range */
-#define ANSWER_STEPS 3                /* for a key in the answer */
-#define STEP_BYTES ((size_t) 1 << 10) /* of an answer cost one more step */
-#define STEP_VERSIONS 2               /* passed over, of one key, cost one step */
+#define FIND_STEPS 10                    /* to look up a key, or the ends of a range */
+#define ANSWER_STEPS 3                   /* for a key in the answer */
+#define STEP_BYTES ((size_t) 1 << 10)    /* of an answer cost one more step */
+#define COMPARE_BYTES ((size_t) 4 << 10) /* that are compared cost one more step */
+#define STEP_VERSIONS 2                  /* passed over, of one key, cost one step */
 
 static bool take(size_t *left, size_t n)
 {
@@ -31,11 +32,21 @@ static size_t keys_in(const struct state *s, const struct kv_span *span)
         return span->single ? 0 : kv_span_count(&s->kv, span);
 }
 
+/* Values that begin alike are read to the end of the shorter one. */
 bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
+        bool any = take(&b->steps, FIND_STEPS + keys_in(s, &span));
 
-        return take(&b->steps, FIND_STEPS + keys_in(s, &span));
+        if (q->target != PB__COMPARE__COMPARE_TARGET__VALUE ||
+            q->target_union_case != PB__COMPARE__TARGET_UNION_VALUE ||
+            q->value.len < COMPARE_BYTES)
+                return any;
+        for (struct kv_key *k = kv_live_first(&s->kv, &span); any && k;
+             k = kv_live_next(&span, k))
+                any = take(&b->steps,
+                           min_of(q->value.len, k->newest->value_len) / COMPARE_BYTES);
+        return any;
 }
 
 static size_t bytes_of(const struct kv_version *v)
@@ -108,12 +119,22 @@ size_t state_put_bytes(const struct state *s, const Pb__PutRequest *q)
                (k ? k->newest->value_len : q->value.len);
 }
 
+/* Keeps the two longest. */
+static void take_longer(size_t *longest, size_t *second, size_t len)
+{
+        *second = max_of(*second, min_of(*longest, len));
+        *longest = max_of(*longest, len);
+}
+
 bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b)
 {
         const struct kv_key *k = kv_find(&s->kv, q->key.data, q->key.len);
 
         b->writes = true;
         b->put += state_put_bytes(s, q);
+        b->n_puts++;
+        take_longer(&b->longest, &b->second,
+                    q->key.len + (k && q->ignore_value ? k->newest->value_len : q->value.len));
         return take(&b->steps, FIND_STEPS) &&
                (!k || !kv_live(k) || (!q->prev_kv && !q->ignore_value) ||
                 take_bytes(b, bytes_of(k->newest)));
@@ -122,12 +143,20 @@ bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b)
 /* The answer to a range. If it is sorted and has a limit, the largest values are assumed. */
 struct answers {
         size_t limit, n, sum, largest;
-        bool all; /* items beyond the limit may be in the answer, too */
+        size_t longest, second; /* items, as a sort reads them */
+        bool all;               /* items beyond the limit may be in the answer, too */
 };
 
 static bool is_full(const struct answers *a)
 {
         return !a->all && a->n >= a->limit;
+}
+
+/* The bytes of an item that a sort may have to read. */
+static size_t compared(const Pb__RangeRequest *q, const struct kv_version *v)
+{
+        return v->key->len +
+               (q->sort_target == PB__RANGE_REQUEST__SORT_TARGET__VALUE ? v->value_len : 0);
 }
 
 static void answer(struct answers *a, const Pb__RangeRequest *q, const struct kv_version *v)
@@ -137,6 +166,23 @@ static void answer(struct answers *a, const Pb__RangeRequest *q, const struct kv
         a->n++;
         a->sum += q->keys_only ? PER_KEY + v->key->len : bytes_of(v);
         a->largest = max_of(a->largest, bytes_of(v));
+        take_longer(&a->longest, &a->second, compared(q, v));
+}
+
+/* The heap compares at most two items for each of its levels when one is added, and once more
+ * when one is taken out; none reads more than the second longest item has. Values that the txn
+ * has put before may be among them. */
+static bool take_sort(const struct answers *a, const Pb__RangeRequest *q, struct budget *b)
+{
+        size_t longest = a->longest, second = a->second, n = a->n + b->n_puts, levels = 0;
+
+        if (q->sort_target == PB__RANGE_REQUEST__SORT_TARGET__KEY)
+                return true;
+        take_longer(&longest, &second, b->longest);
+        take_longer(&longest, &second, b->second);
+        while (n >> levels > 1)
+                levels++;
+        return take(&b->steps, 3 * n * levels * (second / 64) / (COMPARE_BYTES / 64));
 }
 
 /* A range of the newest revision. */
@@ -201,6 +247,8 @@ bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget
                 return false;
         if (q->count_only)
                 return true;
+        if (!take_sort(&a, q, b))
+                return false;
         return take_bytes(b, a.limit < a.n ? min_of(a.sum, a.limit * a.largest) : a.sum);
 }
 

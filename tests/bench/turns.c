@@ -116,16 +116,20 @@ static void add_users(struct state *s)
         }
 }
 
-/* A million bytes each. */
-static void add_large(struct state *s, const char *key)
+/* Values of a million bytes, of @n_keys keys in turn. */
+static void add_large(struct state *s, const char *prefix, unsigned n_keys)
 {
         static uint8_t value[LARGE];
         struct kv_key *k;
+        char key[32];
 
-        for (unsigned i = 0; i < N_LARGE; i++)
+        for (unsigned i = 0; i < N_LARGE; i++) {
+                value[LARGE - 1] = (uint8_t) (i * 37);
+                snprintf(key, sizeof(key), "%s%04u", prefix, i % n_keys);
                 CHECK_EQ(kv_put(&s->kv, ++s->revision, 0, key, strlen(key), value,
                                 sizeof(value), 0, &k),
                          0);
+        }
 }
 
 static void populate(struct state *s)
@@ -174,6 +178,20 @@ static void ranges(void)
         ask("Range, count only", "/etcdserverpb.KV/Range", &q.base);
 }
 
+static void sorts(struct state *s)
+{
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+
+        add_large(s, "v", N_LARGE);
+        q.key = pb_bytes("v", 1);
+        q.range_end = pb_bytes("w", 1);
+        q.sort_target = PB__RANGE_REQUEST__SORT_TARGET__VALUE;
+        q.sort_order = PB__RANGE_REQUEST__SORT_ORDER__ASCEND;
+        q.keys_only = true;
+        ask("Range of 300 values of 1 MB that begin alike, sorted by value",
+            "/etcdserverpb.KV/Range", &q.base);
+}
+
 static void lists(void)
 {
         Pb__LeaseLeasesRequest q = PB__LEASE_LEASES_REQUEST__INIT;
@@ -208,7 +226,7 @@ static void ends(void)
         c.revision = s->revision;
         c.physical = true;
         ask("Compact of 1,400,000 changes", "/etcdserverpb.KV/Compact", &c.base);
-        add_large(s, "large");
+        add_large(s, "large", 1);
         c.revision = s->revision;
         ask("Compact of 300 values of 1 MB", "/etcdserverpb.KV/Compact", &c.base);
         for (unsigned i = 0; i < OF_ONE; i++)
@@ -389,6 +407,7 @@ int main(int argc, char **argv)
         scrape("a page of metrics", false);
         scrape("a page of metrics, as OpenMetrics", true);
         ends();
+        sorts(s);
         add_users(s);
         {
                 Pb__DefragmentRequest d = PB__DEFRAGMENT_REQUEST__INIT;

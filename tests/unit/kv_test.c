@@ -688,3 +688,44 @@ TEST(many_sorted_keys_come_in_order)
         CHECK(sc.more);
         CHECK_EQ(sc.count, 20000);
 }
+
+/* A range of large values that begin alike, sorted by value: a turn compares no more bytes than
+ * it has steps for. */
+TEST(large_values_are_sorted_a_few_at_a_time)
+{
+        cleanup_(scan_fini) struct state_scan sc = {0};
+        cleanup_(state_fini) struct state s;
+        cleanup_(freep) uint8_t *value = calloc(1, LARGE);
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+        const struct kv_version *v, *last = NULL;
+        unsigned turns = 0, n = 0;
+        int r;
+
+        CHECK(value);
+        state_init(&s);
+        for (uint8_t i = 0; i < 64; i++) {
+                struct kv_key *k;
+
+                value[LARGE - 1] = (uint8_t) (i * 37);
+                CHECK_EQ(kv_put(&s.kv, ++s.revision, 0, &i, 1, value, LARGE, 0, &k), 0);
+        }
+        q.key = q.range_end = pb_bytes("", 1);
+        q.sort_target = PB__RANGE_REQUEST__SORT_TARGET__VALUE;
+        q.sort_order = PB__RANGE_REQUEST__SORT_ORDER__ASCEND;
+        CHECK_EQ(scan_begin(&sc, &s, &q, s.revision), STATE_OK);
+        do {
+                int64_t steps = 40000;
+
+                turns++;
+                while ((r = scan_next(&sc, &steps, &v)) == 0 && v) {
+                        CHECK(!last || last->value[LARGE - 1] <= v->value[LARGE - 1]);
+                        last = v;
+                        n++;
+                }
+                /* One item at most goes beyond it, through all levels of the heap. */
+                CHECK(steps > -40000);
+        } while (r == 1);
+        CHECK_EQ(r, 0);
+        CHECK_EQ(n, 64);
+        CHECK(turns > 10);
+}

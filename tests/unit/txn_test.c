@@ -260,6 +260,59 @@ TEST(a_txn_looks_for_so_many_keys)
         state_fini(&s);
 }
 
+#define LARGE ((size_t) 200000)
+
+static void put_large(struct state *s, uint8_t last)
+{
+        static uint8_t value[LARGE];
+        Pb__PutRequest p = PB__PUT_REQUEST__INIT;
+        char key[8];
+
+        value[LARGE - 1] = last;
+        p.key = pb_bytes(key, (size_t) snprintf(key, sizeof(key), "k%03u", last));
+        p.value = pb_bytes(value, LARGE);
+        CHECK_EQ(apply(s, CMD_PUT, &p.base), STATE_OK);
+}
+
+/* Every replica applies it in one turn, in which renewals wait. */
+TEST(a_txn_compares_so_many_bytes)
+{
+        static uint8_t value[LARGE];
+        Pb__Compare c = PB__COMPARE__INIT, *compares[1] = {&c};
+        struct state s;
+        struct one o;
+
+        state_init(&s);
+        for (uint8_t i = 0; i < 190; i++)
+                put_large(&s, i);
+        one(&o, "l");
+        with_range(&o);
+        o.range.keys_only = true;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        o.range.sort_target = PB__RANGE_REQUEST__SORT_TARGET__VALUE;
+        o.range.sort_order = PB__RANGE_REQUEST__SORT_ORDER__ASCEND;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_E_TXN_TOO_LARGE);
+        one(&o, "k003");
+        with_range(&o);
+        o.range.sort_target = PB__RANGE_REQUEST__SORT_TARGET__VALUE;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+
+        one(&o, "l");
+        c.key = pb_bytes("k", 1);
+        c.range_end = pb_bytes("l", 1);
+        c.target = PB__COMPARE__COMPARE_TARGET__VALUE;
+        c.target_union_case = PB__COMPARE__TARGET_UNION_VALUE;
+        c.result = PB__COMPARE__COMPARE_RESULT__NOT_EQUAL;
+        c.value = pb_bytes(value, LARGE);
+        o.q.compare = compares;
+        o.q.n_compare = 1;
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        for (uint8_t i = 190; i < 255; i++)
+                put_large(&s, i);
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_E_TXN_TOO_LARGE);
+        state_fini(&s);
+}
+
 TEST(a_txn_looks_at_so_many_keys)
 {
         const char *all = "l", *most = "k009990"; /* and the look for where they begin */
