@@ -4,7 +4,7 @@
 
 void auth_init(struct auth *a)
 {
-        *a = (struct auth){.revision = 1};
+        *a = (struct auth){.revision = 1, .permits = 1};
 }
 
 static void permission_fini(struct auth_permission *p)
@@ -26,7 +26,7 @@ static void user_fini(struct auth_user *u)
         for (size_t i = 0; i < u->n_roles; i++)
                 free(u->roles[i]);
         free(u->roles);
-        reach_free(u->reach);
+        reach_unref(u->reach);
         free(u->name);
         free(u->hash);
 }
@@ -222,6 +222,7 @@ static int user_grant(struct auth *a, struct auth_user *u, const char *role)
             array_insert(&u->roles, &u->n_roles, &u->roles_cap, sizeof(*u->roles), at) < 0)
                 return -ENOMEM;
         u->roles[at] = take_ptr(copy);
+        u->reach = reach_unref(u->reach);
         a->bytes += sizeof(char *) + strlen(role) + BLOCK;
         return 0;
 }
@@ -234,6 +235,7 @@ static bool user_revoke(struct auth *a, struct auth_user *u, const char *role)
         if (!found)
                 return false;
         a->bytes -= sizeof(char *) + strlen(role) + BLOCK;
+        u->reach = reach_unref(u->reach);
         free(u->roles[at]);
         remove_at(u->roles, &u->n_roles, sizeof(*u->roles), at);
         return true;
@@ -279,6 +281,7 @@ static int role_permit(struct auth *a, struct auth_role *r, Pb__Permission__Type
                 return -ENOMEM;
         }
         at = position(r->permissions, r->n_permissions, sizeof(p), &p, permission_cmp, &found);
+        a->permits++;
         if (found) {
                 permission_fini(&p);
                 r->permissions[at].type = type;
@@ -304,6 +307,7 @@ static bool role_forbid(struct auth *a, struct auth_role *r, ProtobufCBinaryData
 
         if (!found)
                 return false;
+        a->permits++;
         a->bytes -= sizeof(p) + key.len + range_end.len + 2 * BLOCK;
         permission_fini(&r->permissions[at]);
         remove_at(r->permissions, &r->n_permissions, sizeof(p), at);

@@ -46,8 +46,8 @@ struct auth_user {
                            password */
         char **roles;   /* owned, ascending */
         size_t n_roles, roles_cap;
-        struct reach *reach; /* what the roles permit; owned; NULL: not computed since the last
-                                change */
+        struct reach *reach; /* what the roles permit; shared with users that have the same
+                                roles; NULL: not needed since the roles changed */
 };
 
 struct auth {
@@ -58,6 +58,8 @@ struct auth {
         size_t n_users, users_cap;
         struct auth_role *roles; /* owned, ascending by name */
         size_t n_roles, roles_cap;
+        uint64_t permits;  /* counts the changes to permissions, starting at 1; not part of the
+                              state */
         size_t bytes;      /* memory used, roughly */
         unsigned n_missed; /* how many encodings in a row were interrupted by a change; not part
                               of the state */

@@ -6,8 +6,9 @@ struct stretch {
 
 /* Borrows from the permissions until they change. */
 struct reach {
+        size_t n_users; /* that share it */
         struct {
-                uint64_t revision;   /* of auth; 0: not computed yet */
+                uint64_t permits;    /* of auth; 0: not computed yet */
                 struct stretch *all; /* owned */
                 size_t n;
         } of[2]; /* to read, to write */
@@ -106,14 +107,49 @@ static size_t join(struct stretch *s, size_t n)
         return last + 1;
 }
 
-struct reach *reach_free(struct reach *r)
+struct reach *reach_unref(struct reach *r)
 {
-        if (r) {
+        if (r && --r->n_users == 0) {
                 free(r->of[0].all);
                 free(r->of[1].all);
+                free(r);
         }
-        free(r);
         return NULL;
+}
+
+static bool have_same_roles(const struct auth_user *a, const struct auth_user *b)
+{
+        if (a->n_roles != b->n_roles)
+                return false;
+        for (size_t i = 0; i < a->n_roles; i++)
+                if (strcmp(a->roles[i], b->roles[i]) != 0)
+                        return false;
+        return true;
+}
+
+/* The user's own, or that of another one with the same roles; NULL if memory is short. */
+static struct reach *reach_of(const struct auth *a, const struct auth_user *u)
+{
+        struct reach **own = (struct reach **) (uintptr_t) &u->reach;
+
+        if (*own)
+                return *own;
+        for (size_t i = 0; !*own && i < a->n_users; i++)
+                if (a->users[i].reach && have_same_roles(&a->users[i], u))
+                        *own = a->users[i].reach;
+        if (!*own)
+                *own = calloc(1, sizeof(**own));
+        if (*own)
+                (*own)->n_users++;
+        return *own;
+}
+
+/* Gives back what an array was allocated too large. */
+static struct stretch *fit(struct stretch *all, size_t n)
+{
+        struct stretch *less = n > 0 ? realloc(all, n * sizeof(*all)) : NULL;
+
+        return less ? less : all;
 }
 
 static int put_together(const struct auth *a, const struct auth_user *u, enum permit what,
@@ -127,8 +163,8 @@ static int put_together(const struct auth *a, const struct auth_user *u, enum pe
                 return -ENOMEM;
         free(r->of[w].all);
         r->of[w].n = join(all, n);
-        r->of[w].all = take_ptr(all);
-        r->of[w].revision = a->revision;
+        r->of[w].all = fit(take_ptr(all), r->of[w].n);
+        r->of[w].permits = a->permits;
         return 0;
 }
 
@@ -164,14 +200,11 @@ static bool go_on_slowly(const struct auth *a, const struct auth_user *u, enum p
 bool reach_go_on(const struct auth *a, const struct auth_user *u, enum permit what,
                  struct place *at)
 {
-        struct reach **cache = (struct reach **) (uintptr_t) &u->reach, *r;
+        struct reach *r = reach_of(a, u);
         unsigned w = what == PERMIT_WRITE;
         size_t from = 0, to;
 
-        if (!*cache)
-                *cache = calloc(1, sizeof(**cache));
-        r = *cache;
-        if (!r || (r->of[w].revision != a->revision && put_together(a, u, what, r) < 0))
+        if (!r || (r->of[w].permits != a->permits && put_together(a, u, what, r) < 0))
                 return go_on_slowly(a, u, what, at);
         /* Finds the last stretch that begins at or before @at. */
         for (to = r->of[w].n; from < to;) {

@@ -1,6 +1,7 @@
 /* What a user may read and write: the permissions of all their roles, combined into as few
  * ranges as possible, sorted. So a check takes O(log n), whatever the permissions are. They are
- * combined when they are first needed after a change. Not part of the state (I4). */
+ * combined when they are first needed after a change of a permission, and once for all users
+ * that have the same roles. Not part of the state (I4). */
 #pragma once
 
 #include "state/auth.h"
@@ -22,4 +23,5 @@ struct place place_end_of(const struct kv_span *span);
 bool reach_go_on(const struct auth *a, const struct auth_user *u, enum permit what,
                  struct place *at);
 
-struct reach *reach_free(struct reach *r);
+/* A user that has it goes, or its roles change. Returns NULL; accepts it. */
+struct reach *reach_unref(struct reach *r);

@@ -452,6 +452,71 @@ TEST(a_permission_of_an_unknown_type_is_refused)
         state_fini(&s);
 }
 
+/* A role that may write @n keys with gaps between them. */
+static void permit_apart(struct state *s, const char *role, unsigned n)
+{
+        char key[8];
+
+        add_role(s, role);
+        for (unsigned i = 0; i < n; i++) {
+                snprintf(key, sizeof(key), "k%04u", i);
+                permit(s, role, PB__PERMISSION__TYPE__WRITE, pb_bytes(key, 5), pb_bytes("", 0));
+        }
+}
+
+static enum state_outcome may_write(const struct state *s, const char *user)
+{
+        struct cmd_user who = {.name = {(const uint8_t *) user, strlen(user)}};
+        ProtobufCBinaryData key = pb_bytes("k0007", 5), end = pb_bytes("", 0);
+
+        return permit_range(s, &who, &key, &end, PERMIT_WRITE);
+}
+
+/* Their ranges are combined once, in one place, and anew only when a permission changes. */
+TEST(users_with_the_same_roles_share_what_these_permit)
+{
+        Pb__AuthUserChangePasswordRequest p = PB__AUTH_USER_CHANGE_PASSWORD_REQUEST__INIT;
+        Pb__AuthUserRevokeRoleRequest v = PB__AUTH_USER_REVOKE_ROLE_REQUEST__INIT;
+        Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
+        char ann[] = "ann", hash[] = "$y$another", role[] = "writer";
+        struct state s;
+        uint64_t was;
+
+        state_init(&s);
+        next_index = 0;
+        permit_apart(&s, role, 300);
+        add_user(&s, ann, role);
+        add_user(&s, "bob", role);
+        add_user(&s, "cat", role);
+        switch_on(&s);
+        CHECK_EQ(may_write(&s, ann), STATE_OK);
+        was = compares();
+        CHECK_EQ(may_write(&s, "bob"), STATE_OK);
+        CHECK(compares() - was < 200);
+        p.name = ann;
+        p.hashedpassword = hash;
+        c.change_case = PB__AUTH_CHANGE__CHANGE_USER_CHANGE_PASSWORD;
+        c.user_change_password = &p;
+        change(&s, &c);
+        was = compares();
+        CHECK_EQ(may_write(&s, ann), STATE_OK);
+        CHECK_EQ(may_write(&s, "bob"), STATE_OK);
+        CHECK(compares() - was < 200);
+        /* One loses the role, and the others keep it. */
+        v.name = ann;
+        v.role = role;
+        c.change_case = PB__AUTH_CHANGE__CHANGE_USER_REVOKE_ROLE;
+        c.user_revoke_role = &v;
+        change(&s, &c);
+        CHECK_EQ(may_write(&s, ann), STATE_E_DENIED);
+        CHECK_EQ(may_write(&s, "bob"), STATE_OK);
+        CHECK_EQ(may_write(&s, "cat"), STATE_OK);
+        permit(&s, role, PB__PERMISSION__TYPE__READ, pb_bytes("k0007", 5), pb_bytes("", 0));
+        CHECK_EQ(may_write(&s, "bob"), STATE_E_DENIED);
+        CHECK_EQ(may_write(&s, "cat"), STATE_E_DENIED);
+        state_fini(&s);
+}
+
 TEST(a_token_is_for_one_user_until_its_end)
 {
         cleanup_(buf_fini) struct buf token = {0}, name = {0};
