@@ -120,8 +120,23 @@ enum state_outcome permit_owner(const struct state *s, const struct cmd_user *wh
         return u && auth_user_has(u, AUTH_ROOT) ? STATE_OK : STATE_E_DENIED;
 }
 
+/* Leases that a txn may use: nothing is written before all of it has been checked, so that the
+ * answer is the same for each put. Most txns have one or two. */
+struct passed {
+        const struct lease *of[8];
+        size_t n;
+};
+
+static bool has_passed(const struct passed *p, const struct lease *l)
+{
+        for (size_t i = 0; i < min_of(p->n, ARRAY_SIZE(p->of)); i++)
+                if (p->of[i] == l)
+                        return true;
+        return false;
+}
+
 static enum state_outcome user_put(const struct state *s, const struct auth_user *u,
-                                   const Pb__PutRequest *q)
+                                   const Pb__PutRequest *q, struct passed *passed)
 {
         static const ProtobufCBinaryData none;
         enum state_outcome o = user_range(s, u, &q->key, &none, PERMIT_WRITE);
@@ -130,8 +145,11 @@ static enum state_outcome user_put(const struct state *s, const struct auth_user
         if (o == STATE_OK && q->prev_kv)
                 o = user_range(s, u, &q->key, &none, PERMIT_READ);
         /* Another check reports that the lease does not exist. */
-        if (o == STATE_OK && names_put_lease(s, q, &l) == STATE_OK)
-                o = user_lease(s, u, l, PERMIT_WRITE);
+        if (o != STATE_OK || names_put_lease(s, q, &l) != STATE_OK || has_passed(passed, l))
+                return o;
+        o = user_lease(s, u, l, PERMIT_WRITE);
+        if (o == STATE_OK)
+                passed->of[passed->n++ % ARRAY_SIZE(passed->of)] = l;
         return o;
 }
 
@@ -146,10 +164,10 @@ static enum state_outcome user_delete(const struct state *s, const struct auth_u
 }
 
 static enum state_outcome user_txn(const struct state *s, const struct auth_user *u,
-                                   const Pb__TxnRequest *q);
+                                   const Pb__TxnRequest *q, struct passed *passed);
 
 static enum state_outcome user_ops(const struct state *s, const struct auth_user *u,
-                                   Pb__RequestOp *const *ops, size_t n)
+                                   Pb__RequestOp *const *ops, size_t n, struct passed *passed)
 {
         enum state_outcome o = STATE_OK;
 
@@ -160,13 +178,13 @@ static enum state_outcome user_ops(const struct state *s, const struct auth_user
                                        &ops[i]->request_range->range_end, PERMIT_READ);
                         break;
                 case PB__REQUEST_OP__REQUEST_REQUEST_PUT:
-                        o = user_put(s, u, ops[i]->request_put);
+                        o = user_put(s, u, ops[i]->request_put, passed);
                         break;
                 case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE:
                         o = user_delete(s, u, ops[i]->request_delete_range);
                         break;
                 case PB__REQUEST_OP__REQUEST_REQUEST_TXN:
-                        o = user_txn(s, u, ops[i]->request_txn);
+                        o = user_txn(s, u, ops[i]->request_txn, passed);
                         break;
                 default:
                         break;
@@ -175,7 +193,7 @@ static enum state_outcome user_ops(const struct state *s, const struct auth_user
 }
 
 static enum state_outcome user_txn(const struct state *s, const struct auth_user *u,
-                                   const Pb__TxnRequest *q)
+                                   const Pb__TxnRequest *q, struct passed *passed)
 {
         enum state_outcome o = STATE_OK;
 
@@ -183,8 +201,8 @@ static enum state_outcome user_txn(const struct state *s, const struct auth_user
                 o = user_range(s, u, &q->compare[i]->key, &q->compare[i]->range_end,
                                PERMIT_READ);
         if (o == STATE_OK)
-                o = user_ops(s, u, q->success, q->n_success);
-        return o == STATE_OK ? user_ops(s, u, q->failure, q->n_failure) : o;
+                o = user_ops(s, u, q->success, q->n_success, passed);
+        return o == STATE_OK ? user_ops(s, u, q->failure, q->n_failure, passed) : o;
 }
 
 enum state_outcome permit_range(const struct state *s, const struct cmd_user *who,
@@ -209,10 +227,11 @@ enum state_outcome permit_lease(const struct state *s, const struct cmd_user *wh
 enum state_outcome permit_put(const struct state *s, const struct cmd_user *who,
                               const Pb__PutRequest *q)
 {
+        struct passed passed = {0};
         const struct auth_user *u;
         enum state_outcome o = find_user(s, who, &u);
 
-        return o == STATE_OK ? user_put(s, u, q) : o;
+        return o == STATE_OK ? user_put(s, u, q, &passed) : o;
 }
 
 enum state_outcome permit_delete(const struct state *s, const struct cmd_user *who,
@@ -227,8 +246,9 @@ enum state_outcome permit_delete(const struct state *s, const struct cmd_user *w
 enum state_outcome permit_txn(const struct state *s, const struct cmd_user *who,
                               const Pb__TxnRequest *q)
 {
+        struct passed passed = {0};
         const struct auth_user *u;
         enum state_outcome o = find_user(s, who, &u);
 
-        return o == STATE_OK ? user_txn(s, u, q) : o;
+        return o == STATE_OK ? user_txn(s, u, q, &passed) : o;
 }

@@ -517,6 +517,52 @@ TEST(users_with_the_same_roles_share_what_these_permit)
         state_fini(&s);
 }
 
+/* Each put that attaches to a lease is permitted if the lease's other keys are. */
+TEST(a_txn_checks_the_keys_of_its_lease_once)
+{
+        enum { KEYS = 300, PUTS = 60 };
+        Pb__LeaseGrantRequest g = PB__LEASE_GRANT_REQUEST__INIT;
+        Pb__RequestOp op[PUTS], *ops[PUTS];
+        Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
+        Pb__PutRequest puts[PUTS];
+        char keys[PUTS][8], key[8];
+        struct state s;
+        uint64_t was;
+
+        state_init(&s);
+        next_index = 0;
+        permit_apart(&s, "writer", KEYS);
+        add_user(&s, "ann", "writer");
+        switch_on(&s);
+        g.id = 7;
+        g.ttl = 600;
+        CHECK_EQ(apply(&s, "ann", CMD_GRANT, &g.base), STATE_OK);
+        for (unsigned i = 0; i < KEYS; i++) {
+                snprintf(key, sizeof(key), "k%04u", i);
+                CHECK_EQ(put(&s, NULL, key, 7), STATE_OK);
+        }
+        for (unsigned i = 0; i < PUTS; i++) {
+                snprintf(keys[i], sizeof(keys[i]), "k%04u", i);
+                pb__put_request__init(&puts[i]);
+                puts[i].key = pb_bytes(keys[i], 5);
+                puts[i].lease = 7;
+                pb__request_op__init(&op[i]);
+                op[i].request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+                op[i].request_put = &puts[i];
+                ops[i] = &op[i];
+        }
+        q.success = ops;
+        q.n_success = PUTS;
+        CHECK_EQ(put(&s, "ann", "k0000", 7), STATE_OK);
+        was = compares();
+        CHECK_EQ(apply(&s, "ann", CMD_TXN, &q.base), STATE_OK);
+        CHECK(compares() - was < 40000);
+        /* A key that the user may not write denies all of it. */
+        CHECK_EQ(put(&s, NULL, "z", 7), STATE_OK);
+        CHECK_EQ(apply(&s, "ann", CMD_TXN, &q.base), STATE_E_DENIED);
+        state_fini(&s);
+}
+
 TEST(a_token_is_for_one_user_until_its_end)
 {
         cleanup_(buf_fini) struct buf token = {0}, name = {0};
