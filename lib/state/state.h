@@ -243,6 +243,10 @@ struct budget {
         size_t n_puts, longest, second; /* and the bytes of the longest two, keys included */
         bool writes;
         size_t answer; /* bytes of the answer */
+        /* Whether what a sort or a comparison may have to read counts. It does where requests
+         * come in, and not where they are applied: earlier versions do not count it, and all
+         * replicas have to refuse the same ones (I4). */
+        bool counts_compared;
 };
 bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b);
 bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b);

@@ -251,12 +251,14 @@ static int choose(const struct state *s, const Pb__TxnRequest *q, struct path *p
         return r;
 }
 
-static int plan(const struct state *s, const Pb__TxnRequest *q, struct path *path,
-                enum state_outcome *ret)
+/* @counts_compared: see struct budget. */
+static int plan(const struct state *s, const Pb__TxnRequest *q, bool counts_compared,
+                struct path *path, enum state_outcome *ret)
 {
         int r;
 
-        path->left = (struct budget){.steps = STATE_TXN_STEPS_MAX};
+        path->left = (struct budget){.steps = STATE_TXN_STEPS_MAX,
+                                     .counts_compared = counts_compared};
         r = choose(s, q, path);
         if (r < 0)
                 return r;
@@ -268,7 +270,7 @@ int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q, enum sta
                         struct txn_weight *ret_weight)
 {
         cleanup_(path_fini) struct path path = {0};
-        int r = plan(s, q, &path, ret);
+        int r = plan(s, q, true, &path, ret);
 
         if (r == 0)
                 *ret_weight = (struct txn_weight){
@@ -467,7 +469,7 @@ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
         uint32_t sub = 0;
         int r;
 
-        r = plan(s, q, &path, &reply->outcome);
+        r = plan(s, q, false, &path, &reply->outcome);
         *left -= min_of(*left, 2 * (STATE_TXN_STEPS_MAX - path.left.steps));
         if (r < 0 || reply->outcome != STATE_OK)
                 return r;

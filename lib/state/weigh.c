@@ -38,7 +38,7 @@ bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b
         struct kv_span span = kv_span(&q->key, &q->range_end);
         bool any = take(&b->steps, FIND_STEPS + keys_in(s, &span));
 
-        if (q->target != PB__COMPARE__COMPARE_TARGET__VALUE ||
+        if (!b->counts_compared || q->target != PB__COMPARE__COMPARE_TARGET__VALUE ||
             q->target_union_case != PB__COMPARE__TARGET_UNION_VALUE ||
             q->value.len < COMPARE_BYTES)
                 return any;
@@ -176,7 +176,7 @@ static bool take_sort(const struct answers *a, const Pb__RangeRequest *q, struct
 {
         size_t longest = a->longest, second = a->second, n = a->n + b->n_puts, levels = 0;
 
-        if (q->sort_target == PB__RANGE_REQUEST__SORT_TARGET__KEY)
+        if (!b->counts_compared || q->sort_target == PB__RANGE_REQUEST__SORT_TARGET__KEY)
                 return true;
         take_longer(&longest, &second, b->longest);
         take_longer(&longest, &second, b->second);
