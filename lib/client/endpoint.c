@@ -22,6 +22,10 @@ struct endpoint {
         struct dial dial;
         struct stream *stream; /* NULL until it is connected */
         struct rpc_conn *rpc;
+        /* The connection before, which takes no new calls: those that it has go on, beside its
+         * successor. NULL: none. */
+        struct stream *leaving;
+        struct rpc_conn *leaving_rpc;
         bool closing;      /* calls that end now do so because the connection ends */
         char refused[256]; /* why the last login was refused; "": it was not */
         bool denied; /* on this connection or the last one, the user was unknown or the password
@@ -57,6 +61,18 @@ static void close_connection(struct endpoint *e)
         e->rpc = rpc_conn_free(e->rpc);
         e->stream = stream_free(e->stream);
         e->closing = false;
+}
+
+/* Ends the calls on it. */
+static void close_leaving(struct endpoint *e)
+{
+        struct rpc_conn *rpc = e->leaving_rpc;
+        struct stream *s = e->leaving;
+
+        e->leaving_rpc = NULL;
+        e->leaving = NULL;
+        rpc_conn_free(rpc);
+        stream_free(s);
 }
 
 static void fail(struct endpoint *e, const char *why)
@@ -183,16 +199,54 @@ static void on_connected(struct stream *s, void *userdata)
                 set_up(e);
 }
 
+/* The other side has announced the end of the connection, which proxies do by age or number of
+ * calls. Keeps one such connection: of an older one, only calls without an end are left, and
+ * they begin again. */
+static void leave(struct endpoint *e)
+{
+        log_debug("The connection to the core at %s takes no more calls (GOAWAY); a new one "
+                  "is made beside it.",
+                  e->name);
+        close_leaving(e);
+        e->leaving = e->stream;
+        e->leaving_rpc = e->rpc;
+        e->stream = NULL;
+        e->rpc = NULL;
+        reach_leaves(&e->reach, loop_now(e->loop));
+        arm(e);
+}
+
+/* The connection that was left has ended. Without a successor, its calls were the last. */
+static void has_left(struct endpoint *e, const char *why)
+{
+        log_debug("The former connection to the core at %s has ended: %s.", e->name, why);
+        close_leaving(e);
+        if (!is_up(e))
+                e->ops->down(e, why, e->userdata);
+}
+
+static void on_leaving_data(struct endpoint *e, struct view data)
+{
+        if (rpc_conn_input(e->leaving_rpc, data.p, data.len) < 0)
+                has_left(e, "it does not speak gRPC");
+        else
+                stream_kick(e->leaving);
+}
+
 static void on_data(struct stream *s, struct view data)
 {
         struct endpoint *e = stream_userdata(s);
 
         tell_time(e);
+        if (s == e->leaving)
+                return on_leaving_data(e, data);
         if (rpc_conn_input(e->rpc, data.p, data.len) < 0)
                 return fail(e, "it does not speak gRPC");
         reach_heard(&e->reach, loop_now(e->loop));
         arm(e);
         stream_kick(s);
+        if (is_up(e) && !*e->reach.failing && rpc_conn_is_leaving(e->rpc))
+                leave(e);
 }
 
 static void on_fill(struct stream *s, struct buf *tx)
@@ -200,13 +254,23 @@ static void on_fill(struct stream *s, struct buf *tx)
         struct endpoint *e = stream_userdata(s);
 
         tell_time(e);
+        if (s == e->leaving) {
+                if (rpc_conn_output(e->leaving_rpc, tx, OUTPUT_CHUNK) < 0)
+                        has_left(e, "there are no more calls on it");
+                return;
+        }
         if (rpc_conn_output(e->rpc, tx, OUTPUT_CHUNK) < 0)
                 fail(e, "it closed the connection in order (GOAWAY)");
 }
 
 static void on_close(struct stream *s, const char *why)
 {
-        fail(stream_userdata(s), why);
+        struct endpoint *e = stream_userdata(s);
+
+        if (s != e->leaving)
+                return fail(e, why);
+        tell_time(e);
+        has_left(e, why);
 }
 
 static const struct stream_ops stream_ops = {
@@ -267,6 +331,10 @@ static void on_down(struct reach *r, bool was_up, const char *why)
                 log_debug("Lost the core at %s: %s.", e->name, why);
         else
                 log_debug("Cannot reach the core at %s: %s.", e->name, why);
+        if (was_up)
+                close_leaving(e);
+        if (e->leaving) /* its calls go on */
+                return reach_want(r, loop_now(e->loop));
         e->ops->down(e, why, e->userdata);
 }
 
@@ -329,6 +397,7 @@ struct endpoint *endpoint_free(struct endpoint *e)
         e->reach.state =
                 REACH_DOWN; /* calls that end now must not ask for a new connection here */
         close_connection(e);
+        close_leaving(e);
         free(e);
         return NULL;
 }
@@ -348,10 +417,14 @@ void endpoint_kick(struct endpoint *e)
 {
         if (e->stream)
                 stream_kick(e->stream);
+        if (e->leaving)
+                stream_kick(e->leaving);
 }
 
 void endpoint_flush(struct endpoint *e)
 {
+        if (e->leaving)
+                stream_flush(e->leaving);
         if (is_up(e) && e->stream)
                 stream_flush(e->stream);
 }
@@ -381,7 +454,9 @@ void endpoint_again(struct endpoint *e)
 
 void endpoint_at(const struct endpoint *e, char *out, size_t size)
 {
-        snprintf(out, size, "%s", is_up(e) ? stream_peer(e->stream) : "");
+        const struct stream *s = is_up(e) ? e->stream : e->leaving;
+
+        snprintf(out, size, "%s", s ? stream_peer(s) : "");
 }
 
 void endpoint_source(const struct endpoint *e, char *out, size_t size)

@@ -1,5 +1,9 @@
 /* One endpoint of the core, and our connection to it: carries out what member/reach.h decides.
- * Logs in if there is a user, and reports when the endpoint is up or down. */
+ * Logs in if there is a user, and reports when the endpoint is up or down.
+ *
+ * When the other side announces the end of a connection (GOAWAY), the calls on it go on, and
+ * another one is made beside it; for a moment the endpoint takes no calls, then it is reported
+ * to be up again. */
 #pragma once
 
 #include "base/url.h"
@@ -42,7 +46,8 @@ bool endpoint_is_refused(const struct endpoint *e);
 /* Connects, unless it is connected, connecting, or waiting after a failure. */
 void endpoint_want(struct endpoint *e);
 
-/* The connection to make calls on; NULL while it is not up. endpoint_kick() after calls. */
+/* The connection to make calls on; NULL while it is not up. endpoint_kick() after calls, and
+ * after more messages of a call. */
 struct rpc_conn *endpoint_rpc(const struct endpoint *e);
 void endpoint_kick(struct endpoint *e);
 /* The same, at once; see stream_flush(). */

@@ -20,6 +20,18 @@ void reach_limit(struct reach *r, struct boot_time now, nsec_t limit)
         r->when = boot_add(now, limit);
 }
 
+/* A peer that accepts us and closes at once is no better than one that does not accept. */
+static bool has_lasted(const struct reach *r, struct boot_time now)
+{
+        return boot_diff(now, r->up_at) >= RETRY_MAX;
+}
+
+static void wait_longer(struct reach *r, struct boot_time now)
+{
+        r->when = boot_add(now, r->backoff);
+        r->backoff = min_of(2 * r->backoff, RETRY_MAX);
+}
+
 void reach_failed(struct reach *r, struct boot_time now, const char *why)
 {
         bool was_up = r->state == REACH_UP;
@@ -27,13 +39,22 @@ void reach_failed(struct reach *r, struct boot_time now, const char *why)
         r->state = REACH_DOWN;
         r->failing[0] = '\0';
         r->ops->close(r);
-        /* A peer that accepts us and closes at once is no better than one that does not
-         * accept. */
-        if (was_up && boot_diff(now, r->up_at) >= RETRY_MAX)
+        if (was_up && has_lasted(r, now))
                 r->backoff = RETRY_MIN;
-        r->when = boot_add(now, r->backoff);
-        r->backoff = min_of(2 * r->backoff, RETRY_MAX);
+        wait_longer(r, now);
         r->ops->down(r, was_up, why);
+}
+
+void reach_leaves(struct reach *r, struct boot_time now)
+{
+        r->state = REACH_DOWN;
+        r->wanted = true;
+        if (has_lasted(r, now)) {
+                r->backoff = RETRY_MIN;
+                r->when = now;
+        } else {
+                wait_longer(r, now);
+        }
 }
 
 void reach_fail_soon(struct reach *r, struct boot_time now, const char *why)

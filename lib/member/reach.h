@@ -65,6 +65,11 @@ void reach_up(struct reach *r, struct boot_time now);
 void reach_failed(struct reach *r, struct boot_time now, const char *why);
 void reach_fail_soon(struct reach *r, struct boot_time now, const char *why);
 
+/* The endpoint, which is up, takes no more calls on its connection: the next reach_run()s
+ * connect again, at once if it was up for a while. Its owner keeps the present connection
+ * apart, for the calls on it; `close` and `down` are not called. */
+void reach_leaves(struct reach *r, struct boot_time now);
+
 /* Something came from the endpoint. */
 void reach_heard(struct reach *r, struct boot_time now);
 

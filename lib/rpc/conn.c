@@ -327,6 +327,11 @@ bool rpc_conn_established(const struct rpc_conn *c)
         return c->established;
 }
 
+bool rpc_conn_is_leaving(const struct rpc_conn *c)
+{
+        return c->leaving;
+}
+
 size_t rpc_conn_n_calls(const struct rpc_conn *c)
 {
         return c->n_calls;

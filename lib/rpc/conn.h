@@ -188,6 +188,10 @@ void *rpc_conn_userdata(const struct rpc_conn *c);
 /* True once the peer has shown that it speaks HTTP/2. */
 bool rpc_conn_established(const struct rpc_conn *c);
 
+/* Client: the server has announced the end of the connection (GOAWAY, RFC 9113, 6.8): it takes
+ * no new calls; those that it has begun go on. */
+bool rpc_conn_is_leaving(const struct rpc_conn *c);
+
 /* Counts the calls that are open. */
 size_t rpc_conn_n_calls(const struct rpc_conn *c);
 

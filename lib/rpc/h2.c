@@ -272,6 +272,8 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *userd
 
         if (frame->hd.type == NGHTTP2_SETTINGS)
                 c->established = true;
+        if (frame->hd.type == NGHTTP2_GOAWAY)
+                c->leaving = true;
         if (frame->hd.type == NGHTTP2_PING && (frame->hd.flags & NGHTTP2_FLAG_ACK))
                 c->pongs++;
         k = nghttp2_session_get_stream_user_data(h2, frame->hd.stream_id);
@@ -498,9 +500,12 @@ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_leader,
         };
         size_t n_headers = ARRAY_SIZE(h) - 2;
         nghttp2_data_provider data = {.read_callback = on_data_wanted};
-        struct call *k = call_alloc(c, -1);
+        struct call *k;
         int32_t stream;
 
+        if (c->leaving)
+                return -EPIPE;
+        k = call_alloc(c, -1);
         if (want_leader)
                 h[n_headers++] = HEADER("hasleader", "true");
         if (c->token)

@@ -77,6 +77,7 @@ struct rpc_conn {
         char *token; /* client: sent with each call */
         bool tls;
         bool established;
+        bool leaving; /* client: the server takes no new calls (GOAWAY) */
         bool nomem;
         bool calm; /* it got ENHANCE_YOUR_CALM: further input is ignored */
         uint64_t pongs;

@@ -11,6 +11,7 @@ from harness.bus import Bus
 from harness.cluster import Cluster
 from harness.library import Program
 from harness.ports import Ports
+from harness.proxy import Proxy
 
 pytest_plugins = ["harness.own_process", "harness.report"]
 
@@ -121,6 +122,12 @@ def agents(tmp_path, core):
         return Agent(tmp_path, core, name, **{"Cluster": cluster, **options})
 
     return new
+
+
+@pytest.fixture
+def proxy(tmp_path, ports, core):
+    """Passes calls on to `core`, and tells its clients to leave when the test says so."""
+    return Proxy(tmp_path, ports, core)
 
 
 @pytest.fixture

@@ -191,3 +191,21 @@ TEST(reach_begins_at_once_when_the_network_is_back)
         reach_run(&rig.reach, ms(5));
         CHECK_EQ(rig.downs, 3U);
 }
+
+TEST(reach_replaces_a_connection_that_leaves_at_once_if_it_has_lasted)
+{
+        begin();
+        reach_want(&rig.reach, ms(0));
+        reach_up(&rig.reach, ms(0));
+        reach_leaves(&rig.reach, ms(1000));
+        reach_run(&rig.reach, ms(1000));
+        CHECK_EQ(rig.connects, 2U);
+        /* A server that lets go of each new one is not asked without a pause. */
+        for (int64_t at = 1000, wait = 20; wait < 1000; at += wait, wait *= 2) {
+                reach_up(&rig.reach, ms(at));
+                reach_leaves(&rig.reach, ms(at));
+                CHECK_EQ(rig.reach.when.ns, ms(at + wait).ns);
+                reach_run(&rig.reach, ms(at + wait));
+        }
+        CHECK_EQ(rig.downs + rig.closes, 0U);
+}

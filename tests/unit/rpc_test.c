@@ -386,3 +386,29 @@ TEST(a_call_that_did_not_go_out_is_known_for_it)
         rpc_conn_free(client);
         rpc_conn_free(server);
 }
+
+/* A server, or a proxy, that has had enough of a connection says so (RFC 9113, 6.8). */
+TEST(a_connection_that_is_leaving_takes_no_call_and_ends_with_the_last_one)
+{
+        static const uint8_t goaway[] = {0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0};
+        cleanup_(rpc_conn_freep) struct rpc_conn *c = NULL, *s = NULL;
+        cleanup_(buf_fini) struct buf out = {0};
+        struct rpc_call *call, *other;
+
+        connect_both(&c, &s);
+        CHECK_EQ(rpc_call_new(c, "/t.T/Echo", false, &client_handler, &seen, &call), 0);
+        CHECK_EQ(rpc_call_send(call, "x", 1), 0);
+        pump(c, s);
+        CHECK(!rpc_conn_is_leaving(c));
+        CHECK_EQ(rpc_conn_input(c, goaway, sizeof(goaway)), 0);
+        CHECK(rpc_conn_is_leaving(c));
+        CHECK_EQ(rpc_call_new(c, "/t.T/Echo", false, &client_handler, &seen, &other), -EPIPE);
+        CHECK_EQ(rpc_call_send(call, "y", 1), 0);
+        pump(c, s);
+        CHECK_EQ(seen.messages, 2);
+        CHECK_EQ(seen.statuses, 0);
+        rpc_call_end(call);
+        pump(c, s);
+        CHECK_EQ(seen.code, RPC_OK);
+        CHECK_EQ(rpc_conn_output(c, &out, 65536), -EPIPE);
+}

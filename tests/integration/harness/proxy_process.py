@@ -1,0 +1,79 @@
+"""A TCP proxy for plaintext HTTP/2: proxy_process.py PORT TARGET_PORT. On SIGUSR1 it announces the
+end of all its connections to their clients (GOAWAY, RFC 9113, 6.8), as proxies do by age or number
+of calls: from then on their streams go on, and new ones are not passed on. Prints a line for
+whatever happens."""
+import asyncio
+import signal
+import sys
+
+HEADERS, GOAWAY = 1, 7
+PREFACE = 24  # bytes
+
+
+def frame(kind, stream, payload):
+    return len(payload).to_bytes(3, "big") + bytes([kind, 0]) + stream.to_bytes(4, "big") + payload
+
+
+async def read_frame(reader):
+    head = await reader.readexactly(9)
+    body = await reader.readexactly(int.from_bytes(head[:3], "big"))
+    return head[3], int.from_bytes(head[5:9], "big") & 0x7fffffff, head + body
+
+
+class Connection:
+    def __init__(self, number, client):
+        self.number, self.client = number, client
+        self.last, self.leaving = 0, False
+
+    def leave(self):
+        if self.leaving:
+            return
+        self.leaving = True
+        self.client.write(frame(GOAWAY, 0, self.last.to_bytes(4, "big") + bytes(4)))
+        print(f"goaway {self.number}", flush=True)
+
+    async def up(self, reader, core):
+        core.write(await reader.readexactly(PREFACE))
+        while True:
+            kind, stream, bytes_ = await read_frame(reader)
+            if kind == HEADERS and not self.leaving:
+                self.last = max(self.last, stream)
+            if stream <= self.last:
+                core.write(bytes_)
+
+    async def down(self, reader):
+        while True:
+            self.client.write((await read_frame(reader))[2])
+
+
+async def main(port, target):
+    connections = []
+
+    async def serve(reader, writer):
+        connection = Connection(len(connections) + 1, writer)
+        connections.append(connection)
+        print(f"connection {connection.number}", flush=True)
+        core_reader, core = await asyncio.open_connection("127.0.0.1", target)
+        ways = [asyncio.ensure_future(way) for way in (connection.up(reader, core),
+                                                       connection.down(core_reader))]
+        await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in ways:
+            way.cancel()
+        await asyncio.gather(*ways, return_exceptions=True)
+        connection.leaving = True
+        core.close()
+        writer.close()
+
+    def leave():
+        for connection in connections:
+            connection.leave()
+
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGUSR1, leave)
+    loop.add_signal_handler(signal.SIGTERM, sys.exit, 0)
+    server = await asyncio.start_server(serve, "127.0.0.1", port)
+    print("ready", flush=True)
+    async with server:
+        await server.serve_forever()
+
+asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
