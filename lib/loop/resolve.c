@@ -11,13 +11,21 @@
 
 #define SRV_MAX 16
 #define NAMES_MAX 64
+#define THREADS_MAX 16 /* names that are looked up beside each other */
 #define PATIENCE (100 * NSEC_PER_MSEC)
+
+/* Does one look-up after the other. */
+struct thread {
+        struct worker *worker; /* NULL: not started */
+        unsigned n_jobs;       /* that were submitted and not handed back */
+};
 
 /* A name that was asked for, and its last address. */
 struct name {
         TAILQ_ENTRY(name) entry;
         struct resolver *rv; /* NULL: it was freed while `asking` */
         struct worker_job job;
+        struct thread *thread; /* of the job */
         struct url url;
         bool asking; /* the job is under way, or its result is being handed out; one at a time,
                       * however long DNS takes */
@@ -29,7 +37,8 @@ struct name {
 
 struct resolver {
         struct loop *loop;
-        struct worker *worker; /* started for the first name that is not numeric */
+        struct thread threads[THREADS_MAX]; /* started when a name is looked up, and those
+                                             * before are busy */
         TAILQ_HEAD(, name) names;
         size_t n_names;
 };
@@ -45,6 +54,7 @@ struct resolve_query {
         resolve_fn fn;
         /* A query of SRV records: */
         struct worker_job job;
+        struct thread *thread;
         char host[256];
         int r;
         resolve_srv_fn srv_fn; /* NULL: canceled */
@@ -92,8 +102,9 @@ struct resolver *resolver_free(struct resolver *rv)
                 return NULL;
         while ((n = TAILQ_FIRST(&rv->names)))
                 forget(n);
-        worker_abandon(rv->worker); /* do not wait for a DNS server that does not answer: an
-                                     * agent may be restarting */
+        /* Do not wait for a DNS server that does not answer: an agent may be restarting. */
+        for (size_t i = 0; i < THREADS_MAX; i++)
+                worker_abandon(rv->threads[i].worker);
         free(rv);
         return NULL;
 }
@@ -186,10 +197,16 @@ static void answer(struct resolve_query *q, int r)
         fn(a.n > 0 ? 0 : r, a.n > 0 ? &a : NULL, userdata);
 }
 
+static void submit(struct thread *t, struct worker_job *job)
+{
+        t->n_jobs++;
+        worker_submit(t->worker, job);
+}
+
 static void begin(struct name *n)
 {
         n->asking = true;
-        worker_submit(n->rv->worker, &n->job);
+        submit(n->thread, &n->job);
 }
 
 static void done(struct worker_job *job)
@@ -199,6 +216,7 @@ static void done(struct worker_job *job)
         struct resolve_query *q;
         int r = n->r;
 
+        n->thread->n_jobs--;
         if (r == 0)
                 n->kept = n->fresh;
         /* A callback may ask again: for another name, for which make_room() must not drop the
@@ -217,9 +235,25 @@ static void drop(struct worker_job *job)
         free(container_of(job, struct name, job));
 }
 
-static int need_worker(struct resolver *rv)
+/* A thread that is idle, or another one if all are busy: a name whose DNS server does not
+ * answer delays no other. Once there is no further thread, the one with the fewest jobs. */
+static int find_thread(struct resolver *rv, struct thread **ret)
 {
-        return rv->worker ? 0 : worker_new(&rv->worker, rv->loop, "resolver");
+        struct thread *t, *end = &rv->threads[THREADS_MAX], *best = NULL;
+        int r;
+
+        for (t = rv->threads; t < end && t->worker; t++)
+                if (!best || t->n_jobs < best->n_jobs)
+                        best = t;
+        if (t < end && (!best || best->n_jobs > 0)) {
+                r = worker_new(&t->worker, rv->loop, "resolver");
+                if (r < 0 && !best)
+                        return r;
+                if (r == 0)
+                        best = t;
+        }
+        *ret = best;
+        return 0;
 }
 
 /* Makes room for another name: drops the oldest ones that nobody waits for. */
@@ -285,11 +319,13 @@ int resolve(struct resolver *rv, const struct url *u, resolve_fn fn, void *userd
                 fn(0, &a, userdata);
                 return 0;
         }
-        r = need_worker(rv);
+        n = name_of(rv, u);
+        if (!n)
+                return -ENOMEM;
+        r = n->asking ? 0 : find_thread(rv, &n->thread);
         if (r < 0)
                 return r;
-        n = name_of(rv, u);
-        q = n ? calloc(1, sizeof(*q)) : NULL;
+        q = calloc(1, sizeof(*q));
         if (!q)
                 return -ENOMEM;
         q->name = n;
@@ -411,6 +447,7 @@ static void done_srv(struct worker_job *job)
 {
         struct resolve_query *q = container_of(job, struct resolve_query, job);
 
+        q->thread->n_jobs--;
         if (q->srv_fn)
                 q->srv_fn(q->r, q->targets, q->userdata);
         drop_srv(job);
@@ -420,7 +457,8 @@ int resolve_srv(struct resolver *rv, const char *name, resolve_srv_fn fn, void *
                 struct resolve_query **ret)
 {
         struct resolve_query *q;
-        int r = need_worker(rv);
+        struct thread *thread;
+        int r = find_thread(rv, &thread);
 
         *ret = NULL;
         if (r < 0)
@@ -428,11 +466,12 @@ int resolve_srv(struct resolver *rv, const char *name, resolve_srv_fn fn, void *
         q = calloc(1, sizeof(*q));
         if (!q)
                 return -ENOMEM;
+        q->thread = thread;
         q->job = (struct worker_job){.run = run_srv, .done = done_srv, .drop = drop_srv};
         q->userdata = userdata;
         q->srv_fn = fn;
         snprintf(q->host, sizeof(q->host), "%s", name);
-        worker_submit(rv->worker, &q->job);
+        submit(thread, &q->job);
         *ret = q;
         return 0;
 }

@@ -1,8 +1,8 @@
 /*
- * Resolves names to addresses, without stopping the loop: numeric ones at once, others in a
- * worker's thread (getaddrinfo(3)). The last address of a name is kept, and is the answer when
- * DNS does not answer within a moment, or only with errors; a late answer of DNS counts for the
- * next query.
+ * Resolves names to addresses, without stopping the loop: numeric ones at once, others in
+ * threads of their own, a few beside each other (getaddrinfo(3)). The last address of a name is
+ * kept, and is the answer when DNS does not answer within a moment, or only with errors; a late
+ * answer of DNS counts for the next query.
  */
 #pragma once
 

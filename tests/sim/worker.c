@@ -59,6 +59,11 @@ bool workers_do(void)
         return false;
 }
 
+struct worker *worker_newest(void)
+{
+        return workers;
+}
+
 void workers_run(void)
 {
         for (struct worker *w = workers; w; w = w->next)

@@ -9,5 +9,8 @@ bool worker_do(struct worker *w);
 /* Runs the next job of any worker; false if there is none. */
 bool workers_do(void);
 
+/* The worker that was made last; NULL: there is none. */
+struct worker *worker_newest(void);
+
 /* Runs all jobs of all workers, in order. */
 void workers_run(void);

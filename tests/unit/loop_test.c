@@ -1256,3 +1256,24 @@ TEST(a_resolver_may_be_freed_in_an_answer)
         CHECK_EQ(names.answers, 1);
         end();
 }
+
+/* A dead DNS server costs its own name ten seconds, and no other. */
+TEST(a_name_is_answered_while_another_one_is_looked_up)
+{
+        struct resolve_query *slow, *q;
+        struct url u;
+
+        begin();
+        names.answers = 0;
+        CHECK_EQ(resolver_new(&names.rv, w.loop), 0);
+        CHECK_EQ(url_parse("http://localhost:1001", &u), 0);
+        CHECK_EQ(resolve(names.rv, &u, on_answer, NULL, &slow), 0);
+        CHECK_EQ(url_parse("http://localhost:1002", &u), 0);
+        CHECK_EQ(resolve(names.rv, &u, on_answer, NULL, &q), 0);
+        while (worker_do(worker_newest()))
+                ;
+        CHECK_EQ(names.answers, 1);
+        resolve_cancel(slow);
+        resolver_free(names.rv);
+        end();
+}
