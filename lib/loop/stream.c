@@ -40,6 +40,9 @@
 #define ACCEPT_PAUSE (100 * NSEC_PER_MSEC)
 #define COMPLAIN_EVERY (60 * NSEC_PER_SEC)
 #define USER_TIMEOUT_MS 5000
+#define HEED_FROM ((size_t) 32 << 10) /* bytes: less than what a reader has room for */
+#define HEED_EVERY NSEC_PER_SEC
+#define PROBES 3               /* unanswered, of a full reader's window: as for keep-alive */
 #define LISTEN_BACKLOG INT_MAX /* the kernel limits it: net.core.somaxconn */
 
 enum stream_state {
@@ -56,7 +59,10 @@ struct stream {
         SSL *ssl;
         struct loop_io io;
         struct loop_later flush_later, input;
-        int ready;    /* events that were not handled yet */
+        struct loop_timer heed; /* see on_heed() */
+        size_t unheeded; /* bytes written since the kernel's queue was seen to be empty */
+        bool excused;    /* TCP_USER_TIMEOUT is off */
+        int ready;       /* events that were not handled yet */
         bool greeted; /* server: the beginning of the client's hello has come, and its size is
                        * acceptable */
         bool refused; /* the TLS handshake failed */
@@ -133,6 +139,7 @@ static void shut(struct stream *s)
         loop_io_stop(&s->io);
         loop_later_cancel(&s->flush_later);
         loop_later_cancel(&s->input);
+        loop_timer_disarm(&s->heed);
         SSL_free(s->ssl);
         s->ssl = NULL;
         close(s->fd);
@@ -188,6 +195,48 @@ static void watch(struct stream *s)
         else if (s->tls_wants_write || (s->state == STREAM_OPEN && buf_len(&s->tx) > 0))
                 events |= EV_WRITE;
         loop_io_change(&s->io, events);
+}
+
+static void excuse(struct stream *s, bool excused)
+{
+        int ms = excused ? 0 : USER_TIMEOUT_MS;
+
+        if (s->excused == excused)
+                return;
+        s->excused = excused;
+        (void) setsockopt(s->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
+}
+
+/* A client may pause in the middle of an answer, until its window is full. Linux counts that
+ * time in TCP_USER_TIMEOUT, although the client answers each probe of its window (tcp(7)). So
+ * that is switched off while all that was sent is acknowledged and more waits; instead, the
+ * probes that are not answered are counted. */
+static void on_heed(struct loop_timer *t)
+{
+        struct stream *s = container_of(t, struct stream, heed);
+        struct tcp_info info;
+        socklen_t len = sizeof(info);
+
+        if (getsockopt(s->fd, IPPROTO_TCP, TCP_INFO, &info, &len) < 0)
+                return; /* a local socket */
+        if (stream_unsent(s) == 0) {
+                s->unheeded = 0;
+                return excuse(s, false);
+        }
+        excuse(s, info.tcpi_unacked == 0 && !s->close_after_tx);
+        loop_timer_in(&s->heed, HEED_EVERY);
+        if (!s->excused || info.tcpi_probes < PROBES)
+                return;
+        s->in_callback = true;
+        dead(s, "it does not answer");
+        leave(s);
+}
+
+static void heed(struct stream *s)
+{
+        if (s->ops->patient && !loop_timer_armed(&s->heed) &&
+            (s->unheeded >= HEED_FROM || buf_len(&s->tx) > 0))
+                loop_timer_in(&s->heed, HEED_EVERY);
 }
 
 /* Writes once. Returns the number of bytes, 0 if the socket is full, or -1 if the stream has
@@ -304,6 +353,8 @@ static void flush(struct stream *s)
                 buf_consume(&s->tx, (size_t) n);
                 sh.bytes += (size_t) n;
         }
+        s->unheeded += sh.bytes;
+        heed(s);
         if (buf_len(&s->tx) == 0 && !more) {
                 if (s->close_after_tx) {
                         if (s->says_end && s->ssl)
@@ -623,6 +674,7 @@ static int stream_new(struct stream **ret, struct loop *l, int fd, struct tls *t
         s->fd = fd;
         s->ops = ops;
         s->io.of_crowd = ops->patient;
+        loop_timer_init(&s->heed, l, on_heed);
         s->slice = SLICE_MAX;
         s->userdata = userdata;
         strcpy(s->peer, "?");

@@ -4,7 +4,8 @@
  * A stream reads as bytes arrive and writes at the end of the loop's iteration, in one go. It
  * ends by itself only through on_close; its owner calls stream_free(), also from inside its own
  * callbacks. Peers that vanish silently are noticed by TCP_USER_TIMEOUT and keep-alive probes
- * (tcp(7)).
+ * (tcp(7)); a patient stream's other side that only stops reading may do so for as long as it
+ * answers the kernel's probes.
  */
 #pragma once
 

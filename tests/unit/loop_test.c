@@ -249,6 +249,70 @@ TEST(accepted_connections_notice_a_peer_that_vanished)
         end();
 }
 
+/* ---- readers that pause ---- */
+
+static const struct stream_ops patient;
+
+static struct {
+        struct loop_timer look;
+        int fd, reader;
+        int expected; /* the TCP_USER_TIMEOUT that is waited for */
+        unsigned looks;
+} pause_;
+
+static void looks_at_it(struct loop_timer *t)
+{
+        static uint8_t bytes[1 << 16];
+
+        if (pause_.expected != 0) /* it reads on */
+                while (recv(pause_.reader, bytes, sizeof(bytes), MSG_DONTWAIT) > 0)
+                        ;
+        if (option(pause_.fd, IPPROTO_TCP, TCP_USER_TIMEOUT) == pause_.expected ||
+            pause_.looks++ > 2000)
+                loop_stop(w.loop);
+        else
+                loop_timer_in(t, 10 * NSEC_PER_MSEC);
+}
+
+static void until_timeout_is(int ms)
+{
+        pause_.expected = ms;
+        loop_timer_in(&pause_.look, 10 * NSEC_PER_MSEC);
+        loop_run(w.loop);
+        CHECK_EQ(option(pause_.fd, IPPROTO_TCP, TCP_USER_TIMEOUT), ms);
+}
+
+/* The kernel must not count the time in which the other side has no room. */
+TEST(a_reader_that_pauses_is_not_taken_for_one_that_vanished)
+{
+        static uint8_t bytes[1 << 20];
+        struct sockaddr_in to = {.sin_family = AF_INET};
+        struct url u = {.host = "127.0.0.1"};
+        cleanup_(listener_freep) struct listener *l = NULL;
+        struct stream *s;
+
+        begin();
+        pause_.looks = 0;
+        loop_timer_init(&pause_.look, w.loop, looks_at_it);
+        CHECK_EQ(listener_new(&l, w.loop, &u, took, &pause_.fd), 0);
+        to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+        to.sin_port = htons(listener_port(l));
+        pause_.reader = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        CHECK_EQ(connect(pause_.reader, (struct sockaddr *) &to, sizeof(to)), 0);
+        loop_run(w.loop);
+        CHECK_EQ(stream_accept(&s, w.loop, pause_.fd, NULL, &patient, NULL), 0);
+        for (int i = 0; i < 16; i++)
+                buf_add(stream_tx(s), bytes, sizeof(bytes));
+        stream_kick(s);
+        until_timeout_is(0);
+        until_timeout_is(5000);
+        stream_free(s);
+        close(pause_.reader);
+        loop_timer_disarm(&pause_.look);
+        l = listener_free(l);
+        end();
+}
+
 static void input(struct loop_later *d)
 {
         size_t i = (size_t) (d - w.later);
