@@ -12,7 +12,6 @@
 #define GRAIN (180 * MSEC)
 #define LULL_GRAIN (200 * MSEC)
 #define TICK_GRAIN (300 * MSEC)
-#define SLOW_GRAIN (6 * NSEC_PER_SEC)
 
 struct lease_seen {
         int64_t id, ttl_ms;
@@ -486,10 +485,6 @@ void check_end(struct world *w)
 
                 if (!w->r[i].node.core)
                         return fail(w, "replica %u is not there in the end", i);
-                if (core_status(w->r[i].node.core).leader &&
-                    core_status(w->r[i].node.core).way > 0)
-                        return fail(w, "I1: the leader would notice no short outage, as if the "
-                                       "network were still slow");
                 s = core_state(w->r[i].node.core);
                 for (int64_t key = 0; key < KEYS_MAX; key++) {
                         char name[16];
@@ -585,8 +580,7 @@ static const char *views(const struct world *w, int64_t id)
  * frames. */
 void check_undead(struct world *w)
 {
-        /* Lease time stands still while a leader learns how long a round trip is. */
-        if (w->faults.members || w->now < w->slow_until + SLOW_GRAIN)
+        if (w->faults.members)
                 return;
         for (size_t k = 0; k < n_leases; k++) {
                 struct lease_seen *l = &leases[k];
