@@ -28,7 +28,7 @@ args = ap.parse_args()
 sys.path.insert(0, args.pb)
 import rpc_pb2 as pb  # noqa: E402
 from liar_core import ON_WIRE, Core, Refuse, keep_alive_says, lies, lose, other, refusing, until, without_header  # noqa: E402
-from liar_stage import CASES, OF_ITS_OWN, Cost, Process, be_good, busily, case, main, report, stage  # noqa: E402
+from liar_stage import CASES, OF_ITS_OWN, Cost, Process, be_good, busily, case, main, report, skip, stage  # noqa: E402
 
 TTL = 2.0
 BACK = 60  # s within which it holds again, on a busy machine
@@ -67,6 +67,8 @@ class Agent(Process):
 def run(name, f, seconds=3.0, cpu=0.5, lines=40, calls=60, memory=256, level="info", login=False, run_full=False, ttl=TTL):
     """The core is good; then lies as f(core, agent) says, for so long; then is good again."""
     full = None
+    if run_full and os.geteuid() != 0:
+        return skip(name, "only root can make a device that is always full")
     if run_full:  # a place file that takes nothing
         full = os.path.join(args.dir, "full")
         os.makedirs(full, exist_ok=True)

@@ -12,7 +12,7 @@ from liar_core import Core, Wire, lose, random_lies, serve
 
 CASES = {}
 OF_ITS_OWN = {}  # arguments of run(), by case
-PASSED = FAILED = 0
+PASSED = FAILED = SKIPPED = 0
 
 
 def case(f):
@@ -25,6 +25,12 @@ def report(ok, what, why=""):
     PASSED, FAILED = PASSED + ok, FAILED + (not ok)
     print(("ok " if ok else "not ok ") + what + ("" if ok else f"\n    {why}"), flush=True)
     return ok
+
+
+def skip(what, why):
+    global SKIPPED
+    SKIPPED += 1
+    print(f"skipped {what}: {why}", flush=True)
 
 
 class Process:
@@ -157,5 +163,5 @@ def main(run, args, cuts=False, seeds=(), **own):
         done += [pool.submit(drawn, seed) for seed in range(args.seed, args.seed + (args.random if alone or not args.cases else 0))]
         for d in done:
             d.result()
-    print(f"{PASSED} passed, {FAILED} failed")
+    print(f"{PASSED} passed, {FAILED} failed, {SKIPPED} skipped")
     return FAILED > 0
