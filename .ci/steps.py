@@ -170,8 +170,8 @@ nightly("hostile clients, TLS", "tests/system/hostile.sh tls --seconds .5 --at-l
         weight=ALONE, limit=1800)
 nightly("Patroni on tenure-core", "tests/system/patroni.sh", TIMED)
 nightly("the last metre: what is left over, or slow to stop, and checks",
-        "tests/system/lastmetre.sh leftovers leave_leftovers elsewhere mount unmount reboot slow_stop check "
-        "slow_generator reexec thaw late_renewal starts", TIMED, limit=1800)
+        "tests/system/lastmetre.sh leftovers leave_leftovers elsewhere mount unmount reboot "
+        "slow_stop check slow_generator reexec thaw late_renewal starts", TIMED, limit=1800)
 nightly("the last metre: systemd in the way of a stop",
         "tests/system/lastmetre.sh pid1_stopped pid1_goes_on both guard guard_and_people "
         "killed_stop next_life", TIMED, limit=1800)

@@ -37,6 +37,26 @@ static const char *slice_group(void)
         return path;
 }
 
+/* The next control group beside the slice in which something bound may run: of a unit, or where
+ * its main process is. @at begins with 0; NULL at the end. */
+static const char *next_group(const struct fence *f, size_t *at)
+{
+        size_t n_units, n_strays;
+        const struct bound_unit *u = bound_units(f->bound, &n_units);
+        const struct bound_stray *s = bound_strays(f->bound, &n_strays);
+        const char *group = NULL;
+
+        while (!group && *at < n_units + n_strays) {
+                size_t i = (*at)++;
+
+                if (i < n_units)
+                        group = u[i].control_group;
+                else if (!s[i - n_units].is_ours)
+                        group = s[i - n_units].group;
+        }
+        return group;
+}
+
 bool fence_is_settled(const struct fence *f)
 {
         return !f->bound || f->stuck || (f->machine.state == FENCING_UP && f->machine.opened);
@@ -133,21 +153,15 @@ static void each_group(struct fence *f, bool mounts,
                        void (*fn)(struct fence *f, const char *group))
 {
         struct each e = {.fence = f, .fn = fn};
-        const struct bound_stray *s;
-        const struct bound_unit *u;
-        size_t n;
+        const char *group;
+        size_t at = 0;
 
         if (!mounts)
                 find_mounts(&e);
         all_but_mounts(&e, slice_group());
-        u = bound_units(f->bound, &n);
-        for (size_t i = 0; i < n; i++)
-                if (u[i].control_group && !cgroup_is_within(u[i].control_group, slice_group()))
-                        all_but_mounts(&e, u[i].control_group);
-        s = bound_strays(f->bound, &n);
-        for (size_t i = 0; i < n; i++)
-                if (!s[i].is_ours)
-                        all_but_mounts(&e, s[i].group);
+        while ((group = next_group(f, &at)))
+                if (!cgroup_is_within(group, slice_group()))
+                        all_but_mounts(&e, group);
         free(e.mounts);
 }
 
@@ -185,19 +199,12 @@ static void thaw(const char *group)
 /* Thaws everything, including what an earlier run may have frozen. */
 static void thaw_all(struct fence *f)
 {
-        const struct bound_stray *s;
-        const struct bound_unit *u;
-        size_t n;
+        const char *group;
+        size_t at = 0;
 
         thaw(slice_group());
-        u = bound_units(f->bound, &n);
-        for (size_t i = 0; i < n; i++)
-                if (u[i].control_group)
-                        thaw(u[i].control_group);
-        s = bound_strays(f->bound, &n);
-        for (size_t i = 0; i < n; i++)
-                if (!s[i].is_ours)
-                        thaw(s[i].group);
+        while ((group = next_group(f, &at)))
+                thaw(group);
         while (f->n_frozen > 0) {
                 thaw(f->frozen[--f->n_frozen]);
                 free(f->frozen[f->n_frozen]);
@@ -238,19 +245,11 @@ void fence_freeze(struct fence *f)
 
 static bool has_processes(const struct fence *f)
 {
-        const struct bound_stray *s;
-        const struct bound_unit *u;
-        size_t n;
+        const char *group = slice_group();
+        size_t at = 0;
 
-        if (cgroup_is_populated(slice_group()) != 0)
-                return true;
-        u = bound_units(f->bound, &n);
-        for (size_t i = 0; i < n; i++)
-                if (u[i].control_group && cgroup_is_populated(u[i].control_group) != 0)
-                        return true;
-        s = bound_strays(f->bound, &n);
-        for (size_t i = 0; i < n; i++)
-                if (!s[i].is_ours && cgroup_is_populated(s[i].group) != 0)
+        for (; group; group = next_group(f, &at))
+                if (cgroup_is_populated(group) != 0)
                         return true;
         return false;
 }
@@ -469,18 +468,11 @@ int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *t
                 bound_follow(f->bound);
         }
         if (f->machine.frozen) {
-                size_t n;
-                const struct bound_unit *u = bound_units(f->bound, &n);
+                const char *group;
+                size_t at = 0;
 
-                const struct bound_stray *s;
-
-                for (size_t i = 0; i < n; i++)
-                        if (u[i].control_group)
-                                remember_frozen(f, u[i].control_group);
-                s = bound_strays(f->bound, &n);
-                for (size_t i = 0; i < n; i++)
-                        if (!s[i].is_ours)
-                                remember_frozen(f, s[i].group);
+                while ((group = next_group(f, &at)))
+                        remember_frozen(f, group);
         }
         if (!cgroup_is_there())
                 log_warning("This host has no control groups v2: units bound to %s can "
