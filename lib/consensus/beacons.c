@@ -51,6 +51,20 @@ void beacons_acked(struct replica *r, unsigned i, nsec_t sent)
                 r->time.late[i] = min_of(r->time.late[i], way);
 }
 
+/* How many beacons it takes to learn how long a round trip is. */
+static unsigned learn_after(const struct replica *r)
+{
+        return (unsigned) (4 * r->cfg.election / r->cfg.heartbeat);
+}
+
+/* No answer is known to be late. */
+static void forget_late(struct replica *r)
+{
+        r->time.unanswered = 0;
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
+                r->time.late[i] = INT64_MAX;
+}
+
 /* If we lead and commit, and yet every answer is late, the round trip is longer than the
  * heartbeat interval allows for: learns its length. */
 static void learn_way(struct replica *r)
@@ -58,16 +72,35 @@ static void learn_way(struct replica *r)
         unsigned need = replica_voters(r) / 2;
         nsec_t late[REPLICA_PEERS_MAX];
 
-        if (need == 0 ||
-            r->time.unanswered < (unsigned) (4 * r->cfg.election / r->cfg.heartbeat) ||
+        if (need == 0 || r->time.unanswered < learn_after(r) ||
             voters_sorted(r, r->time.late, late) < need || late[need - 1] == INT64_MAX)
                 return;
         log_warning("The round trip to a majority of the replicas takes %lld ms; choose a "
                     "HeartbeatInterval above that.",
                     (long long) (late[need - 1] / NSEC_PER_MSEC));
         r->time.clock.way = late[need - 1];
-        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                r->time.late[i] = INT64_MAX;
+        forget_late(r);
+}
+
+/* A majority has taken @took to answer a beacon. The round trip that we allow for becomes
+ * shorter once all of so many beacons have taken less: otherwise a network that was slow for
+ * some seconds would hide short outages for ever (I1). It is forgotten only below half a
+ * heartbeat: one that is near what a heartbeat allows would be learned and forgotten by turns,
+ * and lease time stands still while it is learned. */
+static void shorten_way(struct replica *r, nsec_t took)
+{
+        nsec_t slowest = max_of(r->time.slowest, took);
+
+        r->time.slowest = slowest;
+        if (++r->time.n_timed < learn_after(r) / 2)
+                return;
+        r->time.n_timed = 0;
+        r->time.slowest = 0;
+        if (slowest >= r->time.clock.way)
+                return;
+        log_debug("The round trip to a majority of the replicas takes less than %lld ms again.",
+                  (long long) (r->time.clock.way / NSEC_PER_MSEC));
+        r->time.clock.way = slowest > r->cfg.heartbeat / 2 ? slowest : 0;
 }
 
 /* Whether appended entries become committed. */
@@ -114,6 +147,7 @@ void beacons_run(struct replica *r)
 {
         struct boot_time answered, heard;
         nsec_t outages;
+        bool is_new;
 
         if (!replica_leads(r) || !r->ready)
                 return;
@@ -132,9 +166,12 @@ void beacons_run(struct replica *r)
         /* During a handover of leadership no renewal is accepted. */
         if (commits_move(r) && raft_transferee(&r->raft) == 0) {
                 answered = majority_answered(r);
-                if (boot_before(r->time.clock.since, answered))
-                        r->time.unanswered = 0;
+                is_new = boot_before(r->time.clock.since, answered);
                 lease_clock_confirm(&r->time.clock, answered);
+                if (is_new) {
+                        forget_late(r);
+                        shorten_way(r, boot_diff(r->now, answered));
+                }
                 learn_way(r);
         }
         count_excused(r, r->time.clock.outages - outages);

@@ -269,6 +269,8 @@ static void become_leader(struct replica *r)
         r->ready = false;
         r->led_at = r->now;
         memset(r->time.answered, 0, sizeof(r->time.answered));
+        r->time.n_timed = 0;
+        r->time.slowest = 0;
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
                 r->time.late[i] = INT64_MAX;
         memset(r->sent_commit, 0, sizeof(r->sent_commit));

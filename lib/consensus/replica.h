@@ -63,7 +63,7 @@ struct replica_status {
                               * nothing that makes the data grow should be accepted */
         size_t log_bytes;    /* of the log in memory */
         nsec_t way;          /* round trip to a majority, if it is too long for the heartbeat
-                              * interval */
+                              * interval, or was and is not yet short again */
         uint64_t forgetful; /* leader: a member that lacks entries that it had acknowledged, and
                              * gets no more; 0: none */
 };

@@ -138,6 +138,18 @@ static void writers_with_a_guard(struct world *w)
         w->guarded = true;
 }
 
+/* For long enough that leaders learn it, a round trip between replicas takes longer than a
+ * heartbeat allows for. */
+static void slow_at_first(struct world *w)
+{
+        w->run_time = min_of(w->run_time, 14 * NSEC_PER_SEC);
+        w->end_time = w->run_time + CALM_MAX;
+        w->slow_until = some_time(w, 3000 * MSEC, w->run_time);
+        if (w->n_replicas < 3)
+                w->n_replicas = 3;
+        w->faults.loss = w->faults.members = false;
+}
+
 static void little_memory(struct world *w)
 {
         w->faults.memory = true;
@@ -270,6 +282,7 @@ static const struct aim aims[] = {
                    {AT_LEADING, CUT, SELF, 300, 300 * MSEC, 300 * MSEC, 2000 * MSEC}},
          .prepare = few_entries},
         {.name = "spares", .prepare = slow_snapshots},
+        {.name = "slow network", .prepare = slow_at_first},
         {.name = "memory",
          .rules = {{AT_APPLY, NO_MEMORY, SELF, 30, 0, 0, 0},
                    {AT_LOAD, NO_MEMORY, SELF, 600, 0, 0, 0},

@@ -12,6 +12,7 @@
 #define GRAIN (180 * MSEC)
 #define LULL_GRAIN (200 * MSEC)
 #define TICK_GRAIN (300 * MSEC)
+#define SLOW_GRAIN (6 * NSEC_PER_SEC)
 
 struct lease_seen {
         int64_t id, ttl_ms;
@@ -485,6 +486,10 @@ void check_end(struct world *w)
 
                 if (!w->r[i].node.core)
                         return fail(w, "replica %u is not there in the end", i);
+                if (core_status(w->r[i].node.core).leader &&
+                    core_status(w->r[i].node.core).way > 0)
+                        return fail(w, "I1: the leader would notice no short outage, as if the "
+                                       "network were still slow");
                 s = core_state(w->r[i].node.core);
                 for (int64_t key = 0; key < KEYS_MAX; key++) {
                         char name[16];
@@ -589,13 +594,15 @@ void check_undead(struct world *w)
 
                 /* A network that loses 3 of 100 frames costs beacons and commits; a disk that
                  * stalls holds up what queues behind it; a leader that hands over to a replica
-                 * that is down serves nobody for an election timeout or two; and when a
+                 * that is down serves nobody for an election timeout or two; lease time stands
+                 * still while a leader, each once, learns how long a round trip is; and when a
                  * majority crashes at once, lease time continues from the log (TICK_AFTER in
                  * core/expiry.c). */
                 nsec_t ahead = w->loops ? min_of(ttl / LOOP_PART, 50 * MSEC) : 0;
                 nsec_t more =
                         (w->faults.loss ? 500 * MSEC + (w->now - l->renewed_at) / 3 : 0) +
                         (w->faults.stalls ? 500 * MSEC : 0) +
+                        (l->renewed_at < w->slow_until ? SLOW_GRAIN : 0) +
                         (w->faults.transfers ? 1200 * MSEC + (w->now - l->renewed_at) / 2 : 0) +
                         (w->faults.crashes || w->faults.memory
                                  ? (nsec_t) (lulls + 1) * TICK_GRAIN

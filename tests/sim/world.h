@@ -173,6 +173,7 @@ struct world {
         size_t apply_slice;  /* cost of entries in one turn; 0: the default */
         bool any_change;     /* members may be changed even if that may cost the majority */
         bool loops;          /* edge clients renew in loops, so that leases are renewed ahead */
+        nsec_t slow_until;   /* each frame between replicas takes long until then */
         nsec_t narrow;       /* how much of a link's time the data under way may take */
         uint64_t top_term;   /* the highest term in which any replica leads or led */
         bool cut[NODES_MAX][NODES_MAX];

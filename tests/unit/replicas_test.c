@@ -15,6 +15,7 @@
 struct frame {
         STAILQ_ENTRY(frame) next;
         uint64_t from, to;
+        struct boot_time at; /* when it arrives */
         struct buf bytes;
 };
 
@@ -35,6 +36,7 @@ static struct {
         } node[N];
         STAILQ_HEAD(, frame) frames;
         struct boot_time now;
+        nsec_t delay;                        /* of frames, one way */
         bool (*lost)(const struct frame *f); /* NULL: none is */
         unsigned sent[32];                   /* frames by their type */
         unsigned n_read;                     /* reads that were answered */
@@ -52,6 +54,7 @@ static void on_send(void *u, uint64_t peer, struct view v)
         CHECK(f && v.len > 0);
         f->from = id_of(u);
         f->to = peer;
+        f->at = boot_add(net.now, net.delay);
         buf_add(&f->bytes, v.p, v.len);
         net.node[peer - 1].bytes += v.len;
         net.node[peer - 1].large = max_of(net.node[peer - 1].large, (uint64_t) v.len);
@@ -200,7 +203,7 @@ static void deliver(void)
 {
         struct frame *f;
 
-        while ((f = STAILQ_FIRST(&net.frames))) {
+        while ((f = STAILQ_FIRST(&net.frames)) && !boot_before(net.now, f->at)) {
                 STAILQ_REMOVE_HEAD(&net.frames, next);
                 if (net.node[f->to - 1].replica && !(net.lost && net.lost(f)))
                         CHECK_EQ(replica_input(
@@ -437,6 +440,39 @@ TEST(reads_go_on_when_the_last_other_voter_is_removed)
         replica_read(leader->replica, 2);
         pass(100 * MS);
         CHECK_EQ(net.n_read, 2);
+        stop();
+}
+
+static bool is_any(const struct frame *f)
+{
+        return f != NULL;
+}
+
+/* I1: a leader that has learned of a long round trip does not notice short outages. Once the
+ * network is good again, it does. */
+TEST(a_network_that_was_slow_hides_no_outage_later)
+{
+        struct net_node *leader;
+        uint64_t outages;
+
+        start();
+        leader = elect();
+        CHECK_EQ(replica_status(leader->replica).way, 0);
+        net.delay = 60 * MS;
+        pass(12000 * MS);
+        CHECK_EQ(replica_status(leader->replica).way, 120 * MS);
+        net.delay = 40 * MS;
+        pass(3000 * MS);
+        CHECK_EQ(replica_status(leader->replica).way, 80 * MS);
+        net.delay = 0;
+        pass(3000 * MS);
+        CHECK_EQ(replica_status(leader->replica).way, 0);
+        outages = replica_counts(leader->replica)->outages;
+        net.lost = is_any;
+        pass(280 * MS);
+        net.lost = NULL;
+        pass(200 * MS);
+        CHECK_EQ(replica_counts(leader->replica)->outages, outages + 1);
         stop();
 }
 
