@@ -1,53 +1,63 @@
 #include "host_lock.h"
 
+#include <fcntl.h>
 #include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include "loop/host_turn.h"
 
-#define BACKLOG 4096 /* holds the processes that wait */
+/* Longer than the agent waits for polkit. */
+#define ASK_TIMEOUT_USEC (UINT64_C(150) * 1000000)
 
-/* Waits until the process that has the address lets it go. Returns 0 or a negative errno. */
-static int wait_for_other(const struct sockaddr_un *sa, socklen_t len, int break_fd,
-                          struct boot_time deadline)
+int host_lock_open(struct ctl *c)
 {
-        struct pollfd p[] = {{.fd = -1, .events = POLLIN}, {.fd = break_fd, .events = POLLIN}};
+        static const char what[] = "cannot take the turn of this host";
+        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *reply = NULL;
+        int fd, r;
+
+        r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, "OpenTurns");
+        if (r >= 0)
+                r = ctl_call(c, m, ASK_TIMEOUT_USEC, &error, &reply);
+        if (r >= 0)
+                r = sd_bus_message_read(reply, "h", &fd);
+        if (r < 0)
+                return ctl_fail(what, r, &error);
+        fd = fcntl(fd, F_DUPFD, 3);
+        return fd < 0 ? ctl_fail(what, -errno, NULL) : fd;
+}
+
+/* Waits until somebody else has closed the file, or it is time to look again. Returns 0 or a
+ * negative errno. */
+static int wait_for_other(int watch, int break_fd, struct boot_time deadline)
+{
+        struct pollfd p[] = {{.fd = watch, .events = POLLIN},
+                             {.fd = break_fd, .events = POLLIN}};
         nsec_t left = boot_diff(deadline, boot_now());
-        int r;
 
         if (left <= 0)
                 return -ETIMEDOUT;
-        p[0].fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-        if (p[0].fd < 0)
+        if (watch < 0)
+                left = min_of(left, HOST_TURN_LOOK_AGAIN);
+        if (poll(p, 2, (int) min_of((left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC, INT32_MAX)) <
+                    0 &&
+            errno != EINTR)
                 return -errno;
-        /* The process is gone, or its backlog is full: try again soon. */
-        if (connect(p[0].fd, (const void *) sa, len) < 0) {
-                close(p[0].fd);
-                p[0].fd = -1;
-                left = min_of(left, 100 * NSEC_PER_MSEC);
-        }
-        r = poll(p, 2, (int) min_of((left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC, INT32_MAX));
-        r = r < 0 && errno != EINTR ? -errno : p[1].revents ? -EINTR : 0;
-        if (p[0].fd >= 0)
-                close(p[0].fd);
-        return r;
+        if (watch >= 0)
+                host_turn_heard(watch);
+        return p[1].revents ? -EINTR : 0;
 }
 
-int host_lock(int64_t lease, const char *name, int break_fd, struct boot_time deadline)
+int host_lock(int fd, int64_t lease, const char *name, int break_fd, struct boot_time deadline)
 {
-        struct sockaddr_un sa;
-        socklen_t len = host_turn_address(lease, name, &sa);
-        int fd = socket(AF_UNIX, SOCK_STREAM, 0), r = 0;
+        int watch = host_turn_watch(fd), r;
 
-        if (fd < 0)
-                return -errno;
-        while (r == 0 && bind(fd, (const void *) &sa, len) < 0)
-                r = errno == EADDRINUSE ? wait_for_other(&sa, len, break_fd, deadline) : -errno;
-        if (r == 0 && listen(fd, BACKLOG) < 0)
-                r = -errno;
-        if (r == 0)
-                return fd;
-        close(fd);
+        while ((r = host_turn_take(fd, lease, name)) == -EAGAIN) {
+                r = wait_for_other(watch, break_fd, deadline);
+                if (r < 0)
+                        break;
+        }
+        if (watch >= 0)
+                close(watch);
         return r;
 }

@@ -55,6 +55,7 @@ struct locking {
         struct core_options core;
         char login[TALK_LOGIN_MAX];
         int64_t lease;
+        int turn;               /* of this host; see host_lock.h */
         int tenancy;            /* the agent's page, which says until when the place is held */
         int watch;              /* reports changes of the page */
         struct boot_time until; /* when to stop waiting for the lock */
@@ -667,6 +668,9 @@ static int begin(struct locking *l, bool endpoints_given)
                         "the program in the agent's time namespace.\n");
                 return -1;
         }
+        l->turn = host_lock_open(l->ctl);
+        if (l->turn < 0)
+                return -1;
         l->lease = t.lease;
         l->follow = !endpoints_given;
         if (l->follow && !*l->endpoint)
@@ -693,6 +697,8 @@ static void done(struct locking *l)
                 close(l->watch);
         if (l->tenancy >= 0)
                 close(l->tenancy);
+        if (l->turn >= 0)
+                close(l->turn);
 }
 
 /* Ends by the signal that ended the command: a service manager does not count a command as
@@ -726,8 +732,9 @@ static int check_name(const char *name, bool new)
 int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_given, int argc,
               char **argv)
 {
-        struct locking l = {.ctl = c, .core = *core, .sfd = -1, .tenancy = -1, .watch = -1};
-        int r, turn;
+        struct locking l = {
+                .ctl = c, .core = *core, .sfd = -1, .turn = -1, .tenancy = -1, .watch = -1};
+        int r;
 
         if (argc < 2)
                 return ctl_fail("lock needs NAME -- COMMAND", -EINVAL, NULL);
@@ -736,17 +743,15 @@ int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_giv
         l.until = core->wait < 0 ? BOOT_TIME_NEVER : boot_add(boot_now(), core->wait);
         r = begin(&l, endpoints_given);
         if (r == 0) {
-                turn = host_lock(l.lease, argv[0], l.sfd, l.until);
-                if (turn < 0 && turn != -EINTR && turn != -ETIMEDOUT)
-                        r = ctl_fail("cannot wait for this host's turn", turn, NULL);
-                else if (turn < 0)
-                        r = without(&l, argv[0], turn);
+                r = host_lock(l.turn, l.lease, argv[0], l.sfd, l.until);
+                if (r < 0 && r != -EINTR && r != -ETIMEDOUT)
+                        r = ctl_fail("cannot wait for the turn of this host", r, NULL);
+                else if (r < 0)
+                        r = without(&l, argv[0], r);
                 else if (open_tie(&l, endpoints_given, argv[0]) < 0)
                         r = -1;
                 else
                         r = lock(&l, argv[0], argv + 1);
-                if (turn >= 0)
-                        close(turn);
         }
         done(&l);
         if (l.ended_by) {
@@ -759,9 +764,10 @@ int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_giv
 int unlock_main(struct ctl *c, const struct core_options *core, bool endpoints_given, int argc,
                 char **argv)
 {
-        struct locking l = {.ctl = c, .core = *core, .sfd = -1, .tenancy = -1, .watch = -1};
+        struct locking l = {
+                .ctl = c, .core = *core, .sfd = -1, .turn = -1, .tenancy = -1, .watch = -1};
         char key[1024];
-        int r, turn;
+        int r;
 
         if (argc != 1)
                 return ctl_fail("unlock needs NAME", -EINVAL, NULL);
@@ -770,19 +776,18 @@ int unlock_main(struct ctl *c, const struct core_options *core, bool endpoints_g
         r = begin(&l, endpoints_given);
         if (r == 0) {
                 sigprocmask(SIG_SETMASK, &l.mask, NULL);
-                turn = host_lock(l.lease, argv[0], -1, boot_now());
-                if (turn == -ETIMEDOUT) {
+                r = host_lock(l.turn, l.lease, argv[0], -1, boot_now());
+                if (r == -ETIMEDOUT) {
                         fprintf(stderr,
                                 "tenurectl: a command on this host has the lock '%s'.\n",
                                 argv[0]);
                         r = EXIT_NOT_MINE;
-                } else if (turn < 0) {
-                        r = ctl_fail("cannot wait for this host's turn", turn, NULL);
+                } else if (r < 0) {
+                        r = ctl_fail("cannot wait for the turn of this host", r, NULL);
                 } else {
                         l.name = argv[0];
                         key_of(&l, argv[0], key);
                         r = give_back(&l, key);
-                        close(turn);
                 }
         }
         done(&l);

@@ -11,21 +11,12 @@
 #include "loop/clock.h"
 #include "runtime.h"
 
-/* Opens the file of @fd again, as another open file description. */
-static int open_again(int fd, int flags)
-{
-        char path[32];
-
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        return open(path, flags | O_CLOEXEC);
-}
-
 /* Newer kernels (6.18) do not report a write through the descriptor of memfd_create(2) itself
  * to inotify watches of the file, but they do for a descriptor that was opened. Takes ownership
  * of @fd. */
 static int to_write(int fd)
 {
-        int again = open_again(fd, O_RDWR);
+        int again = runtime_open_again(fd, O_RDWR);
 
         if (again < 0)
                 return fd;
@@ -143,6 +134,6 @@ int holders_reader(const struct holders *h)
                 return -ENOENT;
         /* Not a duplicate of ours: the reader's description must have its own locks and be
          * unable to write. */
-        fd = open_again(h->fd, O_RDONLY);
+        fd = runtime_open_again(h->fd, O_RDONLY);
         return fd < 0 ? -errno : fd;
 }

@@ -16,6 +16,7 @@
 #include "guard.h"
 #include "introspect.h"
 #include "memory.h"
+#include "openings.h"
 #include "os_release.h"
 #include "reboot.h"
 #include "settings.h"
@@ -292,6 +293,7 @@ static int run(struct agent *a)
         notify_kept_fds(stored_names, STORED, stored);
         keep_open(&a->keep, stored[STORED_PLACE]);
         holders_open(&a->holders, stored[STORED_TENANCY]);
+        a->turns = openings_turns();
         names_init(&a->names, &a->opt, &a->keep, cfg.self.boot_id);
         cfg.cluster = a->opt.cluster;
         snprintf(cfg.self.name, sizeof(cfg.self.name), "%s", a->opt.node_name);
@@ -366,6 +368,8 @@ static void fini(struct agent *a)
         keep_close(&a->keep);
         measured_fini(&a->measured);
         holders_close(&a->holders);
+        if (a->turns >= 0)
+                close(a->turns);
         a->leave_call = sd_bus_message_unref(a->leave_call);
         logind_fini(&a->logind);
         bus_free(a->bus);
@@ -422,7 +426,8 @@ static int print_interface(const char *interface)
 
 int main(int argc, char **argv)
 {
-        struct agent a = {.keep = {.fd = -1}, .holders = {.fd = -1}, .measured = {.fd = -1}};
+        struct agent a = {
+                .keep = {.fd = -1}, .holders = {.fd = -1}, .turns = -1, .measured = {.fd = -1}};
         struct conf_error err = {""};
         int r;
 

@@ -11,6 +11,7 @@
 #include "door.h"
 #include "lists.h"
 #include "objects.h"
+#include "openings.h"
 
 #define MANAGE NAME ".manage"
 #define LEAVE_PERSISTENT UINT64_C(1)
@@ -111,77 +112,6 @@ static int method_join(sd_bus_message *m, void *userdata, sd_bus_error *error un
         struct agent *a = userdata;
 
         return authorize(&a->callers, m, MANAGE, node_details(a), do_join, a);
-}
-
-/* An answer with a descriptor that somebody does not read keeps the bus from taking more of
- * ours: dbus-daemon allows 64 of a sender. So each is counted for its user until the caller
- * has answered a Ping behind it, or is gone. */
-struct opening {
-        struct kept_call call;
-        struct agent *agent;
-        sd_bus_slot *ping;
-};
-
-static void opening_end(struct kept_call *k)
-{
-        struct opening *o = container_of(k, struct opening, call);
-
-        sd_bus_slot_unref(o->ping);
-        callers_drop(k);
-        free(o);
-}
-
-static int opening_read(sd_bus_message *m unused_, void *userdata, sd_bus_error *error unused_)
-{
-        struct opening *o = userdata;
-
-        opening_end(&o->call); /* an error is an answer, too */
-        return 0;
-}
-
-static int opening_answer(struct opening *o)
-{
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *ping = NULL;
-        int r, fd = holders_reader(&o->agent->holders);
-
-        if (fd < 0)
-                return sd_bus_reply_method_errorf(o->call.m, SD_BUS_ERROR_FAILED,
-                                                  "The agent has no file to publish the place "
-                                                  "in: %s.",
-                                                  strerror(-fd));
-        r = sd_bus_reply_method_return(o->call.m, "h", fd); /* sd-bus duplicates it */
-        close(fd);
-        if (r >= 0)
-                r = sd_bus_message_new_method_call(bus_sd(o->agent->bus), &ping,
-                                                   callers_name(&o->call), "/",
-                                                   "org.freedesktop.DBus.Peer", "Ping");
-        if (r >= 0)
-                r = sd_bus_call_async(bus_sd(o->agent->bus), &o->ping, ping, opening_read, o,
-                                      UINT64_MAX);
-        return r;
-}
-
-static void opening_go(struct kept_call *k)
-{
-        struct opening *o = container_of(k, struct opening, call);
-
-        if (opening_answer(o) < 0 || !o->ping)
-                opening_end(k);
-}
-
-static int method_open_tenancy(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
-{
-        struct agent *a = userdata;
-        struct opening *o = calloc(1, sizeof(*o));
-        int r;
-
-        if (!o)
-                return -ENOMEM;
-        o->agent = a;
-        r = callers_keep(&a->callers, &o->call, m, CALL_TENANCY, opening_go, opening_end);
-        if (r < 0)
-                free(o);
-        return r;
 }
 
 /* ---- properties ---- */
@@ -404,6 +334,8 @@ const sd_bus_vtable manager_vtable[] = {
         SD_BUS_METHOD("Join", NULL, NULL, method_join, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("OpenTenancy", SD_BUS_NO_ARGS, SD_BUS_RESULT("h", tenancy),
                                 method_open_tenancy, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("OpenTurns", SD_BUS_NO_ARGS, SD_BUS_RESULT("h", turns),
+                                method_open_turns, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("AdviseTTL", SD_BUS_NO_ARGS,
                                 SD_BUS_RESULT("a{sv}", figures, "a(txu)", ttls),
                                 method_advise_ttl, SD_BUS_VTABLE_UNPRIVILEGED),

@@ -1,5 +1,6 @@
 #include "runtime.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,4 +45,12 @@ void runtime_write(const char *path, void (*fn)(const void *userdata, FILE *f),
         }
         log_warning("%s: cannot write it: %s. A restart will %s.", fresh, strerror(errno),
                     loss);
+}
+
+int runtime_open_again(int fd, int flags)
+{
+        char path[32];
+
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        return open(path, flags | O_CLOEXEC);
 }

@@ -14,6 +14,9 @@ bool runtime_path(const char *name, char path[static RUNTIME_PATH_MAX]);
  * somebody changed that. */
 bool runtime_is_there(const char *path, int fd);
 
+/* Opens the file of @fd again, as another open file description. Returns -1 with errno. */
+must_check_ int runtime_open_again(int fd, int flags);
+
 /* Replaces the file by what @fn writes; a reader finds the old text or the new one. Does
  * nothing if @path is "". On failure logs why, and @loss, which says what a restart will
  * forget. */

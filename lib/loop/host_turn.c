@@ -1,61 +1,79 @@
 #include "loop/host_turn.h"
 
-#include <inttypes.h>
 #include <stdio.h>
-#include <sys/socket.h>
+#include <sys/inotify.h>
 #include <unistd.h>
 
 #include "base/hash.h"
 
-#define BACKLOG 4096 /* connections of those that wait; the kernel holds them */
-#define LOOK_AGAIN (100 * NSEC_PER_MSEC)
-
-socklen_t host_turn_address(int64_t lease, const char *name, struct sockaddr_un *ret)
+/* Which byte of the file stands for the lock @name. */
+static off_t place_of(int64_t lease, const char *name)
 {
-        *ret = (struct sockaddr_un){.sun_family = AF_UNIX};
-        return (socklen_t) (offsetof(struct sockaddr_un, sun_path) + 1) +
-               (socklen_t) snprintf(ret->sun_path + 1, sizeof(ret->sun_path) - 1,
-                                    "tenure-lock-%016" PRIx64 "-%016" PRIx64, (uint64_t) lease,
-                                    hash_end(hash_add(HASH_START, name, strlen(name))));
+        uint64_t h = hash_add(HASH_START, &lease, sizeof(lease));
+
+        return (off_t) (hash_end(hash_add(h, name, strlen(name))) >> 2);
 }
 
-static int new_socket(void)
+int host_turn_take(int fd, int64_t lease, const char *name)
 {
-        return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        struct flock l = {.l_type = F_WRLCK,
+                          .l_whence = SEEK_SET,
+                          .l_start = place_of(lease, name),
+                          .l_len = 1};
+
+        if (fcntl(fd, F_OFD_SETLK, &l) == 0)
+                return 0;
+        return errno == EACCES ? -EAGAIN : -errno;
 }
 
-/* Tries to bind the address. Returns whether the turn is ours now. */
-static bool take(struct host_turn *h)
+int host_turn_watch(int fd)
 {
-        int fd = new_socket();
+        int watch = inotify_init1(IN_CLOEXEC | IN_NONBLOCK);
+        char path[32];
 
-        if (fd < 0)
-                return false;
-        if (bind(fd, (const void *) &h->address, h->len) < 0 || listen(fd, BACKLOG) < 0) {
-                close(fd);
-                return false;
-        }
-        h->fd = fd;
-        h->ours = true;
-        return true;
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        if (watch < 0 || inotify_add_watch(watch, path, IN_CLOSE_WRITE) >= 0)
+                return watch;
+        close(watch);
+        return -1;
+}
+
+void host_turn_heard(int watch)
+{
+        char events[16 * (sizeof(struct inotify_event) + 16)];
+
+        while (read(watch, events, sizeof(events)) > 0)
+                ;
 }
 
 static void stop_waiting(struct host_turn *h)
 {
         loop_timer_disarm(&h->again);
-        if (h->waits < 0)
+        if (h->watch < 0)
                 return;
         loop_io_stop(&h->io);
-        close(h->waits);
-        h->waits = -1;
+        close(h->watch);
+        h->watch = -1;
 }
 
-static void try(struct host_turn *h);
+/* An error, such as a lack of memory for locks, may pass. */
+static void try(struct host_turn *h)
+{
+        if (host_turn_take(h->fd, h->lease, h->name) == 0) {
+                stop_waiting(h);
+                return h->fn(h);
+        }
+        if (h->watch < 0)
+                loop_timer_in(&h->again, HOST_TURN_LOOK_AGAIN);
+}
 
 static void on_io(struct loop_io *io, int events)
 {
-        (void) events; /* nobody sends anything, so it is the end of the connection */
-        try(container_of(io, struct host_turn, io));
+        struct host_turn *h = container_of(io, struct host_turn, io);
+
+        (void) events;
+        host_turn_heard(h->watch);
+        try(h);
 }
 
 static void on_again(struct loop_timer *t)
@@ -63,28 +81,19 @@ static void on_again(struct loop_timer *t)
         try(container_of(t, struct host_turn, again));
 }
 
-static void try(struct host_turn *h)
+void host_turn_begin(struct host_turn *h, struct loop *l, int fd, int64_t lease,
+                     const char *name, void (*fn)(struct host_turn *h))
 {
-        stop_waiting(h);
-        if (take(h))
-                return h->fn(h);
-        h->waits = new_socket();
-        if (h->waits >= 0 && connect(h->waits, (const void *) &h->address, h->len) == 0)
-                return loop_io_start(&h->io, h->loop, h->waits, EV_READ, on_io);
-        /* The other program has just closed the address, or its backlog is full. */
-        if (h->waits >= 0)
-                close(h->waits);
-        h->waits = -1;
-        loop_timer_in(&h->again, LOOK_AGAIN);
-}
-
-void host_turn_begin(struct host_turn *h, struct loop *l, int64_t lease, const char *name,
-                     void (*fn)(struct host_turn *h))
-{
-        *h = (struct host_turn){.loop = l, .fd = -1, .waits = -1, .fn = fn};
-        h->len = host_turn_address(lease, name, &h->address);
+        *h = (struct host_turn){.loop = l,
+                                .fd = fd,
+                                .lease = lease,
+                                .name = name,
+                                .watch = host_turn_watch(fd),
+                                .fn = fn};
         loop_timer_init(&h->again, l, on_again);
         loop_timer_in(&h->again, 0);
+        if (h->watch >= 0)
+                loop_io_start(&h->io, l, h->watch, EV_READ, on_io);
 }
 
 void host_turn_end(struct host_turn *h)
@@ -92,7 +101,6 @@ void host_turn_end(struct host_turn *h)
         if (!h->loop)
                 return;
         stop_waiting(h);
-        if (h->ours)
-                close(h->fd);
+        close(h->fd);
         *h = (struct host_turn){0};
 }

@@ -1,34 +1,46 @@
 /*
  * Turns among the programs of this host that share the host's lease, for work that they do one
- * at a time. A program binds an address of the abstract namespace (unix(7)) and has the turn
- * until it closes it, or dies; programs that wait are connected to that address, and notice its
- * end. Turns are per network namespace (network_namespaces(7)).
+ * at a time. Whoever has the turn has a lock of its open file description (fcntl(2)) on a byte
+ * of a file that the agent gives out (OpenTurns, org.tenure.Membership1(5)) to those who may
+ * use the place: nobody else can stand in the way. The kernel frees it with the last process
+ * that has the descriptor. Programs that wait are told by inotify(7) that somebody has closed
+ * the file; those who may not watch it look again from time to time.
  */
 #pragma once
 
-#include <sys/un.h>
+#include <fcntl.h>
 
 #include "loop/loop.h"
 
-/* Two names with the same hash wait for each other, which does no harm. Returns the length of
- * the address. */
-socklen_t host_turn_address(int64_t lease, const char *name, struct sockaddr_un *ret);
+/* How often those look who are not told. */
+#define HOST_TURN_LOOK_AGAIN (100 * NSEC_PER_MSEC)
+
+/* Takes the turn if nobody has it. @fd: from the agent, and for this turn only; the turn ends
+ * with it. Two names with the same hash wait for each other, which does no harm. Returns 0;
+ * -EAGAIN: somebody has it; or another negative errno. */
+must_check_ int host_turn_take(int fd, int64_t lease, const char *name);
+
+/* Returns a descriptor that becomes readable when somebody closes the file; -1: nobody tells.
+ */
+must_check_ int host_turn_watch(int fd);
+/* Reads what has come on it. */
+void host_turn_heard(int watch);
 
 /* Embedded. When zeroed, and after host_turn_end(), it neither waits nor has a turn. */
 struct host_turn {
         struct loop *loop;
-        struct sockaddr_un address;
-        socklen_t len;
-        int fd; /* bound to the address */
-        bool ours;
-        int waits; /* connected to the program that has the turn */
+        int fd; /* owned */
+        int64_t lease;
+        const char *name; /* borrowed */
+        int watch;        /* while it waits; -1: nobody tells */
         struct loop_io io;
         struct loop_timer again;
         void (*fn)(struct host_turn *h); /* called when we have the turn */
 };
 
-/* Waits for the turn; @fn is called from the loop, never from in here. */
-void host_turn_begin(struct host_turn *h, struct loop *l, int64_t lease, const char *name,
-                     void (*fn)(struct host_turn *h));
+/* Waits for the turn; @fn is called from the loop, never from in here. Takes ownership of @fd.
+ */
+void host_turn_begin(struct host_turn *h, struct loop *l, int fd, int64_t lease,
+                     const char *name, void (*fn)(struct host_turn *h));
 /* Gives the turn up, or stops waiting; may have ended already. */
 void host_turn_end(struct host_turn *h);

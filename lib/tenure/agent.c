@@ -310,6 +310,62 @@ void agent_register_services(struct tenure *t)
         }
 }
 
+/* ---- turns ---- */
+
+void agent_forget_turn(struct turn_request *q)
+{
+        if (!q->tie)
+                return;
+        LIST_REMOVE(q, entry);
+        sd_bus_slot_unref(q->call);
+        *q = (struct turn_request){0};
+}
+
+static void answer_turn(struct turn_request *q, int fd, const char *why)
+{
+        void (*fn)(struct turn_request *, int, const char *) = q->fn;
+
+        agent_forget_turn(q);
+        fn(q, fd, why);
+}
+
+static int on_turns(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        const sd_bus_error *e = sd_bus_message_get_error(m);
+        struct turn_request *q = userdata;
+        int fd, r;
+
+        if (e) {
+                answer_turn(q,
+                            sd_bus_error_has_name(e, SD_BUS_ERROR_ACCESS_DENIED) ? -EACCES
+                                                                                 : -EHOSTDOWN,
+                            e->message ? e->message : e->name);
+                return 0;
+        }
+        r = sd_bus_message_read(m, "h", &fd);
+        if (r >= 0)
+                r = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        answer_turn(q, r, r < 0 ? strerror(errno) : "");
+        return 0;
+}
+
+int agent_ask_turn(struct tenure *t, struct turn_request *q,
+                   void (*fn)(struct turn_request *q, int fd, const char *why))
+{
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        struct agent_tie *a = &t->agent;
+        int r = sd(a) ? new_call(a, MANAGER, "OpenTurns", &m) : -ENOTCONN;
+
+        if (r >= 0)
+                r = send_call(a, m, &q->call, on_turns, q);
+        if (r < 0)
+                return r;
+        q->tie = t;
+        q->fn = fn;
+        LIST_INSERT_HEAD(&a->turn_requests, q, entry);
+        return 0;
+}
+
 /* ---- the bus ---- */
 
 static int ask(struct tenure *t)
@@ -355,11 +411,14 @@ static void disconnect(struct tenure *t)
 {
         struct agent_tie *a = &t->agent;
         struct registration *g, *next;
+        struct turn_request *q;
 
         a->owner = sd_bus_slot_unref(a->owner);
         a->changed = sd_bus_slot_unref(a->changed);
         a->tenancy = sd_bus_slot_unref(a->tenancy);
         a->properties = sd_bus_slot_unref(a->properties);
+        while ((q = LIST_FIRST(&a->turn_requests)))
+                answer_turn(q, -ENOTCONN, "the connection to the system bus ended");
         TAILQ_FOREACH_SAFE (g, &t->registrations, entry, next) {
                 g->call = sd_bus_slot_unref(g->call);
                 g->settled = false;

@@ -24,6 +24,18 @@ struct registration {
 };
 TAILQ_HEAD(registration_list, registration);
 
+/* Embedded in who waits for the answer, which is a descriptor for a turn (loop/host_turn.h).
+ * When zeroed, it is not asked. */
+struct turn_request {
+        LIST_ENTRY(turn_request) entry;
+        struct tenure *tie; /* NULL: it is not asked */
+        sd_bus_slot *call;
+        /* @fd: the caller's; -EACCES: the agent does not allow it; or another negative errno:
+         * ask again. */
+        void (*fn)(struct turn_request *q, int fd, const char *why);
+};
+LIST_HEAD(turn_request_list, turn_request);
+
 struct agent_tie {
         bool started;
         bool place; /* we need the page */
@@ -33,6 +45,7 @@ struct agent_tie {
         struct loop_timer again;
         nsec_t pause; /* before the next try */
         sd_bus_slot *owner, *changed, *tenancy, *properties;
+        struct turn_request_list turn_requests;
         struct page page;
         int inotify, watch; /* -1: hold.c reads the page from time to time instead */
         struct loop_io io;
@@ -53,3 +66,10 @@ const char *agent_endpoint(const struct tenure *t);
 
 /* Sends the registrations that have changed. */
 void agent_register_services(struct tenure *t);
+
+/* Asks the agent for a descriptor; @fn gets the answer, never from in here. Returns a negative
+ * errno if there is no agent to ask now. */
+must_check_ int agent_ask_turn(struct tenure *t, struct turn_request *q,
+                               void (*fn)(struct turn_request *q, int fd, const char *why));
+/* The answer is not wanted any more; or it was given. */
+void agent_forget_turn(struct turn_request *q);

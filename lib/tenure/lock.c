@@ -13,7 +13,8 @@
 
 enum lock_state {
         LOCK_IDLE,  /* no lease is held, or another lock of this name is being given back */
-        LOCK_TURN,  /* other programs of this host come first */
+        LOCK_TURN,  /* the agent is asked for the turn, or other programs of this host come
+                     * first */
         LOCK_CLAIM, /* write the key */
         LOCK_LOOK,  /* is our key there, and is another one before it? */
         LOCK_WAIT,  /* wait for the key before ours to go */
@@ -42,6 +43,7 @@ struct tenure_lock {
         struct tenure_watch *watch;     /* of our key, or, while we wait, of the one before */
         struct tenure_watch *own_watch; /* while we wait: of our key */
         struct handover handover;       /* while it is first */
+        struct turn_request asks;       /* the agent for what the turn needs */
         struct host_turn turn;
         struct boot_time retry_at;
         nsec_t backoff;
@@ -94,11 +96,17 @@ static void forget(struct tenure_lock *l)
         l->created = l->written = 0;
 }
 
+static void end_turn(struct tenure_lock *l)
+{
+        agent_forget_turn(&l->asks);
+        host_turn_end(&l->turn);
+}
+
 /* Begins again, with whatever lease is held then. */
 static void reset(struct tenure_lock *l)
 {
         forget(l);
-        host_turn_end(&l->turn);
+        end_turn(l);
         l->lease = 0;
         l->backoff = 0;
         l->retry_at = (struct boot_time){0};
@@ -154,7 +162,7 @@ static void on_refused(struct tenure_lock *l, int error, const char *why)
         if (l->created != 0)
                 delete_key(l, NULL);
         forget(l);
-        host_turn_end(&l->turn);
+        end_turn(l);
         l->state = LOCK_OVER;
 }
 
@@ -517,6 +525,23 @@ static void on_turn(struct host_turn *h)
         locks_soon(l->tenure);
 }
 
+static void on_descriptor(struct turn_request *q, int fd, const char *why)
+{
+        struct tenure_lock *l = container_of(q, struct tenure_lock, asks);
+        struct tenure *t = l->tenure;
+        char text[512];
+
+        if (fd >= 0)
+                return host_turn_begin(&l->turn, t->loop, fd, l->lease, l->name, on_turn);
+        snprintf(text, sizeof(text), "the agent gives this program no turn for locks: %s", why);
+        if (fd == -EACCES)
+                return on_refused(l, fd, text);
+        (void) !tenure_fail(t, fd, "%s", text);
+        again(l);
+        l->state = LOCK_IDLE;
+        locks_soon(t);
+}
+
 /* Whether another lock of this tie, with the same name, still has a key. */
 static bool is_in_the_way(const struct tenure_lock *l)
 {
@@ -542,8 +567,12 @@ static void begin(struct tenure_lock *l)
         l->state = LOCK_CLAIM;
         if (t->hold.kind != HOLD_AGENT)
                 return;
-        l->state = LOCK_TURN;
-        host_turn_begin(&l->turn, t->loop, l->lease, l->name, on_turn);
+        if (agent_ask_turn(t, &l->asks, on_descriptor) == 0) {
+                l->state = LOCK_TURN;
+                return;
+        }
+        l->state = LOCK_IDLE;
+        again(l);
 }
 
 static void on_stirred(struct tenure_lock *l)

@@ -1,7 +1,12 @@
-"""Locks by the command line."""
+"""Locks by the command line, and by the place of the host."""
+import os
+
 import pytest
 
 from harness.waiting import ProgramError, eventually
+
+NOBODY = 65534
+other_user = pytest.mark.skipif(os.getuid() != 0, reason="becomes another user, so needs root")
 
 
 def runs(agent, lock):
@@ -60,3 +65,46 @@ def test_a_switchover_leaves_the_keys_of_other_locks_alone(agents, shared_cluste
 
     holder.ctl("switchover", "locks-db", "h3")
     assert held.wait() == 123 and waits.wait() == 0
+
+
+@other_user
+def test_a_program_that_may_not_use_the_place_hears_that_it_gets_no_lock(agent, program):
+    asked = program.python(f"""
+import os, tenure
+os.setuid({NOBODY})
+with tenure.Tie(hold="agent") as tie:
+    tie.held()
+    lock = tie.lock_begin("locks-refused")
+    while (event := tie.wait()).lock is not lock:
+        pass
+    print(event.type.name, event.reason)
+""", **agent.bus.environment_for_clients)
+
+    assert asked.wait() == 0
+    assert asked.lines() == ["UNLOCKED the agent gives this program no turn for locks: only root "
+                             "may do this where polkit does not run"]
+
+
+def test_a_turn_lasts_when_the_agent_is_restarted(agent):
+    command = runs(agent, "locks-restart")
+    agent.kill()
+    agent.start()
+    eventually(agent.holds)
+
+    refusal = refused(agent.ctl, "unlock", "locks-restart")
+
+    assert refusal.status == 124
+    assert "a command on this host has the lock 'locks-restart'" in refusal.err
+    assert command.is_running
+    command.kill()
+
+
+def test_who_waits_for_a_turn_hears_at_once_that_it_is_free(agent):
+    first = runs(agent, "locks-turn")
+    second = agent.background("lock", "locks-turn", "--", "echo", "next")
+    third = agent.background("lock", "locks-turn", "--", "echo", "last")
+
+    first.kill()
+
+    assert second.wait() == third.wait() == 0
+    assert second.lines() == ["next"] and third.lines() == ["last"]
