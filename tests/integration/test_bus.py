@@ -26,7 +26,10 @@ bus.sendall(b"BEGIN\\r\\n" + call(1, *["org.freedesktop.DBus", "/org/freedesktop
                                    "org.freedesktop.DBus", "Hello"]))
 for i in range(int(times)):
     bus.sendall(call(i + 2, *target))
-time.sleep(1000)
+while True:  # what another call of this user had at that moment, too
+    time.sleep(0.1)
+    i += 1
+    bus.sendall(call(i + 2, *target))
 """
 
 
