@@ -195,8 +195,11 @@ static int on_uid(sd_bus_message *m, void *userdata, sd_bus_error *error unused_
         }
         c->user = user_of(c->callers, uid);
         c->busy = true;
+        /* A call that is admitted may be kept once more, at the end, for what it was permitted
+         * to do; that has been admitted then. */
         TAILQ_FOREACH_SAFE (k, &c->calls, of_caller, after)
-                admit(k);
+                if (!k->counted)
+                        admit(k);
         c->busy = false;
         let_rest(c);
         return 0;

@@ -1,4 +1,6 @@
 """What one caller on the bus asks costs the agent, and those who ask beside it, little."""
+import pytest
+
 from harness.agent import MANAGER, NAME, PATH
 from harness.waiting import ProgramError, eventually
 
@@ -46,15 +48,15 @@ def refusal(agent, *words, **options):
     return ""
 
 
-def test_who_does_not_read_descriptors_gets_no_more_and_others_are_served(agent, program):
-    hoarder = program.python(HOARDER, agent.bus.address, NAME, PATH, MANAGER, "OpenTenancy",
-                             "100")
-    eventually(lambda: "16 calls of this user" in refusal(agent, "OpenTenancy"))
+@pytest.mark.parametrize("method", ["OpenTenancy", "OpenTurns"])
+def test_who_does_not_read_descriptors_gets_no_more_and_others_are_served(agent, program, method):
+    hoarder = program.python(HOARDER, agent.bus.address, NAME, PATH, MANAGER, method, "100")
+    eventually(lambda: "16 calls of this user" in refusal(agent, method))
 
     assert agent.holds()
 
     hoarder.kill()
-    eventually(lambda: refusal(agent, "OpenTenancy") == "")
+    eventually(lambda: refusal(agent, method) == "")
 
 
 def test_a_program_that_reads_its_descriptors_gets_as_many_as_it_asks_for(agent):
