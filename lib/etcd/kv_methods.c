@@ -2,7 +2,7 @@
  * does not care. Ranges are in range.c. */
 #include "etcd/internal.h"
 
-#define TXN_STEPS 6   /* steps of request_spent() for one of state_txn() */
+#define TXN_STEPS 6   /* steps of request_spent() for one of state_txn_read() */
 #define WEIGH_STEPS 3 /* the same, to weigh one */
 
 static void put(struct request *q)
@@ -46,7 +46,7 @@ static void answer_txn(struct request *q)
         if (reply.outcome != STATE_OK)
                 return request_fail(q, status_of(reply.outcome));
         core_header(q->api->core, &reply.header);
-        r = state_txn(core_state(q->api->core), q->msg, 0, &reply, &all);
+        r = state_txn_read(core_state(q->api->core), q->msg, &reply, &all);
         if (r < 0 || buf_error(&out) < 0)
                 return request_fail(q, status_nomem);
         request_spent(q, TXN_STEPS * (SIZE_MAX - all), 0);

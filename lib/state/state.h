@@ -197,6 +197,11 @@ bool state_txn_puts(const Pb__TxnRequest *q);
 must_check_ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
                           struct state_reply *reply, size_t *left);
 
+/* The same for a txn that reads only, which no log has: what it compares counts (struct
+ * budget). */
+must_check_ int state_txn_read(struct state *s, const Pb__TxnRequest *q,
+                               struct state_reply *reply, size_t *left);
+
 /* The milliseconds a grant asks for. */
 int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q);
 

@@ -460,8 +460,8 @@ static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint
         return 0;
 }
 
-int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
-              struct state_reply *reply, size_t *left)
+static int txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota, bool counts_compared,
+               struct state_reply *reply, size_t *left)
 {
         Pb__TxnResponse p = PB__TXN_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
@@ -469,7 +469,7 @@ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
         uint32_t sub = 0;
         int r;
 
-        r = plan(s, q, false, &path, &reply->outcome);
+        r = plan(s, q, counts_compared, &path, &reply->outcome);
         *left -= min_of(*left, 2 * (STATE_TXN_STEPS_MAX - path.left.steps));
         if (r < 0 || reply->outcome != STATE_OK)
                 return r;
@@ -503,4 +503,17 @@ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
                 pb_append(reply->out, &p.base);
         }
         return 0;
+}
+
+int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
+              struct state_reply *reply, size_t *left)
+{
+        return txn(s, q, quota, false, reply, left);
+}
+
+int state_txn_read(struct state *s, const Pb__TxnRequest *q, struct state_reply *reply,
+                   size_t *left)
+{
+        assert(state_txn_reads_only(q));
+        return txn(s, q, 0, true, reply, left);
 }

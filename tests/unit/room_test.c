@@ -469,3 +469,51 @@ TEST(reads_that_take_long_have_their_turns)
         rig_forget(&first);
         rig_end();
 }
+
+/* One that only reads is answered in one turn as well, in which renewals wait, and no log has
+ * it: what it sorts or compares counts where it is answered. */
+TEST(a_txn_that_reads_compares_so_many_bytes)
+{
+        static const char value[200000];
+        Pb__Compare c = PB__COMPARE__INIT, *compares[] = {&c};
+        struct rig_call call;
+        struct rig_conn *conn;
+        struct txn t;
+
+        rig_begin();
+        conn = rig_connect(0);
+        conn->takes = 16 << 20;
+        for (unsigned i = 0; i < 300; i++) {
+                char key[16];
+
+                snprintf(key, sizeof(key), "k%06u", i);
+                rig_put(key, sizeof(value));
+        }
+        txn(&t, "k", "l", false);
+        t.range.keys_only = true;
+        rig_ask(conn, &call, TXN, &t.q.base);
+        rig_wait(&call, 100);
+        CHECK_EQ(call.code, RPC_OK);
+        rig_forget(&call);
+        t.range.sort_target = PB__RANGE_REQUEST__SORT_TARGET__VALUE;
+        t.range.sort_order = PB__RANGE_REQUEST__SORT_ORDER__DESCEND;
+        rig_ask(conn, &call, TXN, &t.q.base);
+        rig_wait(&call, 100);
+        CHECK_EQ(call.code, RPC_INVALID_ARGUMENT);
+        CHECK_STR(call.text, "etcdserver: too many operations in txn request");
+        rig_forget(&call);
+
+        c.key = pb_bytes("k", 1);
+        c.range_end = pb_bytes("l", 1);
+        c.target = PB__COMPARE__COMPARE_TARGET__VALUE;
+        c.target_union_case = PB__COMPARE__TARGET_UNION_VALUE;
+        c.value = pb_bytes(value, sizeof(value));
+        t.q.compare = compares;
+        t.q.n_compare = 1;
+        t.q.n_success = 0;
+        rig_ask(conn, &call, TXN, &t.q.base);
+        rig_wait(&call, 100);
+        CHECK_EQ(call.code, RPC_INVALID_ARGUMENT);
+        rig_forget(&call);
+        rig_end();
+}
