@@ -32,11 +32,18 @@ static size_t keys_in(const struct state *s, const struct kv_span *span)
         return span->single ? 0 : kv_span_count(&s->kv, span);
 }
 
+/* Each key that is visited is compared with both ends of @span. These may be long, and the keys
+ * begin like them. */
+static size_t end_steps(const struct kv_span *span, const struct budget *b)
+{
+        return b->counts_compared ? (span->from.len + span->end.len) / COMPARE_BYTES : 0;
+}
+
 /* Values that begin alike are read to the end of the shorter one. */
 bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
-        bool any = take(&b->steps, FIND_STEPS + keys_in(s, &span));
+        bool any = take(&b->steps, FIND_STEPS + keys_in(s, &span) * (1 + end_steps(&span, b)));
 
         if (!b->counts_compared || q->target != PB__COMPARE__COMPARE_TARGET__VALUE ||
             q->target_union_case != PB__COMPARE__TARGET_UNION_VALUE ||
@@ -54,11 +61,13 @@ static size_t bytes_of(const struct kv_version *v)
         return PER_KEY + v->key->len + v->value_len;
 }
 
-static size_t bytes_in(const struct state *s, const struct kv_span *span)
+/* Stops when they are more than @most. */
+static size_t bytes_in(const struct state *s, const struct kv_span *span, size_t most)
 {
         size_t bytes = 0;
 
-        for (struct kv_key *k = kv_live_first(&s->kv, span); k; k = kv_live_next(span, k))
+        for (struct kv_key *k = kv_live_first(&s->kv, span); k && bytes <= most;
+             k = kv_live_next(span, k))
                 bytes += bytes_of(k->newest);
         return bytes;
 }
@@ -69,8 +78,9 @@ bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct
         size_t keys = keys_in(s, &span);
 
         b->writes = true;
-        return take(&b->steps, FIND_STEPS + keys * (q->prev_kv ? ANSWER_STEPS : 1)) &&
-               (!q->prev_kv || take_bytes(b, bytes_in(s, &span)));
+        return take(&b->steps, FIND_STEPS + keys * ((q->prev_kv ? ANSWER_STEPS : 1) +
+                                                    end_steps(&span, b))) &&
+               (!q->prev_kv || take_bytes(b, bytes_in(s, &span, (b->steps + 1) * STEP_BYTES)));
 }
 
 /* If previous values are returned, their sizes are added up in one go, so fewer keys are
@@ -84,7 +94,7 @@ enum state_outcome state_check_delete_now(const struct state *s,
         if (keys_in(s, &span) > (q->prev_kv ? STATE_DELETE_PREV_MAX : STATE_DELETE_MAX))
                 return STATE_E_DELETE_TOO_LARGE;
         if (q->prev_kv)
-                *ret_answer = bytes_in(s, &span);
+                *ret_answer = bytes_in(s, &span, STATE_DELETE_BYTES_MAX);
         return *ret_answer > STATE_DELETE_BYTES_MAX ? STATE_E_DELETE_TOO_LARGE : STATE_OK;
 }
 
@@ -196,7 +206,7 @@ static bool weigh_newest(const struct state *s, const Pb__RangeRequest *q, struc
                 return true;
         if (!a->all && a->limit < keys)
                 keys = a->limit + 1;
-        if (!take(&b->steps, ANSWER_STEPS * keys))
+        if (!take(&b->steps, (ANSWER_STEPS + end_steps(&span, b)) * keys))
                 return false;
         for (struct kv_key *k = kv_live_first(&s->kv, &span); k && !is_full(a);
              k = kv_live_next(&span, k))
@@ -210,7 +220,7 @@ static bool weigh_past(const struct state *s, const Pb__RangeRequest *q, struct 
                        struct budget *b)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
-        size_t passed = 0;
+        size_t passed = 0, ends = end_steps(&span, b);
 
         for (struct kv_key *k = kv_span_first(&s->kv, &span); k; k = kv_span_next(&span, k)) {
                 const struct kv_version *v = k->newest;
@@ -218,7 +228,7 @@ static bool weigh_past(const struct state *s, const Pb__RangeRequest *q, struct 
                 for (; v && v->mod_revision > q->revision; v = v->older)
                         if (++passed % STEP_VERSIONS == 0 && !take(&b->steps, 1))
                                 return false;
-                if (!take(&b->steps, v && v->version > 0 ? ANSWER_STEPS : 1))
+                if (!take(&b->steps, (v && v->version > 0 ? ANSWER_STEPS : 1) + ends))
                         return false;
                 if (v && v->version > 0)
                         answer(a, q, v);

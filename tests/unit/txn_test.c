@@ -324,6 +324,66 @@ TEST(a_txn_compares_so_many_bytes)
         state_fini(&s);
 }
 
+#define LONG_KEY ((size_t) 200000)
+
+/* Each key that a range visits is compared with both of its ends. */
+TEST(a_txn_compares_so_many_bytes_of_keys)
+{
+        static uint8_t key[LONG_KEY], end[LONG_KEY];
+        Pb__PutRequest p = PB__PUT_REQUEST__INIT;
+        struct state s;
+        struct one o;
+        size_t n;
+
+        state_init(&s);
+        p.key = pb_bytes(key, LONG_KEY);
+        for (unsigned i = 0; i < 120; i++) {
+                key[LONG_KEY - 1] = (uint8_t) i;
+                CHECK_EQ(apply(&s, CMD_PUT, &p.base), STATE_OK);
+        }
+        key[LONG_KEY - 1] = 0;
+        end[LONG_KEY - 1] = 200;
+        one(&o, "l");
+        o.compare.key = o.range.key = o.del.key = pb_bytes(key, LONG_KEY);
+        o.compare.range_end = o.range.range_end = o.del.range_end = pb_bytes(end, LONG_KEY);
+        o.compare.target = PB__COMPARE__COMPARE_TARGET__VERSION;
+        o.q.compare = o.compares;
+        o.q.n_compare = 1;
+        CHECK_EQ(at_the_door(&s, &o.q), STATE_E_TXN_TOO_LARGE);
+        o.compare.range_end = pb_bytes("l", 1);
+        CHECK_EQ(at_the_door(&s, &o.q), STATE_OK);
+        o.q.n_compare = 0;
+
+        with_range(&o);
+        o.range.limit = 3;
+        CHECK_EQ(at_the_door(&s, &o.q), STATE_OK);
+        o.range.max_mod_revision = 1;
+        CHECK_EQ(at_the_door(&s, &o.q), STATE_E_TXN_TOO_LARGE);
+        o.range.max_mod_revision = 0;
+        o.range.count_only = true;
+        CHECK_EQ(at_the_door(&s, &o.q), STATE_OK);
+        o.range.revision = s.revision - 1;
+        CHECK_EQ(at_the_door(&s, &o.q), STATE_E_TXN_TOO_LARGE);
+
+        o.q.n_success = 1;
+        o.op[0].request_case = PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
+        o.op[0].request_delete_range = &o.del;
+        CHECK_EQ(at_the_door(&s, &o.q), STATE_E_TXN_TOO_LARGE);
+        CHECK_EQ(apply(&s, CMD_TXN, &o.q.base), STATE_OK);
+        CHECK_EQ(s.kv.n_keys, 0);
+
+        /* Old values that are too many for an answer are not all looked at. */
+        for (unsigned i = 0; i < 120; i++) {
+                key[LONG_KEY - 1] = (uint8_t) i;
+                CHECK_EQ(apply(&s, CMD_PUT, &p.base), STATE_OK);
+        }
+        key[LONG_KEY - 1] = 0;
+        o.del.prev_kv = true;
+        CHECK_EQ(state_check_delete_now(&s, &o.del, &n), STATE_E_DELETE_TOO_LARGE);
+        CHECK(n > STATE_DELETE_BYTES_MAX && n < 18000000);
+        state_fini(&s);
+}
+
 TEST(a_txn_looks_at_so_many_keys)
 {
         const char *all = "l", *most = "k009990"; /* and the look for where they begin */
