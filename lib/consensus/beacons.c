@@ -51,10 +51,22 @@ void beacons_acked(struct replica *r, unsigned i, nsec_t sent)
                 r->time.late[i] = min_of(r->time.late[i], way);
 }
 
+/* A network that is slow again within this time is slow by turns. Then it has to be good for
+ * twice as long as the last time before we believe it: lease time stands still while a round
+ * trip is learned, and no command is accepted. */
+#define BY_TURNS (600 * NSEC_PER_SEC)
+#define PATIENCE_MOST 64
+
 /* How many beacons it takes to learn how long a round trip is. */
 static unsigned learn_after(const struct replica *r)
 {
         return (unsigned) (4 * r->cfg.election / r->cfg.heartbeat);
+}
+
+/* How many it takes to allow for less. */
+static unsigned shorten_after(const struct replica *r)
+{
+        return learn_after(r) / 2 * r->time.patience;
 }
 
 /* No answer is known to be late. */
@@ -79,6 +91,13 @@ static void learn_way(struct replica *r)
                     "HeartbeatInterval above that.",
                     (long long) (late[need - 1] / NSEC_PER_MSEC));
         r->time.clock.way = late[need - 1];
+        r->time.patience =
+                r->time.patience > 0 && boot_diff(r->now, r->time.learned_at) < BY_TURNS
+                        ? min_of(2 * r->time.patience, (unsigned) PATIENCE_MOST)
+                        : 1;
+        r->time.learned_at = r->now;
+        r->time.n_timed = 0;
+        r->time.slowest = 0;
         forget_late(r);
 }
 
@@ -92,7 +111,7 @@ static void shorten_way(struct replica *r, nsec_t took)
         nsec_t slowest = max_of(r->time.slowest, took);
 
         r->time.slowest = slowest;
-        if (++r->time.n_timed < learn_after(r) / 2)
+        if (++r->time.n_timed < shorten_after(r))
                 return;
         r->time.n_timed = 0;
         r->time.slowest = 0;

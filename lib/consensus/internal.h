@@ -215,8 +215,10 @@ struct timekeeping {
         nsec_t answered[REPLICA_PEERS_MAX]; /* ... the last beacon that each peer answered in
                                              * time ... */
         nsec_t late[REPLICA_PEERS_MAX];     /* ... and the quickest answer that came too late */
-        unsigned n_timed;      /* some beacons that a majority answered in time ... */
-        nsec_t slowest;        /* ... and the longest that it took for one of them */
+        unsigned n_timed;  /* some beacons that a majority answered in time ... */
+        nsec_t slowest;    /* ... and the longest that it took for one of them */
+        unsigned patience; /* for how long all have to be quick before we allow for less ... */
+        struct boot_time learned_at; /* ... and when a round trip was last learned */
         unsigned unanswered;   /* beacons since the last one that a majority answered in time */
         uint64_t moved_commit; /* the commit index when commits last moved, or when nothing was
                                 * uncommitted */

@@ -480,6 +480,43 @@ TEST(a_network_that_was_slow_hides_no_outage_later)
         stop();
 }
 
+/* Slow for 2.5 s, good for 2 s, and so on. Returns how much lease time that gives. */
+static nsec_t slow_by_turns(const struct net_node *leader, unsigned turns)
+{
+        nsec_t was = replica_lease_time(leader->replica, net.now).ns;
+
+        for (unsigned i = 0; i < turns; i++) {
+                net.delay = 30 * MS;
+                pass(2500 * MS);
+                net.delay = 0;
+                pass(2000 * MS);
+        }
+        return replica_lease_time(leader->replica, net.now).ns - was;
+}
+
+/* I2: lease time stands still while a round trip is learned. In a network that is slow by turns
+ * it is not learned and forgotten for ever. */
+TEST(a_network_that_is_slow_by_turns_is_learned_a_few_times)
+{
+        struct net_node *leader;
+        uint64_t outages;
+
+        start();
+        leader = elect();
+        slow_by_turns(leader, 10);
+        outages = replica_counts(leader->replica)->outages;
+        CHECK(slow_by_turns(leader, 20) > 89 * NSEC_PER_SEC);
+        CHECK_EQ(replica_counts(leader->replica)->outages, outages);
+        CHECK(replica_status(leader->replica).way > 0);
+        /* It is forgotten all the same, later... */
+        pass(600 * NSEC_PER_SEC);
+        CHECK_EQ(replica_status(leader->replica).way, 0);
+        /* ...and so is the patience that it took. */
+        slow_by_turns(leader, 1);
+        CHECK_EQ(replica_status(leader->replica).way, 0);
+        stop();
+}
+
 static void proposed_text(struct net_node *leader, struct net_node *from, uint64_t life,
                           uint64_t n, const char *commands)
 {
