@@ -2,6 +2,8 @@
 
 #include "state/reach.h"
 
+#define TYPE_UNKNOWN 255 /* what is kept of a permission's type that no byte can hold */
+
 void auth_init(struct auth *a)
 {
         *a = (struct auth){.revision = 1, .permits = 1};
@@ -482,21 +484,33 @@ enum state_outcome auth_check_permission(const Pb__Permission *p)
                        : STATE_OK;
 }
 
+/* Earlier versions let unknown types into the log and apply them, so such an entry is not
+ * refused: a replica that replays it would have another auth revision than one that has it in a
+ * snapshot (I4). They permit nothing. A type that fits into a snapshot's byte is in those of
+ * earlier versions as it is. */
+static Pb__Permission__Type applied_type(const Pb__Permission *p)
+{
+        return (Pb__Permission__Type) (p->permtype >= 0 && p->permtype < TYPE_UNKNOWN
+                                               ? p->permtype
+                                               : TYPE_UNKNOWN);
+}
+
 static int grant_permission(struct auth *a, const Pb__AuthRoleGrantPermissionRequest *q,
                             enum state_outcome *ret)
 {
         const Pb__Permission *p = q->perm;
         struct auth_role *r = role_at(a, q->name, NULL);
 
-        *ret = auth_check_permission(p);
-        if (*ret == STATE_OK && !r)
+        if (!p)
+                *ret = STATE_E_PERMISSION_EMPTY;
+        else if (!r)
                 *ret = STATE_E_ROLE_NOT_FOUND;
-        else if (*ret == STATE_OK && r->n_permissions >= AUTH_PERMISSIONS_MAX)
+        else if (r->n_permissions >= AUTH_PERMISSIONS_MAX)
                 *ret = STATE_E_AUTH_FULL;
         if (*ret != STATE_OK)
                 return 0;
         a->revision++;
-        return role_permit(a, r, p->permtype, (struct view){p->key.data, p->key.len},
+        return role_permit(a, r, applied_type(p), (struct view){p->key.data, p->key.len},
                            (struct view){p->range_end.data, p->range_end.len});
 }
 

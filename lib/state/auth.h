@@ -78,7 +78,7 @@ const struct auth_role *auth_role_find(const struct auth *a, const char *name);
 bool auth_user_has(const struct auth_user *u, const char *role);
 
 /* Whether a role can be given @p, which may be NULL. A type is an open enum on the wire, and a
- * snapshot has a byte for it. */
+ * snapshot has a byte for it. For where a request comes in: auth_change() takes any type. */
 enum state_outcome auth_check_permission(const Pb__Permission *p);
 
 /* Makes a change; a client's mistake is reported as an outcome. Returns 0 or -ENOMEM. */

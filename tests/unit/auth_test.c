@@ -423,32 +423,52 @@ TEST(many_permissions_are_not_looked_at_each)
 }
 
 /* The wire lets through any number; a snapshot keeps a byte of it. 258 permitted nothing, and
- * became READWRITE where a snapshot was loaded. */
+ * became READWRITE where a snapshot was loaded. Such a type is refused where it comes in. If an
+ * earlier version has let it into the log, it is applied, as by every version, and means the
+ * same after a snapshot: nothing. */
 TEST(a_permission_of_an_unknown_type_is_refused)
 {
-        const int types[] = {-1, 3, 256, 258, INT32_MAX};
-        cleanup_(buf_fini) struct buf before = {0}, after = {0};
+        const int types[] = {-1, 3, 254, 256, 258, INT32_MAX};
         Pb__AuthRoleGrantPermissionRequest grant = PB__AUTH_ROLE_GRANT_PERMISSION_REQUEST__INIT;
+        cleanup_(buf_fini) struct buf snapshot = {0};
         Pb__Permission p = PB__PERMISSION__INIT;
         Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
-        char role[] = "writer";
-        struct state s;
+        char role[] = "some", ann[] = "ann";
+        struct state s, loaded;
+        uint64_t was;
 
-        begin(&s);
-        auth_save(&s.auth, &before);
-        p.key = pb_bytes("x", 1);
+        state_init(&s);
+        next_index = 0;
+        add_role(&s, role);
+        add_user(&s, ann, role);
         grant.name = role;
         grant.perm = &p;
         c.change_case = PB__AUTH_CHANGE__CHANGE_ROLE_GRANT_PERMISSION;
         c.role_grant_permission = &grant;
+        was = s.auth.revision;
         for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+                char key[8];
+
+                p.key = pb_bytes(key, (size_t) snprintf(key, sizeof(key), "k%04zu", i));
                 p.permtype = (Pb__Permission__Type) types[i];
                 CHECK_EQ(auth_check_permission(&p), STATE_E_PERMISSION_TYPE);
-                CHECK_EQ(apply(&s, NULL, CMD_AUTH, &c.base), STATE_E_PERMISSION_TYPE);
+                CHECK_EQ(apply(&s, NULL, CMD_AUTH, &c.base), STATE_OK);
         }
-        auth_save(&s.auth, &after);
-        CHECK_EQ(bytes_cmp(before.data, buf_len(&before), after.data, buf_len(&after)), 0);
-        CHECK_EQ(auth_role_find(&s.auth, role)->n_permissions, 1);
+        CHECK_EQ(s.auth.revision, was + ARRAY_SIZE(types));
+        CHECK_EQ(auth_role_find(&s.auth, role)->n_permissions, ARRAY_SIZE(types));
+        CHECK_EQ(auth_role_find(&s.auth, role)->permissions[1].type, 3);
+        switch_on(&s);
+        state_save(&s, &snapshot);
+        CHECK_EQ(state_load(&loaded, (struct view){snapshot.data, buf_len(&snapshot)}), 0);
+        CHECK_EQ(state_hash(&s), state_hash(&loaded));
+        for (size_t i = 0; i < ARRAY_SIZE(types); i++) {
+                char key[8];
+
+                snprintf(key, sizeof(key), "k%04zu", i);
+                CHECK_EQ(put(&s, ann, key, 0), STATE_E_DENIED);
+                CHECK_EQ(put(&loaded, ann, key, 0), STATE_E_DENIED);
+        }
+        state_fini(&loaded);
         state_fini(&s);
 }
 
