@@ -29,7 +29,7 @@ int host_lock_open(struct ctl *c)
 
 /* Waits until somebody else has closed the file, or it is time to look again. Returns 0 or a
  * negative errno. */
-static int wait_for_other(int watch, int break_fd, struct boot_time deadline)
+static int wait_for_other(int watch, nsec_t *pause, int break_fd, struct boot_time deadline)
 {
         struct pollfd p[] = {{.fd = watch, .events = POLLIN},
                              {.fd = break_fd, .events = POLLIN}};
@@ -37,23 +37,26 @@ static int wait_for_other(int watch, int break_fd, struct boot_time deadline)
 
         if (left <= 0)
                 return -ETIMEDOUT;
-        if (watch < 0)
-                left = min_of(left, HOST_TURN_LOOK_AGAIN);
+        *pause = host_turn_pause(watch, *pause);
+        left = min_of(left, *pause);
         if (poll(p, 2, (int) min_of((left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC, INT32_MAX)) <
                     0 &&
             errno != EINTR)
                 return -errno;
-        if (watch >= 0)
+        if (p[0].revents) {
                 host_turn_heard(watch);
+                *pause = 0;
+        }
         return p[1].revents ? -EINTR : 0;
 }
 
 int host_lock(int fd, int64_t lease, const char *name, int break_fd, struct boot_time deadline)
 {
         int watch = host_turn_watch(fd), r;
+        nsec_t pause = 0;
 
         while ((r = host_turn_take(fd, lease, name)) == -EAGAIN) {
-                r = wait_for_other(watch, break_fd, deadline);
+                r = wait_for_other(watch, &pause, break_fd, deadline);
                 if (r < 0)
                         break;
         }

@@ -6,6 +6,11 @@
 
 #include "base/hash.h"
 
+/* Between looks: at first, and at most, for those who are told and those who are not. */
+#define PAUSE NSEC_PER_MSEC
+#define PAUSE_TOLD NSEC_PER_SEC
+#define PAUSE_UNTOLD (100 * NSEC_PER_MSEC)
+
 /* Which byte of the file stands for the lock @name. */
 static off_t place_of(int64_t lease, const char *name)
 {
@@ -46,6 +51,11 @@ void host_turn_heard(int watch)
                 ;
 }
 
+nsec_t host_turn_pause(int watch, nsec_t last)
+{
+        return min_of(max_of(last * 2, PAUSE), watch < 0 ? PAUSE_UNTOLD : PAUSE_TOLD);
+}
+
 static void stop_waiting(struct host_turn *h)
 {
         loop_timer_disarm(&h->again);
@@ -63,8 +73,8 @@ static void try(struct host_turn *h)
                 stop_waiting(h);
                 return h->fn(h);
         }
-        if (h->watch < 0)
-                loop_timer_in(&h->again, HOST_TURN_LOOK_AGAIN);
+        h->pause = host_turn_pause(h->watch, h->pause);
+        loop_timer_in(&h->again, h->pause);
 }
 
 static void on_io(struct loop_io *io, int events)
@@ -73,6 +83,7 @@ static void on_io(struct loop_io *io, int events)
 
         (void) events;
         host_turn_heard(h->watch);
+        h->pause = 0;
         try(h);
 }
 

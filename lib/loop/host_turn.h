@@ -4,16 +4,14 @@
  * of a file that the agent gives out (OpenTurns, org.tenure.Membership1(5)) to those who may
  * use the place: nobody else can stand in the way. The kernel frees it with the last process
  * that has the descriptor. Programs that wait are told by inotify(7) that somebody has closed
- * the file; those who may not watch it look again from time to time.
+ * the file. The kernel tells so a moment before it frees the lock (__fput() in
+ * fs/file_table.c), and not everybody may watch the file, so they also look by themselves.
  */
 #pragma once
 
 #include <fcntl.h>
 
 #include "loop/loop.h"
-
-/* How often those look who are not told. */
-#define HOST_TURN_LOOK_AGAIN (100 * NSEC_PER_MSEC)
 
 /* Takes the turn if nobody has it. @fd: from the agent, and for this turn only; the turn ends
  * with it. Two names with the same hash wait for each other, which does no harm. Returns 0;
@@ -25,6 +23,9 @@ must_check_ int host_turn_take(int fd, int64_t lease, const char *name);
 must_check_ int host_turn_watch(int fd);
 /* Reads what has come on it. */
 void host_turn_heard(int watch);
+/* How long to wait before the next look, if nothing is heard: longer than the @last time, which
+ * is 0 at first and after something was heard. */
+nsec_t host_turn_pause(int watch, nsec_t last);
 
 /* Embedded. When zeroed, and after host_turn_end(), it neither waits nor has a turn. */
 struct host_turn {
@@ -33,6 +34,7 @@ struct host_turn {
         int64_t lease;
         const char *name; /* borrowed */
         int watch;        /* while it waits; -1: nobody tells */
+        nsec_t pause;     /* before it looks again */
         struct loop_io io;
         struct loop_timer again;
         void (*fn)(struct host_turn *h); /* called when we have the turn */
