@@ -4,16 +4,32 @@
 
 #define TXN_STEPS 6   /* steps of request_spent() for one of state_txn_read() */
 #define WEIGH_STEPS 3 /* the same, to weigh one */
+#define LEASE_STEPS 6 /* the same, for a part of a lease's keys (state/permit.h) */
+
+/* The functions of state/permit.h take off *@left what they cost. */
+static void spent_on_leases(struct request *q, size_t left)
+{
+        request_spent(q, LEASE_STEPS * (SIZE_MAX - left), 0);
+}
+
+static bool checks_lease(const struct state *s, const Pb__PutRequest *q)
+{
+        return s->auth.enabled && (q->lease != 0 || q->lease_name.len > 0);
+}
 
 static void put(struct request *q)
 {
         const struct state *s = core_state(q->api->core);
         enum state_outcome o = state_check_put(q->msg);
+        size_t left = SIZE_MAX;
 
+        if (checks_lease(s, q->msg) && !request_has_turn(q, put))
+                return;
         /* Only a caller that may write the key can raise the alarm that space is used up. */
-        if (o == STATE_OK && permit_put(s, &q->who.user, q->msg) == STATE_OK &&
+        if (o == STATE_OK && permit_put(s, &q->who.user, q->msg, &left) == STATE_OK &&
             !core_room(q->api->core, state_put_bytes(s, q->msg)))
                 o = STATE_E_NOSPACE;
+        spent_on_leases(q, left);
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
         q->answer_bytes = state_put_answer(s, q->msg);
@@ -42,7 +58,7 @@ static void answer_txn(struct request *q)
 
         if (!request_has_turn(q, answer_txn))
                 return;
-        reply.outcome = permit_txn(core_state(q->api->core), &q->who.user, q->msg);
+        reply.outcome = permit_txn(core_state(q->api->core), &q->who.user, q->msg, NULL);
         if (reply.outcome != STATE_OK)
                 return request_fail(q, status_of(reply.outcome));
         core_header(q->api->core, &reply.header);
@@ -61,6 +77,7 @@ static void txn(struct request *q)
         const struct state *s = core_state(q->api->core);
         enum state_outcome o;
         struct txn_weight weight;
+        size_t left = SIZE_MAX;
 
         if (state_check_txn(q->msg, core_config(q->api->core)->max_txn_ops, &o) < 0)
                 return request_fail(q, status_nomem);
@@ -75,9 +92,10 @@ static void txn(struct request *q)
                 return request_fail(q, status_nomem);
         request_spent(q, WEIGH_STEPS * weight.steps, 0);
         if (o == STATE_OK && weight.put > 0 &&
-            permit_txn(s, &q->who.user, q->msg) == STATE_OK &&
+            permit_txn(s, &q->who.user, q->msg, &left) == STATE_OK &&
             !core_room(q->api->core, weight.put))
                 o = STATE_E_NOSPACE;
+        spent_on_leases(q, left);
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
         q->answer_bytes = weight.answer;

@@ -197,7 +197,7 @@ static struct status may_renew(const struct keepalive *ka, int64_t id,
                 return status_ok;
         /* Only a client that may list the lease knows its id; a name can be guessed. */
         if (name->len > 0)
-                o = permit_lease(s, &ka->who.user, l->id, PERMIT_READ);
+                o = permit_lease(s, &ka->who.user, l->id, PERMIT_READ, NULL);
         if (o == STATE_OK)
                 o = permit_owner(s, &ka->who.user, l, core_config(ka->api->core)->lease_tie);
         return status_of(o);

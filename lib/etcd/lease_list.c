@@ -112,7 +112,8 @@ static int look(struct lease_list *l, int64_t *steps)
                         continue;
                 if (s->auth.enabled)
                         *steps -= x->n_keys / KEYS_PER_STEP;
-                if (permit_lease(s, &l->slow.q->who.user, x->id, PERMIT_READ) == STATE_OK &&
+                if (permit_lease(s, &l->slow.q->who.user, x->id, PERMIT_READ, NULL) ==
+                            STATE_OK &&
                     add(l, x) < 0)
                         return -ENOMEM;
                 *steps -= (int64_t) ((buf_len(&l->parts) - before) / BYTES_PER_STEP);

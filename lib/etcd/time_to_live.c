@@ -42,7 +42,7 @@ static struct lease *find_asked(const struct request *q)
 
 static enum state_outcome permit(const struct request *q, int64_t id)
 {
-        return permit_lease(core_state(q->api->core), &q->who.user, id, PERMIT_READ);
+        return permit_lease(core_state(q->api->core), &q->who.user, id, PERMIT_READ, NULL);
 }
 
 static ProtobufCBinaryData name_of(const struct request *q, const struct lease *l)

@@ -67,7 +67,7 @@ static enum state_outcome user_range(const struct state *s, const struct auth_us
 }
 
 static enum state_outcome user_lease(const struct state *s, const struct auth_user *u,
-                                     const struct lease *l, enum permit what)
+                                     const struct lease *l, enum permit what, size_t *left)
 {
         struct kv_key *k;
 
@@ -79,6 +79,8 @@ static enum state_outcome user_lease(const struct state *s, const struct auth_us
                 struct place at = {.key = {k->bytes, k->len}}, behind = at;
 
                 behind.behind = true;
+                if (left)
+                        *left -= *left > 0;
                 while (reach_go_on(&s->auth, u, what, &at))
                         ;
                 if (place_cmp(&at, &behind) < 0)
@@ -125,6 +127,7 @@ enum state_outcome permit_owner(const struct state *s, const struct cmd_user *wh
 struct passed {
         const struct lease *of[8];
         size_t n;
+        size_t *left; /* for permit_put() and permit_txn() */
 };
 
 static bool has_passed(const struct passed *p, const struct lease *l)
@@ -147,7 +150,7 @@ static enum state_outcome user_put(const struct state *s, const struct auth_user
         /* Another check reports that the lease does not exist. */
         if (o != STATE_OK || names_put_lease(s, q, &l) != STATE_OK || has_passed(passed, l))
                 return o;
-        o = user_lease(s, u, l, PERMIT_WRITE);
+        o = user_lease(s, u, l, PERMIT_WRITE, passed->left);
         if (o == STATE_OK)
                 passed->of[passed->n++ % ARRAY_SIZE(passed->of)] = l;
         return o;
@@ -216,18 +219,18 @@ enum state_outcome permit_range(const struct state *s, const struct cmd_user *wh
 }
 
 enum state_outcome permit_lease(const struct state *s, const struct cmd_user *who, int64_t id,
-                                enum permit what)
+                                enum permit what, size_t *left)
 {
         const struct auth_user *u;
         enum state_outcome o = find_user(s, who, &u);
 
-        return o == STATE_OK ? user_lease(s, u, leases_find(&s->leases, id), what) : o;
+        return o == STATE_OK ? user_lease(s, u, leases_find(&s->leases, id), what, left) : o;
 }
 
 enum state_outcome permit_put(const struct state *s, const struct cmd_user *who,
-                              const Pb__PutRequest *q)
+                              const Pb__PutRequest *q, size_t *left)
 {
-        struct passed passed = {0};
+        struct passed passed = {.left = left};
         const struct auth_user *u;
         enum state_outcome o = find_user(s, who, &u);
 
@@ -244,9 +247,9 @@ enum state_outcome permit_delete(const struct state *s, const struct cmd_user *w
 }
 
 enum state_outcome permit_txn(const struct state *s, const struct cmd_user *who,
-                              const Pb__TxnRequest *q)
+                              const Pb__TxnRequest *q, size_t *left)
 {
-        struct passed passed = {0};
+        struct passed passed = {.left = left};
         const struct auth_user *u;
         enum state_outcome o = find_user(s, who, &u);
 

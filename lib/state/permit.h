@@ -3,7 +3,9 @@
  *
  * All functions return STATE_OK, STATE_E_USER_EMPTY for a client that is not logged in,
  * STATE_E_TOKEN for a login that has expired, or STATE_E_DENIED. While auth is off, and for the
- * core itself (@who NULL), everything is permitted.
+ * core itself (@who NULL), everything is permitted. To check a lease may take long; each part
+ * of its keys, of which there are no more than permitted ranges, is taken off *@left, which may
+ * be NULL, as a step of about 0.3 us.
  */
 #pragma once
 
@@ -38,7 +40,7 @@ enum state_outcome permit_range(const struct state *s, const struct cmd_user *wh
 /* Every key of the lease, so that no user can use a lease to affect keys that they may not read
  * or write (A43). A lease that does not exist permits everybody. */
 enum state_outcome permit_lease(const struct state *s, const struct cmd_user *who, int64_t id,
-                                enum permit what);
+                                enum permit what, size_t *left);
 
 /* Whether @who may renew or revoke @l: the user that granted it may, users with the role root
  * may, and everybody if no user is recorded. A login that has expired still renews (A17): only
@@ -50,8 +52,8 @@ enum state_outcome permit_owner(const struct state *s, const struct cmd_user *wh
 /* Including side effects: attaching to a lease requires permission to write its keys, and
  * returning previous values requires permission to read them. */
 enum state_outcome permit_put(const struct state *s, const struct cmd_user *who,
-                              const Pb__PutRequest *q);
+                              const Pb__PutRequest *q, size_t *left);
 enum state_outcome permit_delete(const struct state *s, const struct cmd_user *who,
                                  const Pb__DeleteRangeRequest *q);
 enum state_outcome permit_txn(const struct state *s, const struct cmd_user *who,
-                              const Pb__TxnRequest *q);
+                              const Pb__TxnRequest *q, size_t *left);

@@ -438,7 +438,7 @@ size_t state_expire(struct state *s, struct lease_time now, struct lease_time ag
 }
 
 static int put(struct state *s, const struct cmd_user *who, uint64_t quota,
-               const Pb__PutRequest *q, struct state_reply *reply)
+               const Pb__PutRequest *q, struct state_reply *reply, size_t *left)
 {
         const struct kv_version *prev;
         uint32_t sub = 0;
@@ -446,7 +446,7 @@ static int put(struct state *s, const struct cmd_user *who, uint64_t quota,
 
         reply->outcome = state_check_put(q);
         if (reply->outcome == STATE_OK)
-                reply->outcome = permit_put(s, who, q);
+                reply->outcome = permit_put(s, who, q, left);
         if (reply->outcome == STATE_OK && (state_alarmed(s, PB__ALARM_TYPE__NOSPACE) ||
                                            !state_fits(s, quota, state_put_bytes(s, q))))
                 reply->outcome = STATE_E_NOSPACE;
@@ -531,7 +531,7 @@ static int txn(struct state *s, const struct cmd_user *who, uint64_t quota, Pb__
         if (r < 0)
                 return r;
         if (reply->outcome == STATE_OK)
-                reply->outcome = permit_txn(s, who, q);
+                reply->outcome = permit_txn(s, who, q, left);
         if (reply->outcome == STATE_OK && state_txn_puts(q) &&
             state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
                 reply->outcome = STATE_E_NOSPACE;
@@ -579,14 +579,14 @@ static int compact(struct state *s, const struct cmd_user *who, const Pb__Compac
 
 static enum state_outcome begin_revoke(struct state *s, const struct cmd_user *who,
                                        const Pb__LeaseRevokeRequest *q, const struct lease *l,
-                                       struct state_reply *reply)
+                                       struct state_reply *reply, size_t *left)
 {
         enum state_outcome o = state_check_revoke(q);
 
         if (o == STATE_OK && !l)
                 o = q->name.len > 0 ? STATE_E_LEASE_NAME_NOT_FOUND : STATE_E_LEASE_NOT_FOUND;
         if (o == STATE_OK)
-                o = permit_lease(s, who, l->id, PERMIT_WRITE);
+                o = permit_lease(s, who, l->id, PERMIT_WRITE, left);
         if (o == STATE_OK)
                 o = permit_owner(s, who, l, (enum lease_tie) q->tied);
         return o == STATE_OK && s->cached.n > 0 ? state_revoke_awaits_caches(s, l, reply) : o;
@@ -600,7 +600,7 @@ static int revoke(struct state *s, const struct cmd_user *who, const Pb__LeaseRe
 
         if (!s->removal.on) {
                 l = q->name.len > 0 ? names_find(s, &q->name) : leases_find(&s->leases, q->id);
-                reply->outcome = begin_revoke(s, who, q, l, reply);
+                reply->outcome = begin_revoke(s, who, q, l, reply, left);
         }
         if (reply->outcome != STATE_OK)
                 return 0;
@@ -690,7 +690,7 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
         switch (c->type) {
         case CMD_PUT: {
                 UNPACK(m, pb__put_request__descriptor);
-                return full(s, c, put(s, who, c->quota, m, reply), reply);
+                return full(s, c, put(s, who, c->quota, m, reply, left), reply);
         }
         case CMD_DELETE_RANGE: {
                 UNPACK(m, pb__delete_range_request__descriptor);

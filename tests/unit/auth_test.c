@@ -295,7 +295,7 @@ static enum state_outcome lease_of_some(struct state *s, const struct cmd_user *
                 *ret_each = *ret_each &&
                             permit_range(s, who, &q.key, &none, PERMIT_READ) == STATE_OK;
         }
-        return permit_lease(s, who, 1, PERMIT_READ);
+        return permit_lease(s, who, 1, PERMIT_READ, NULL);
 }
 
 TEST(several_permissions_together_cover_a_range)
@@ -580,6 +580,61 @@ TEST(a_txn_checks_the_keys_of_its_lease_once)
         /* A key that the user may not write denies all of it. */
         CHECK_EQ(put(&s, NULL, "z", 7), STATE_OK);
         CHECK_EQ(apply(&s, "ann", CMD_TXN, &q.base), STATE_E_DENIED);
+        state_fini(&s);
+}
+
+static size_t steps_of(struct state *s, const char *user, enum cmd_type type,
+                       const ProtobufCMessage *m, enum state_outcome expected)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+        struct state_reply reply = {0};
+        struct cmd c = {.type = type, .by_user = true};
+        size_t left = 1000000;
+
+        c.user.name = (struct view){(const uint8_t *) user, strlen(user)};
+        pb_append(&body, m);
+        c.body = (struct view){buf_head(&body), buf_len(&body)};
+        state_begin(s, ++next_index, NOW);
+        CHECK_EQ(state_apply_some(s, &c, &reply, &left), 0);
+        CHECK_EQ(reply.outcome, expected);
+        return 1000000 - left;
+}
+
+/* Many such commands are not applied in one turn. */
+TEST(what_a_check_of_a_lease_costs_counts)
+{
+        enum { KEYS = 300 };
+        Pb__LeaseRevokeRequest v = PB__LEASE_REVOKE_REQUEST__INIT;
+        Pb__LeaseGrantRequest g = PB__LEASE_GRANT_REQUEST__INIT;
+        Pb__RequestOp op = PB__REQUEST_OP__INIT, *ops[] = {&op};
+        Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
+        Pb__PutRequest p = PB__PUT_REQUEST__INIT;
+        char key[8];
+        struct state s;
+
+        state_init(&s);
+        next_index = 0;
+        permit_apart(&s, "writer", KEYS);
+        add_user(&s, "ann", "writer");
+        switch_on(&s);
+        g.id = v.id = p.lease = 7;
+        g.ttl = 600;
+        CHECK_EQ(apply(&s, "ann", CMD_GRANT, &g.base), STATE_OK);
+        for (unsigned i = 0; i < KEYS; i++) {
+                snprintf(key, sizeof(key), "k%04u", i);
+                CHECK_EQ(put(&s, NULL, key, 7), STATE_OK);
+        }
+        p.key = pb_bytes("k0000", 5);
+        CHECK(steps_of(&s, "ann", CMD_PUT, &p.base, STATE_OK) >= KEYS);
+        op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        op.request_put = &p;
+        q.success = ops;
+        q.n_success = 1;
+        CHECK(steps_of(&s, "ann", CMD_TXN, &q.base, STATE_OK) >= KEYS);
+        p.lease = 0;
+        CHECK(steps_of(&s, "ann", CMD_PUT, &p.base, STATE_OK) < 30);
+        CHECK_EQ(put(&s, NULL, "z", 7), STATE_OK);
+        CHECK(steps_of(&s, "ann", CMD_REVOKE, &v.base, STATE_E_DENIED) >= KEYS - 1);
         state_fini(&s);
 }
 
