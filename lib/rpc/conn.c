@@ -305,6 +305,7 @@ struct rpc_conn *rpc_conn_free(struct rpc_conn *c)
                 return NULL;
         rpc_conn_close_some(c, SIZE_MAX);
         h2_free(c);
+        cost_frames_end(c);
         call_release(c->spare);
         free(c->authority);
         secret_free(c->token);

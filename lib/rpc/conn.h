@@ -72,6 +72,7 @@ struct rpc_counts {
  *   an open call, its path, token  calls      the address's part       refused  client, log
  *   a call that waits for a lock   calls      ...at the next call      refused  client, log
  *   refusals that are not read     calls      ...and a quarter more    ends     client
+ *   queued frames beside the calls calls      ...and a quarter more    ends     client
  *   headers of a request           calls      16 KiB of a call         refused  client
  *   the same, and later ones       nothing    64 KiB of a call         ends     client
  *   incomplete messages            held       64 MiB of a connection   refused  client
@@ -92,8 +93,9 @@ struct rpc_account {
         size_t held, max;           /* bytes, or so */
         size_t kept, kept_max;
         bool wanted; /* there was no room for an answer; the owner resets it */
-        /* Open calls: streams, paths, tokens, what waits with them. They may cost @max again;
-         * those that would go past it were refused, and are counted; the owner resets that. */
+        /* Open calls: streams, paths, tokens, what waits with them, and frames that wait to be
+         * sent. They may cost @max again; those that would go past it were refused, and are
+         * counted; the owner resets that. */
         size_t calls;
         uint64_t n_refused; /* of this account */
         /* Only of this account: writes that wait for the log, which are not withdrawn when

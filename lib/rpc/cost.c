@@ -10,6 +10,7 @@
 #include "rpc/internal.h"
 
 #define CALL_COST 1536 /* about what nghttp2's stream, the call and its request take */
+#define FRAME_COST 768 /* a queued frame: an error, with its text, takes about as much */
 #define SPARE ((size_t) 64 << 10) /* what an address's calls may cost in any case */
 
 static void set_cost(struct call *k, size_t bytes)
@@ -57,6 +58,37 @@ bool cost_may_stay(struct call *k)
         if (c->refused > SHARE && !may_cost(own, own->calls / 5 * 4))
                 flow_calm(c);
         return false;
+}
+
+static void set_frames_cost(struct rpc_conn *c, size_t bytes)
+{
+        for (struct rpc_account *a = c->limits.account; a; a = a->parent)
+                a->calls = a->calls - c->frames + bytes;
+        c->frames = bytes;
+}
+
+/* nghttp2 keeps the answer to a call that its client has reset until it would be sent, and so
+ * the answers to pings. An open call may have one frame: its own cost includes that. */
+void cost_frames(struct rpc_conn *c)
+{
+        const struct rpc_account *own = c->limits.account;
+
+        if (own)
+                set_frames_cost(c, less(rpc_conn_backlog(c), c->n_calls) * FRAME_COST);
+}
+
+void cost_frames_came(struct rpc_conn *c)
+{
+        const struct rpc_account *own = c->limits.account;
+
+        cost_frames(c);
+        if (c->frames > SHARE && !may_cost(own, own->calls / 5 * 4))
+                flow_calm(c);
+}
+
+void cost_frames_end(struct rpc_conn *c)
+{
+        set_frames_cost(c, 0);
 }
 
 void cost_ends(struct call *k)

@@ -443,6 +443,7 @@ int rpc_conn_input(struct rpc_conn *c, const void *p, size_t n)
                 if (r < 0)
                         return -EPROTO;
                 flow_count_unreported(c, from, slice);
+                cost_frames_came(c);
                 from += slice;
                 n -= slice;
         }
@@ -464,6 +465,7 @@ int rpc_conn_output(struct rpc_conn *c, struct buf *out, size_t max)
                         break;
                 buf_add(out, p, (size_t) n);
         }
+        cost_frames(c);
         if (buf_error(out) < 0)
                 return -ENOMEM;
         if (buf_len(out) == 0 && !rpc_conn_can_go_on(c) && !nghttp2_session_want_read(c->h2) &&

@@ -96,6 +96,7 @@ struct rpc_conn {
         size_t charged;           /* held by the services, such as for writes... */
         size_t requests;          /* ...including for requests */
         size_t refused;           /* the cost of calls that were refused */
+        size_t frames;            /* the cost of frames that wait, beside those of open calls */
         size_t rooms;             /* given for large messages... */
         size_t reserved;          /* ...and not filled yet */
         size_t idle_frames;       /* that carried no content */
@@ -152,6 +153,12 @@ void cost_headers(struct call *k);
 /* Whether the call may stay open. If not, its token is dropped, and it is to be refused. */
 bool cost_may_stay(struct call *k);
 void cost_ends(struct call *k);
+/* The queue of frames may have changed. */
+void cost_frames(struct rpc_conn *c);
+/* The same, because of what the client has sent: ends a connection with many, as one that does
+ * not read, when its address has too much. */
+void cost_frames_came(struct rpc_conn *c);
+void cost_frames_end(struct rpc_conn *c);
 
 /* flow.c */
 void flow_init(struct rpc_conn *c);

@@ -60,6 +60,8 @@ static const struct rpc_handler server_handler = {
 static void accept_call(struct rpc_call *call, void *userdata)
 {
         (void) userdata;
+        if (strcmp(call->path, "/t.T/Nothing") == 0)
+                return;
         call->handler = &server_handler;
         call->large = w.large;
         w.server_call = call;
@@ -690,6 +692,23 @@ static void nothing_to_say(struct buf *b, uint32_t i)
                 frame(b, 0, 0, 1, NULL, 0);
 }
 
+static void ping(struct buf *b, uint32_t i)
+{
+        (void) i;
+        frame(b, 6, 0, 0, "12345678", 8);
+}
+
+static void reset_call(struct buf *b, uint32_t i)
+{
+        cleanup_(buf_fini) struct buf h = {0};
+
+        literal(&h, 0, ":method", "POST");
+        literal(&h, 0, ":path", "/t.T/Nothing");
+        literal(&h, 0, "content-type", "application/grpc");
+        frame(b, 1, 4, 1 + 2 * i, buf_head(&h), buf_len(&h));
+        frame(b, 3, 0, 1 + 2 * i, "\0\0\0\x08", 4);
+}
+
 static void dependency(struct buf *b, uint32_t i)
 {
         const uint8_t above[] = {0, 0, 0, 3, 16};
@@ -726,6 +745,10 @@ static const struct charge {
          .kept = HOST, .calls = 2 * KB},
         {"waiting for a lock", small_message, 4, 40, true, .costs = 256 * KB, .told = REFUSED,
          .logged = true, .calls = HOST + 256 * KB},
+        {"answers to calls that are over", reset_call, 25, 900, .told = ENDED, .logged = true,
+         .calls = HOST / 4 * 5 + 25 * 64 * KB},
+        {"answers to pings", ping, 25, 900, .told = ENDED,
+         .calls = HOST / 4 * 5 + 25 * 64 * KB},
         {"empty frames", nothing_to_say, 1, FRAMES, true, .told = ENDED, .calls = 2 * KB},
         {"dependencies", dependency, 1, FRAMES, true, .told = ENDED},
 };
