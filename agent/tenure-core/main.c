@@ -25,6 +25,7 @@
 #include "etcd.h"
 #include "etcd/node.h"
 #include "etcd/server.h"
+#include "expiries.h"
 #include "leaderless.h"
 #include "links.h"
 #include "options.h"
@@ -49,6 +50,7 @@ struct program {
         struct node node;
         struct links links;
         struct leaderless leaderless;
+        struct expiries expiries;
         struct worker *passwords;
         struct server *server;
         struct certificates tls;
@@ -151,15 +153,9 @@ static void on_changed(void *u)
 
 static void on_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
 {
-        char f_lease[48], f_term[32];
-        const char *fields[] = {MESSAGE_EXPIRED, f_lease, f_term, NULL};
+        struct program *p = u;
 
-        (void) u;
-        snprintf(f_lease, sizeof(f_lease), "LEASE=%016" PRIx64, (uint64_t) lease);
-        snprintf(f_term, sizeof(f_term), "TERM=%" PRIu64, term);
-        log_full(LOG_INFO, fields,
-                 "Lease %016" PRIx64 " expired with %zu key(s): it was not renewed in time.",
-                 (uint64_t) lease, n_keys);
+        expiries_log(&p->expiries, loop_now(p->loop), lease, n_keys, term);
 }
 
 static void on_send(void *u, uint64_t peer, struct view frame)
