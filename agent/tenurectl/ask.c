@@ -1,13 +1,25 @@
 /* polkit's agent for the terminal, for calls that may need a password: pkttyagent(1), as
  * systemctl runs it. */
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "ctl.h"
+#include "loop/clock.h"
 
 #define AGENT "/usr/bin/pkttyagent"
+
+/* Longer than the agent waits for polkit. */
+#define ASK_TIMEOUT_USEC (UINT64_C(150) * 1000000)
+
+/* Others of this user may have all the descriptors that the agent gives out at a time. They
+ * have read them soon, unless one of them reads nothing. */
+#define BUSY_FOR (5 * NSEC_PER_SEC)
+#define BUSY_AGAIN_MS 20
 
 /* Returns the agent's pid once it has registered with polkit; 0: there is none. */
 static pid_t start_agent(void)
@@ -47,4 +59,29 @@ int ctl_call(struct ctl *c, sd_bus_message *m, uint64_t timeout_usec, sd_bus_err
                 waitpid(agent, NULL, 0);
         }
         return r;
+}
+
+int ctl_open(struct ctl *c, const char *method, const char *what)
+{
+        struct boot_time until = boot_add(boot_now(), BUSY_FOR);
+
+        for (;;) {
+                cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+                cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *reply = NULL;
+                int fd, r;
+
+                r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, method);
+                if (r >= 0)
+                        r = ctl_call(c, m, ASK_TIMEOUT_USEC, &error, &reply);
+                if (r >= 0)
+                        r = sd_bus_message_read(reply, "h", &fd);
+                if (r >= 0) {
+                        fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+                        return fd < 0 ? ctl_fail(what, -errno, NULL) : fd;
+                }
+                if (!sd_bus_error_has_name(&error, SD_BUS_ERROR_LIMITS_EXCEEDED) ||
+                    !boot_before(boot_now(), until))
+                        return ctl_fail(what, r, &error);
+                poll(NULL, 0, BUSY_AGAIN_MS);
+        }
 }

@@ -6,25 +6,16 @@
 
 #include "loop/host_turn.h"
 
-/* Longer than the agent waits for polkit. */
-#define ASK_TIMEOUT_USEC (UINT64_C(150) * 1000000)
-
 int host_lock_open(struct ctl *c)
 {
         static const char what[] = "cannot take the turn of this host";
-        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *reply = NULL;
-        int fd, r;
+        int fd = ctl_open(c, "OpenTurns", what);
 
-        r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, "OpenTurns");
-        if (r >= 0)
-                r = ctl_call(c, m, ASK_TIMEOUT_USEC, &error, &reply);
-        if (r >= 0)
-                r = sd_bus_message_read(reply, "h", &fd);
-        if (r < 0)
-                return ctl_fail(what, r, &error);
-        fd = fcntl(fd, F_DUPFD, 3);
-        return fd < 0 ? ctl_fail(what, -errno, NULL) : fd;
+        if (fd < 0 || fcntl(fd, F_SETFD, 0) == 0)
+                return fd;
+        (void) ctl_fail(what, -errno, NULL);
+        close(fd);
+        return -1;
 }
 
 /* Waits until somebody else has closed the file, or it is time to look again. Returns 0 or a

@@ -98,18 +98,7 @@ static int read_agent(struct locking *l, bool any_core)
 
 int ctl_open_tenancy(struct ctl *c)
 {
-        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        int r, fd;
-
-        r = sd_bus_call_method(c->bus, NAME, ROOT, MANAGER, "OpenTenancy", &error, &m, "");
-        if (r >= 0)
-                r = sd_bus_message_read(m, "h", &fd);
-        if (r < 0)
-                return ctl_fail("cannot get the deadline of this host's place", r, &error);
-        fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-        return fd < 0 ? ctl_fail("cannot get the deadline of this host's place", -errno, NULL)
-                      : fd;
+        return ctl_open(c, "OpenTenancy", "cannot get the deadline of this host's place");
 }
 
 /* Opens the agent's page about the place, for as long as we like. */

@@ -59,6 +59,17 @@ def test_who_does_not_read_descriptors_gets_no_more_and_others_are_served(agent,
     eventually(lambda: refusal(agent, method) == "")
 
 
+def test_a_lock_waits_while_others_of_its_user_have_all_the_descriptors(agent, program):
+    hoarder = program.python(HOARDER, agent.bus.address, NAME, PATH, MANAGER, "OpenTurns", "100")
+    eventually(lambda: "16 calls of this user" in refusal(agent, "OpenTurns"))
+    command = agent.background("lock", "bus-busy", "--", "true")
+    eventually(lambda: f'"pid":{command.pid},' in agent.bus.busctl("list"))
+
+    hoarder.kill()
+
+    assert command.wait() == 0
+
+
 def test_a_program_that_reads_its_descriptors_gets_as_many_as_it_asks_for(agent):
     for _ in range(40):
         call(agent, "OpenTenancy")
