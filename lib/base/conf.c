@@ -330,6 +330,9 @@ void conf_clear(const struct conf_option *o, size_t n_o, void *target)
                 }
 }
 
+/* A file is read in one turn of the loop, and a line is kept whole. */
+#define FILE_MOST (1 << 20)
+
 /* inih's INI_MAX_LINE, minus the end of the line. */
 #define LINE_MOST 198
 
@@ -500,6 +503,7 @@ int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const 
         cleanup_(freep) char *line = NULL;
         cleanup_(buf_fini) struct buf section = {0};
         size_t cap = 0;
+        struct stat st;
         ssize_t got;
         FILE *f;
 
@@ -508,6 +512,8 @@ int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const 
         f = fopen(path, "re");
         if (!f)
                 return unreadable(path, -errno, err);
+        if (fstat(fileno(f), &st) == 0 && S_ISREG(st.st_mode) && st.st_size > FILE_MOST)
+                rd.r = unreadable(path, -EFBIG, err);
         while (rd.r == 0 && (errno = 0, got = getline(&line, &cap, f)) > 0) {
                 const char *text = line + strspn(line, " \t");
                 size_t n = line_len(text, (size_t) (line + got - text));

@@ -62,7 +62,8 @@ must_check_ int conf_defaults(const struct conf_option *o, size_t n_o, void *tar
 void conf_clear(const struct conf_option *o, size_t n_o, void *target);
 
 /* Reads @path over @target. Returns 0; -ENOENT when there is no such file; -EINVAL, with *@err
- * naming file, line and reason; or another negative errno, also with *@err. */
+ * naming file, line and reason; -EFBIG if it has more than 1 MiB; or another negative errno,
+ * also with *@err. */
 must_check_ int conf_read_file(const struct conf_option *o, size_t n_o, void *target,
                                const char *path, struct conf_error *err);
 

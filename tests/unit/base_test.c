@@ -10,6 +10,7 @@
 #include "test.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -753,4 +754,20 @@ TEST(settings_that_cannot_be_read_to_their_end_are_refused)
         CHECK_STR(err.text, "/proc/self/mem: cannot read: Input/output error");
         CHECK_EQ(conf_read_file(table, ARRAY_SIZE(table), &s, "/dev/null", &err), 0);
         conf_clear(table, ARRAY_SIZE(table), &s);
+}
+
+TEST(settings_that_are_too_large_are_not_read)
+{
+        int fd = memfd_create("settings", MFD_CLOEXEC);
+        struct settings s = {0};
+        struct conf_error err = {""};
+        char path[32];
+
+        CHECK_EQ(ftruncate(fd, (1 << 20) + 1), 0);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        CHECK_EQ(conf_defaults(table, ARRAY_SIZE(table), &s), 0);
+        CHECK_EQ(conf_read_file(table, ARRAY_SIZE(table), &s, path, &err), -EFBIG);
+        CHECK(strstr(err.text, ": cannot read: File too large"));
+        conf_clear(table, ARRAY_SIZE(table), &s);
+        close(fd);
 }
