@@ -496,7 +496,9 @@ static enum state_outcome may_write(const struct state *s, const char *user)
 TEST(users_with_the_same_roles_share_what_these_permit)
 {
         Pb__AuthUserChangePasswordRequest p = PB__AUTH_USER_CHANGE_PASSWORD_REQUEST__INIT;
+        Pb__AuthRoleRevokePermissionRequest f = PB__AUTH_ROLE_REVOKE_PERMISSION_REQUEST__INIT;
         Pb__AuthUserRevokeRoleRequest v = PB__AUTH_USER_REVOKE_ROLE_REQUEST__INIT;
+        Pb__AuthUserGrantRoleRequest g = PB__AUTH_USER_GRANT_ROLE_REQUEST__INIT;
         Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
         char ann[] = "ann", hash[] = "$y$another", role[] = "writer";
         struct state s;
@@ -534,6 +536,25 @@ TEST(users_with_the_same_roles_share_what_these_permit)
         permit(&s, role, PB__PERMISSION__TYPE__READ, pb_bytes("k0007", 5), pb_bytes("", 0));
         CHECK_EQ(may_write(&s, "bob"), STATE_E_DENIED);
         CHECK_EQ(may_write(&s, "cat"), STATE_E_DENIED);
+        /* One gets the role again, and then the role loses a permission. */
+        permit(&s, role, PB__PERMISSION__TYPE__WRITE, pb_bytes("k0007", 5), pb_bytes("", 0));
+        CHECK_EQ(may_write(&s, ann), STATE_E_DENIED);
+        CHECK_EQ(may_write(&s, "bob"), STATE_OK);
+        g.user = ann;
+        g.role = role;
+        c.change_case = PB__AUTH_CHANGE__CHANGE_USER_GRANT_ROLE;
+        c.user_grant_role = &g;
+        change(&s, &c);
+        CHECK_EQ(may_write(&s, ann), STATE_OK);
+        f.role = role;
+        f.key = pb_bytes("k0007", 5);
+        c.change_case = PB__AUTH_CHANGE__CHANGE_ROLE_REVOKE_PERMISSION;
+        c.role_revoke_permission = &f;
+        change(&s, &c);
+        was = compares();
+        CHECK_EQ(may_write(&s, ann), STATE_E_DENIED);
+        CHECK(compares() - was > 200); /* what was combined before borrows from what is gone */
+        CHECK_EQ(may_write(&s, "bob"), STATE_E_DENIED);
         state_fini(&s);
 }
 
