@@ -222,6 +222,12 @@ TEST(large_values_are_freed_a_few_at_a_time)
         left = 1000;
         CHECK(!kv_free_some(&kv, &left));
         kv_fini(&kv);
+        kv_init(&kv); /* without what was kept for readers */
+        for (int64_t revision = 2; revision <= 21; revision++)
+                put_large(&kv, revision, value);
+        left = 1000;
+        CHECK(!kv_free_some(&kv, &left));
+        kv_fini(&kv);
 }
 
 static void run_put(struct state *s, const char *key)
@@ -728,4 +734,44 @@ TEST(large_values_are_sorted_a_few_at_a_time)
         CHECK_EQ(r, 0);
         CHECK_EQ(n, 64);
         CHECK(turns > 10);
+}
+
+/* Keys that are as long as the ends of a range and begin alike are compared with these. */
+TEST(long_keys_are_looked_at_a_few_at_a_time)
+{
+        enum { KEYS_OF_IT = 20 };
+        cleanup_(scan_fini) struct state_scan sc = {0};
+        cleanup_(state_fini) struct state s;
+        cleanup_(freep) uint8_t *key = calloc(1, LARGE);
+        Pb__DeleteRangeRequest d = PB__DELETE_RANGE_REQUEST__INIT;
+        Pb__DeleteRangeResponse p = PB__DELETE_RANGE_RESPONSE__INIT;
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+        unsigned turns = 0, n = 0;
+        size_t left = 1000;
+        uint32_t sub = 0;
+        int r;
+
+        CHECK(key);
+        state_init(&s);
+        for (uint8_t i = 0; i < KEYS_OF_IT; i++) {
+                struct kv_key *k;
+
+                key[LARGE - 1] = i;
+                CHECK_EQ(kv_put(&s.kv, ++s.revision, 0, key, LARGE, "v", 1, 0, &k), 0);
+        }
+        q.key = q.range_end = d.key = d.range_end = pb_bytes("", 1);
+        CHECK_EQ(scan_begin(&sc, &s, &q, s.revision), STATE_OK);
+        do {
+                const struct kv_version *v;
+                int64_t steps = 10000;
+
+                turns++;
+                while ((r = scan_next(&sc, &steps, &v)) == 0 && v)
+                        n++;
+        } while (r == 1);
+        CHECK_EQ(r, 0);
+        CHECK_EQ(n, KEYS_OF_IT);
+        CHECK(turns > 2);
+        CHECK_EQ(state_write_delete(&s, &d, &sub, NULL, &p, &left), 1);
+        CHECK(p.deleted > 0 && p.deleted < KEYS_OF_IT / 2);
 }
