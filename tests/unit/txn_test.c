@@ -384,6 +384,49 @@ TEST(a_txn_compares_so_many_bytes_of_keys)
         state_fini(&s);
 }
 
+/* What the txn itself puts is sorted with what was there. */
+TEST(a_txn_compares_what_it_puts)
+{
+        enum { PUTS = 100, LEN = 10000 };
+        static uint8_t value[LEN];
+        Pb__RequestOp op[PUTS + 1], *ops[PUTS + 1];
+        Pb__RangeRequest range = PB__RANGE_REQUEST__INIT;
+        Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
+        Pb__PutRequest puts[PUTS];
+        char keys[PUTS][8];
+        struct state s;
+
+        state_init(&s);
+        fill(&s, 200);
+        range.key = pb_bytes("k", 1);
+        range.range_end = pb_bytes("l", 1);
+        range.sort_target = PB__RANGE_REQUEST__SORT_TARGET__VALUE;
+        range.sort_order = PB__RANGE_REQUEST__SORT_ORDER__ASCEND;
+        range.keys_only = true;
+        for (unsigned i = 0; i <= PUTS; i++) {
+                pb__request_op__init(&op[i]);
+                ops[i] = &op[i];
+                if (i == PUTS)
+                        break;
+                snprintf(keys[i], sizeof(keys[i]), "k%u", i);
+                pb__put_request__init(&puts[i]);
+                puts[i].key = pb_bytes(keys[i], strlen(keys[i]));
+                op[i].request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+                op[i].request_put = &puts[i];
+        }
+        op[PUTS].request_case = PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
+        op[PUTS].request_range = &range;
+        q.success = ops;
+        q.n_success = PUTS + 1;
+        CHECK_EQ(at_the_door(&s, &q), STATE_OK);
+        for (unsigned i = 0; i < PUTS; i++)
+                puts[i].value = pb_bytes(value, LEN);
+        CHECK_EQ(at_the_door(&s, &q), STATE_E_TXN_TOO_LARGE);
+        range.sort_target = PB__RANGE_REQUEST__SORT_TARGET__KEY;
+        CHECK_EQ(at_the_door(&s, &q), STATE_OK);
+        state_fini(&s);
+}
+
 TEST(a_txn_looks_at_so_many_keys)
 {
         const char *all = "l", *most = "k009990"; /* and the look for where they begin */
