@@ -391,6 +391,23 @@ TEST(newcomers_come_after_those_who_are_there_and_are_greeted_in_each_turn)
         end();
 }
 
+/* The loop does not sleep while some wait for their turn, though nothing else happens. */
+TEST(newcomers_that_are_left_for_the_next_turn_get_it_at_once)
+{
+        struct loop_group group;
+
+        begin();
+        loop_group_init(&group);
+        for (size_t i = 0; i < SHARERS / 2; i++) {
+                w.later[i].group = &group;
+                loop_share_greeting(&w.later[i], w.loop, is_greeted);
+        }
+        loop_run(w.loop);
+        CHECK_EQ(w.total, SHARERS / 2);
+        CHECK(w.turns > 1);
+        end();
+}
+
 static struct {
         int fds[SHARERS]; /* the newcomers' ends */
         unsigned answered;
