@@ -746,13 +746,21 @@ TEST(settings_that_cannot_be_read_to_their_end_are_refused)
 {
         struct settings s = {0};
         struct conf_error err = {""};
+        char self[64];
+        const char *const loop[] = {self, NULL}; /* a folder that leads to itself */
 
+        snprintf(self, sizeof(self), "/tmp/base_test.%d", (int) getpid());
+        CHECK_EQ(symlink(self, self), 0);
         CHECK_EQ(conf_defaults(table, ARRAY_SIZE(table), &s), 0);
         CHECK_EQ(conf_read_file(table, ARRAY_SIZE(table), &s, "/", &err), -EISDIR);
         CHECK_STR(err.text, "/: cannot read: Is a directory");
         CHECK_EQ(conf_read_file(table, ARRAY_SIZE(table), &s, "/proc/self/mem", &err), -EIO);
         CHECK_STR(err.text, "/proc/self/mem: cannot read: Input/output error");
         CHECK_EQ(conf_read_file(table, ARRAY_SIZE(table), &s, "/dev/null", &err), 0);
+        CHECK_EQ(conf_read_folders(table, ARRAY_SIZE(table), &s, loop, &err), -ELOOP);
+        CHECK(strstr(err.text, ": cannot read: Too many levels of symbolic links"));
+        CHECK_EQ(unlink(loop[0]), 0);
+        CHECK_EQ(conf_read_folders(table, ARRAY_SIZE(table), &s, loop, &err), 0);
         conf_clear(table, ARRAY_SIZE(table), &s);
 }
 
