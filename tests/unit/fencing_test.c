@@ -300,6 +300,35 @@ TEST(what_is_stopped_again_and_again_waits_ever_longer_to_come_up)
         CHECK_EQ(h.fencing.calm, 0);
 }
 
+/* It doubles only so often: nobody would wait for a week. */
+TEST(what_is_stopped_soon_each_time_waits_for_32_terms_at_most)
+{
+        struct host h;
+
+        host_begin(&h);
+        for (unsigned i = 0; i < 9; i++) {
+                while (h.fencing.state != FENCING_UP)
+                        host_run(&h, h.now + 10, fast);
+                h.n = 0;
+                host_run(&h, h.now + 8000, slow_once);
+                CHECK_EQ(h.n_down, i + 1);
+        }
+        CHECK_EQ(h.fencing.calm, 32 * h.place.ttl);
+}
+
+/* The first answer may be slow because of the registration. */
+TEST(a_place_counts_as_held_back_from_its_second_slow_answer_on)
+{
+        struct host h = {.place = held_until(4000), .now = 1500};
+
+        fencing_init(&h.fencing, &cfg, false, false);
+        host_run(&h, 3490, slow);
+        CHECK(fencing_is_down(&h.fencing) && h.n_up == 0);
+        CHECK(!fencing_is_held_back(&h.fencing, &h.place));
+        host_run(&h, 3600, slow);
+        CHECK(fencing_is_held_back(&h.fencing, &h.place));
+}
+
 TEST(what_was_stopped_for_one_slow_answer_is_up_at_the_next_fast_one)
 {
         struct host h;
