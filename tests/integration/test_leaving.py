@@ -1,4 +1,5 @@
 """Connections whose end is announced, as proxies do, while calls are open on them."""
+from harness.proxy import Proxy
 from harness.waiting import eventually, eventually_is
 
 
@@ -41,3 +42,27 @@ with tenure.Tie() as tie:
     assert writer.wait() == 0
     assert writer.lines() == ["done"]
     assert shared_cluster.get(prefix + "b").value == "2"
+
+
+def test_a_change_under_way_is_not_in_doubt_when_its_connection_takes_no_more_calls(
+        new_cluster, tmp_path, ports, prefix, program):
+    core = new_cluster(1)
+    proxy, replica = Proxy(tmp_path, ports, core), core.leader()
+    writer = program.python("""
+import itertools, sys, tenure
+with tenure.Tie() as tie:
+    for n in itertools.count():
+        tie.put(sys.argv[1], str(n))  # raises if the outcome is not known
+""", prefix + "k", TENURE_ENDPOINTS=proxy.endpoints)
+    eventually(lambda: core.get(prefix + "k"))
+
+    replica.freeze()  # a put is under way
+    proxy.say_goaway()
+    replica.thaw()
+
+    revision = core.get(prefix + "k").mod_revision
+    eventually(lambda: core.get(prefix + "k").mod_revision > revision + 10)
+    assert proxy.count("connection") == 2
+    assert writer.is_running
+    writer.kill()
+    proxy.kill()
