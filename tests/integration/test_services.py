@@ -18,6 +18,19 @@ def test_a_registered_service_goes_with_the_connection_of_its_caller(agent):
                   lambda: [(event.event, event.name, event.reason) for event in watch.events()])
 
 
+def test_a_registered_service_does_not_go_because_a_stranger_says_that_its_caller_has(agent):
+    caller = agent.background("register", "cache", "Port=11211")
+    eventually(agent.services)
+    watch, name = agent.watch(), agent.bus.name_of(caller.pid)
+
+    agent.bus.signal_to(agent.pid, "/org/freedesktop/DBus", "org.freedesktop.DBus",
+                        "NameOwnerChanged", "sss", name, name, "")
+    agent.ctl("set-tags", "later=yes")
+
+    first = eventually(watch.events)[0]
+    assert (first.event, first.name) == ("NodeChanged", "h1")
+
+
 def test_a_service_that_is_registered_outlives_a_restart_of_the_agent(agent):
     caller = agent.background("register", "cache", "Port=11211")
     before = eventually(agent.services)

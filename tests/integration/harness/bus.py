@@ -77,11 +77,15 @@ class Bus(Daemon):
         return self.call(destination, path, "org.freedesktop.DBus.Properties", "GetAll", "s",
                          interface)[0]
 
+    def name_of(self, pid):
+        """The name of the process's connection."""
+        return next(client["name"] for client in json.loads(self.busctl("list"))
+                    if client["pid"] == pid and client["name"].startswith(":"))
+
     def signal_to(self, pid, path, interface, member, *arguments):
         """A stranger sends the signal straight to the connection of the process."""
-        name = next(client["name"] for client in json.loads(self.busctl("list"))
-                    if client["pid"] == pid and client["name"].startswith(":"))
-        self.busctl("emit", f"--destination={name}", path, interface, member, *arguments)
+        self.busctl("emit", f"--destination={self.name_of(pid)}", path, interface, member,
+                    *arguments)
 
     def subscribers(self, interface):
         """The process ids of those who have asked for signals of the interface."""
