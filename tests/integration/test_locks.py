@@ -99,6 +99,17 @@ def test_a_turn_lasts_when_the_agent_is_restarted(agent):
     command.kill()
 
 
+def test_one_command_of_a_host_has_a_lock_at_a_time(agent):
+    command = runs(agent, "locks-one")
+
+    refusal = refused(agent.ctl, "lock", "--wait=1ms", "locks-one", "--", "true")
+
+    assert refusal.status == 124
+    assert refusal.err == "tenurectl: somebody else has the lock 'locks-one'.\n"
+    assert command.is_running
+    command.kill()
+
+
 def test_who_waits_for_a_turn_hears_at_once_that_it_is_free(agent):
     first = runs(agent, "locks-turn")
     second = agent.background("lock", "locks-turn", "--", "echo", "next")
