@@ -75,6 +75,21 @@ def test_a_program_that_reads_its_descriptors_gets_as_many_as_it_asks_for(agent)
         call(agent, "OpenTenancy")
 
 
+def test_a_program_takes_as_many_turns_for_locks_as_it_likes(agent, program):
+    taker = program.python("""
+import tenure
+with tenure.Tie(hold="agent") as tie:  # on one connection, which reads each descriptor
+    tie.held()
+    for n in range(20):
+        with tie.lock(f"bus-turn-{n}"):
+            pass
+print("done")
+""", **agent.bus.environment_for_clients)
+
+    assert taker.wait() == 0
+    assert taker.lines() == ["done"]
+
+
 def test_a_path_that_no_object_has_is_refused_before_it_is_looked_up(agent):
     assert "at most 2048 bytes" in refusal(agent, "GetNode", "s", "h1", path="/a" * 2000)
     assert "at most 2048 bytes" in refusal(agent, "GetNodes", "ou", "/a" * 2000, "1")
