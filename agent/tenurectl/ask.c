@@ -61,7 +61,7 @@ int ctl_call(struct ctl *c, sd_bus_message *m, uint64_t timeout_usec, sd_bus_err
         return r;
 }
 
-int ctl_open(struct ctl *c, const char *method, const char *what)
+int ctl_open(struct ctl *c, const char *method, const char *lock, const char *what)
 {
         struct boot_time until = boot_add(boot_now(), BUSY_FOR);
 
@@ -71,6 +71,8 @@ int ctl_open(struct ctl *c, const char *method, const char *what)
                 int fd, r;
 
                 r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, method);
+                if (r >= 0 && lock)
+                        r = sd_bus_message_append_array(m, 'y', lock, strlen(lock));
                 if (r >= 0)
                         r = ctl_call(c, m, ASK_TIMEOUT_USEC, &error, &reply);
                 if (r >= 0)

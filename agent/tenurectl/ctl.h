@@ -32,9 +32,9 @@ must_check_ int ctl_call(struct ctl *c, sd_bus_message *m, uint64_t timeout_usec
                          sd_bus_error *error, sd_bus_message **ret_reply);
 
 /* Calls a method of the agent that returns a descriptor; for a while again, as long as others
- * of this user have all that the agent gives out at a time. Returns the descriptor; or -1 after
- * printing why, and that @what. */
-must_check_ int ctl_open(struct ctl *c, const char *method, const char *what);
+ * of this user have all that the agent gives out at a time. @lock: its argument; NULL: it has
+ * none. Returns the descriptor; or -1 after printing why, and that @what. */
+must_check_ int ctl_open(struct ctl *c, const char *method, const char *lock, const char *what);
 
 /* Prints what failed; returns -1. @error may be NULL. */
 int ctl_fail(const char *what, int r, const sd_bus_error *error);

@@ -6,10 +6,10 @@
 
 #include "loop/host_turn.h"
 
-int host_lock_open(struct ctl *c)
+int host_lock_open(struct ctl *c, const char *name)
 {
         static const char what[] = "cannot take the turn of this host";
-        int fd = ctl_open(c, "OpenTurns", what);
+        int fd = ctl_open(c, "OpenTurn", name, what);
 
         if (fd < 0 || fcntl(fd, F_SETFD, 0) == 0)
                 return fd;

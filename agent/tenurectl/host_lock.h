@@ -12,7 +12,7 @@
 #include "ctl.h"
 
 /* Asks the agent for a descriptor. Returns it, or -1 after printing why. */
-must_check_ int host_lock_open(struct ctl *c);
+must_check_ int host_lock_open(struct ctl *c, const char *name);
 
 /* Waits until @name is ours, for the place on @lease; a command that inherits @fd keeps it.
  * Returns 0; -EINTR: @break_fd is readable; -ETIMEDOUT: @deadline has passed; or another

@@ -98,7 +98,7 @@ static int read_agent(struct locking *l, bool any_core)
 
 int ctl_open_tenancy(struct ctl *c)
 {
-        return ctl_open(c, "OpenTenancy", "cannot get the deadline of this host's place");
+        return ctl_open(c, "OpenTenancy", NULL, "cannot get the deadline of this host's place");
 }
 
 /* Opens the agent's page about the place, for as long as we like. */
@@ -635,7 +635,7 @@ static int lock(struct locking *l, const char *name, char **argv)
         return r;
 }
 
-static int begin(struct locking *l, bool endpoints_given)
+static int begin(struct locking *l, const char *name, bool endpoints_given)
 {
         struct tenancy t;
         sigset_t waiting;
@@ -657,7 +657,7 @@ static int begin(struct locking *l, bool endpoints_given)
                         "the program in the agent's time namespace.\n");
                 return -1;
         }
-        l->turn = host_lock_open(l->ctl);
+        l->turn = host_lock_open(l->ctl, name);
         if (l->turn < 0)
                 return -1;
         l->lease = t.lease;
@@ -730,7 +730,7 @@ int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_giv
         if (check_name(argv[0], true) < 0)
                 return EXIT_FAILED;
         l.until = core->wait < 0 ? BOOT_TIME_NEVER : boot_add(boot_now(), core->wait);
-        r = begin(&l, endpoints_given);
+        r = begin(&l, argv[0], endpoints_given);
         if (r == 0) {
                 r = host_lock(l.turn, l.lease, argv[0], l.sfd, l.until);
                 if (r < 0 && r != -EINTR && r != -ETIMEDOUT)
@@ -762,7 +762,7 @@ int unlock_main(struct ctl *c, const struct core_options *core, bool endpoints_g
                 return ctl_fail("unlock needs NAME", -EINVAL, NULL);
         if (check_name(argv[0], false) < 0)
                 return EXIT_FAILED;
-        r = begin(&l, endpoints_given);
+        r = begin(&l, argv[0], endpoints_given);
         if (r == 0) {
                 sigprocmask(SIG_SETMASK, &l.mask, NULL);
                 r = host_lock(l.turn, l.lease, argv[0], -1, boot_now());

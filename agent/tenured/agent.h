@@ -70,7 +70,7 @@ struct agent {
         struct keep keep;
         bool has_place; /* `keep` contains a place */
         struct holders holders;
-        int turns; /* the file by which programs take turns; -1: none */
+        int turns; /* where programs take turns, see openings.h; -1: nowhere */
         struct names names;
         bool resumed;      /* an earlier run of the agent held the place */
         struct pid1 *pid1; /* NULL if we are not a unit of systemd */

@@ -12,7 +12,8 @@ struct question {
         struct kept_call call;
         sd_bus_slot *slot;
         const char *action;
-        char details[AUTHORIZE_DETAILS_MAX][256]; /* name, value, ...; "": no more */
+        char details[AUTHORIZE_DETAILS_MAX]
+                    [AUTHORIZE_DETAIL_MAX]; /* name, value, ...; "": no more */
         authorized_fn go;
         void *userdata;
 };

@@ -13,5 +13,6 @@ typedef int (*authorized_fn)(sd_bus_message *m, void *userdata, sd_bus_error *er
  * method's handler returns the result. @details: names and values for polkit's rules,
  * action.lookup() in polkit(8), ended by NULL; copied. */
 #define AUTHORIZE_DETAILS_MAX 6
+#define AUTHORIZE_DETAIL_MAX 256 /* one that is longer is cut */
 must_check_ int authorize(struct callers *c, sd_bus_message *m, const char *action,
                           const char *const details[], authorized_fn go, void *userdata);

@@ -1,7 +1,7 @@
 /*
  * Turns among the programs of this host that share the host's lease, for work that they do one
  * at a time. Whoever has the turn has a lock of its open file description (fcntl(2)) on a byte
- * of a file that the agent gives out (OpenTurns, org.tenure.Membership1(5)) to those who may
+ * of a file that the agent gives out (OpenTurn, org.tenure.Membership1(5)) to those who may
  * use the place: nobody else can stand in the way. The kernel frees it with the last process
  * that has the descriptor. Programs that wait are told by inotify(7) that somebody has closed
  * the file. The kernel tells so a moment before it frees the lock (__fput() in

@@ -21,6 +21,8 @@
 #define PAUSE (100 * NSEC_PER_MSEC)
 #define PAUSE_MOST (2 * NSEC_PER_SEC)
 #define PATIENCE (5 * NSEC_PER_SEC)
+/* ... if it has to ask polkit, which may take long. */
+#define PATIENCE_POLKIT (150 * NSEC_PER_SEC)
 /* A refused registration is tried again after this time: the name may have become free. */
 #define PAUSE_REFUSED (5 * NSEC_PER_SEC)
 
@@ -329,7 +331,14 @@ static void answer_turn(struct turn_request *q, int fd, const char *why)
         fn(q, fd, why);
 }
 
-static int on_turns(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+static int dup_of(int fd)
+{
+        int r = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+
+        return r < 0 ? -errno : r;
+}
+
+static int on_turn(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         const sd_bus_error *e = sd_bus_message_get_error(m);
         struct turn_request *q = userdata;
@@ -344,20 +353,23 @@ static int on_turns(sd_bus_message *m, void *userdata, sd_bus_error *error unuse
         }
         r = sd_bus_message_read(m, "h", &fd);
         if (r >= 0)
-                r = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-        answer_turn(q, r, r < 0 ? strerror(errno) : "");
+                r = dup_of(fd);
+        answer_turn(q, r, r < 0 ? strerror(-r) : "");
         return 0;
 }
 
-int agent_ask_turn(struct tenure *t, struct turn_request *q,
+int agent_ask_turn(struct tenure *t, struct turn_request *q, const char *lock,
                    void (*fn)(struct turn_request *q, int fd, const char *why))
 {
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         struct agent_tie *a = &t->agent;
-        int r = sd(a) ? new_call(a, MANAGER, "OpenTurns", &m) : -ENOTCONN;
+        int r = sd(a) ? new_call(a, MANAGER, "OpenTurn", &m) : -ENOTCONN;
 
         if (r >= 0)
-                r = send_call(a, m, &q->call, on_turns, q);
+                r = sd_bus_message_append_array(m, 'y', lock, strlen(lock));
+        if (r >= 0)
+                r = sd_bus_call_async(sd(a), &q->call, m, on_turn, q,
+                                      PATIENCE_POLKIT / NSEC_PER_USEC);
         if (r < 0)
                 return r;
         q->tie = t;

@@ -69,7 +69,7 @@ void agent_register_services(struct tenure *t);
 
 /* Asks the agent for a descriptor; @fn gets the answer, never from in here. Returns a negative
  * errno if there is no agent to ask now. */
-must_check_ int agent_ask_turn(struct tenure *t, struct turn_request *q,
+must_check_ int agent_ask_turn(struct tenure *t, struct turn_request *q, const char *lock,
                                void (*fn)(struct turn_request *q, int fd, const char *why));
 /* The answer is not wanted any more; or it was given. */
 void agent_forget_turn(struct turn_request *q);

@@ -567,7 +567,7 @@ static void begin(struct tenure_lock *l)
         l->state = LOCK_CLAIM;
         if (t->hold.kind != HOLD_AGENT)
                 return;
-        if (agent_ask_turn(t, &l->asks, on_descriptor) == 0) {
+        if (agent_ask_turn(t, &l->asks, l->name, on_descriptor) == 0) {
                 l->state = LOCK_TURN;
                 return;
         }

@@ -4,20 +4,24 @@ import pytest
 from harness.agent import MANAGER, NAME, PATH
 from harness.waiting import ProgramError, eventually
 
-# Calls a method many times, and reads no answer. In D-Bus's own words, since a library would read.
+# Calls a method many times, with an array of bytes if there is a text, and reads no answer. In
+# D-Bus's own words, since a library would read.
 HOARDER = """
 import os, socket, struct, sys, time
-address, *target, times = sys.argv[1:]
+address, *target, text, times = sys.argv[1:]
 
 def field(code, kind, text):
     return struct.pack("<BB2sI", code, 1, kind + b"\\0", len(text)) + text.encode() + b"\\0"
 
-def call(serial, to, path, interface, member):
+def call(serial, to, path, interface, member, text=""):
     fields = b""
     for each in (1, b"o", path), (6, b"s", to), (2, b"s", interface), (3, b"s", member):
         fields += bytes(-len(fields) % 8) + field(*each)
-    head = struct.pack("<cBBBIII", b"l", 1, 0, 1, 0, serial, len(fields)) + fields
-    return head + bytes(-len(head) % 8)
+    if text:
+        fields += bytes(-len(fields) % 8) + struct.pack("<BB2sB3s", 8, 1, b"g\\0", 2, b"ay\\0")
+    body = struct.pack("<I", len(text)) + text.encode() if text else b""
+    head = struct.pack("<cBBBIII", b"l", 1, 0, 1, len(body), serial, len(fields)) + fields
+    return head + bytes(-len(head) % 8) + body
 
 bus = socket.socket(socket.AF_UNIX)
 bus.connect("\\0" + address.removeprefix("unix:abstract="))
@@ -27,11 +31,11 @@ for line in "\\0AUTH EXTERNAL " + str(os.getuid()).encode().hex(), "NEGOTIATE_UN
 bus.sendall(b"BEGIN\\r\\n" + call(1, *["org.freedesktop.DBus", "/org/freedesktop/DBus",
                                    "org.freedesktop.DBus", "Hello"]))
 for i in range(int(times)):
-    bus.sendall(call(i + 2, *target))
+    bus.sendall(call(i + 2, *target, text))
 while True:  # what another call of this user had at that moment, too
     time.sleep(0.1)
     i += 1
-    bus.sendall(call(i + 2, *target))
+    bus.sendall(call(i + 2, *target, text))
 """
 
 
@@ -48,20 +52,29 @@ def refusal(agent, *words, **options):
     return ""
 
 
-@pytest.mark.parametrize("method", ["OpenTenancy", "OpenTurns"])
+TENANCY, TURN = ("OpenTenancy",), ("OpenTurn", "ay", "1", str(ord("x")))
+
+
+def hoard(agent, program, method):
+    """A program that reads none of the descriptors that it asks for, and has all that there are."""
+    hoarder = program.python(HOARDER, agent.bus.address, NAME, PATH, MANAGER, method[0],
+                             "x" if method[1:] else "", "100")
+    eventually(lambda: "16 calls of this user" in refusal(agent, *method))
+    return hoarder
+
+
+@pytest.mark.parametrize("method", [TENANCY, TURN])
 def test_who_does_not_read_descriptors_gets_no_more_and_others_are_served(agent, program, method):
-    hoarder = program.python(HOARDER, agent.bus.address, NAME, PATH, MANAGER, method, "100")
-    eventually(lambda: "16 calls of this user" in refusal(agent, method))
+    hoarder = hoard(agent, program, method)
 
     assert agent.holds()
 
     hoarder.kill()
-    eventually(lambda: refusal(agent, method) == "")
+    eventually(lambda: refusal(agent, *method) == "")
 
 
 def test_a_lock_waits_while_others_of_its_user_have_all_the_descriptors(agent, program):
-    hoarder = program.python(HOARDER, agent.bus.address, NAME, PATH, MANAGER, "OpenTurns", "100")
-    eventually(lambda: "16 calls of this user" in refusal(agent, "OpenTurns"))
+    hoarder = hoard(agent, program, TURN)
     command = agent.background("lock", "bus-busy", "--", "true")
     eventually(lambda: f'"pid":{command.pid},' in agent.bus.busctl("list"))
 
@@ -73,6 +86,13 @@ def test_a_lock_waits_while_others_of_its_user_have_all_the_descriptors(agent, p
 def test_a_program_that_reads_its_descriptors_gets_as_many_as_it_asks_for(agent):
     for _ in range(40):
         call(agent, "OpenTenancy")
+
+
+@pytest.mark.parametrize("name", [b"", b"a" * 901, b"/tenure/default/nodes", b"a\0b"])
+def test_no_turn_is_given_for_a_name_that_no_lock_can_have(agent, name):
+    said = refusal(agent, "OpenTurn", "ay", str(len(name)), *map(str, name))
+
+    assert "A lock cannot have that name" in said
 
 
 def test_a_program_takes_as_many_turns_for_locks_as_it_likes(agent, program):

@@ -119,3 +119,21 @@ def test_who_waits_for_a_turn_hears_at_once_that_it_is_free(agent):
 
     assert second.wait() == third.wait() == 0
     assert second.lines() == ["next"] and third.lines() == ["last"]
+
+
+def test_a_command_can_keep_no_turn_but_those_that_share_its_file(agent):
+    command = agent.background(
+        "lock", "locks-mine", "--", "/usr/bin/python3", "-c", """
+import fcntl, os, struct, time
+for fd in map(int, os.listdir("/proc/self/fd")):
+    try:
+        fcntl.fcntl(fd, fcntl.F_OFD_SETLK, struct.pack("hhqqi", fcntl.F_WRLCK, 0, 0, 0, 0))
+    except OSError:
+        pass
+print("has all that it can have", flush=True)
+time.sleep(3600)
+""", "has-all")
+    eventually(command.lines)
+
+    assert agent.ctl("lock", "locks-other", "--", "echo", "runs") == "runs\n"
+    command.kill()

@@ -254,7 +254,7 @@ if [ "$(id -u)" = 0 ]; then
 	has "polkit does not let it set tags" "$(as_nobody set-tags a=b)" "cannot set the tags: polkit asks for authentication"
 	has "polkit does not let it take locks" "$(as_nobody --endpoints=http://127.0.0.1:1 lock job -- true)" "cannot take the turn of this host: polkit asks for authentication"
 	is "polkit gets the node, the service, and whether to ask the user" "$(tail -n +2 "$DIR/polkit.log" | sed 's/org.tenure.Membership1.//' | tr '\n' ',')" \
-		"register-service node=web1 service=allowed flags=1,register-service node=web1 service=other flags=1,manage node=web1 flags=1,manage node=web1 flags=0,set-tags node=web1 flags=1,lock node=web1 flags=1,"
+		"register-service node=web1 service=allowed flags=1,register-service node=web1 service=other flags=1,manage node=web1 flags=1,manage node=web1 flags=0,set-tags node=web1 flags=1,lock node=web1 lock=job flags=1,"
 	kill $POLKIT $PERMITTED
 else
 	skip "polkit, for who is not root" "needs root, to call as somebody else"
