@@ -1014,6 +1014,75 @@ TEST(a_deletion_that_is_refused_is_repeated)
         }
 }
 
+/* A snapshot of another replica takes the place of what we proposed, and has none of it. */
+static void lose_proposals(void)
+{
+        one_skips = true;
+        one.stalled = false;
+        settle();
+        one_skips = false;
+        core_replica_ops.skipped(one.core);
+        settle();
+}
+
+/* Nobody says that the deletion was applied: however often that happens, it is proposed
+ * again. */
+TEST(a_deletion_that_is_lost_is_repeated)
+{
+        struct ask holder = {0}, next = {0};
+
+        begin();
+        grant(1, 2);
+        lock(0, "l", 1, &holder);
+        lock(1, "l", 2, &next);
+        settle();
+        one.stalled = true;
+        disconnect(&one.conns[1]);
+        for (unsigned i = 0; i < 3; i++) {
+                lose_proposals();
+                CHECK(is_live("l/2"));
+                one.stalled = true;
+                one.now = boot_add(one.now, 200 * NSEC_PER_MSEC);
+                settle();
+        }
+        one.stalled = false;
+        settle();
+        CHECK(!is_live("l/2"));
+        CHECK(is_live("l/1"));
+        buf_fini(&holder.reply);
+        end();
+}
+
+/* Whether it was made is in the state that the snapshot brought, so its client waits for the
+ * next claim instead of an error. */
+TEST(a_claim_that_is_lost_is_made_again)
+{
+        for (int made = 0; made <= 1; made++) {
+                struct ask k = {0}, next = {0};
+
+                begin();
+                grant(1, 2);
+                one.stalled = true;
+                lock(0, "l", 1, &k);
+                settle();
+                if (made) {
+                        core_replica_ops.skipped(one.core);
+                        settle(); /* claims again behind the first claim, which is applied */
+                        one.stalled = false;
+                } else {
+                        lose_proposals();
+                }
+                settle();
+                check_holds(&k, "l/1");
+                lock(1, "l", 2, &next);
+                settle();
+                CHECK(is_live("l/1") && !next.ended);
+                remove_key("l/1");
+                check_holds(&next, "l/2");
+                end();
+        }
+}
+
 /* It ends with the replica. */
 TEST(a_deletion_that_waits_ends_with_the_replica)
 {

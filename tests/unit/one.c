@@ -15,6 +15,16 @@ static void on_fatal(void *u, const char *why)
         test_fail(__FILE__, __LINE__, "it gave up: %s", why);
 }
 
+bool one_skips;
+
+static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
+                    struct view commands, size_t *left)
+{
+        if (one_skips)
+                return 0;
+        return core_replica_ops.apply(u, index, term, at, commands, left);
+}
+
 const struct core_owner one_owner = {.send = on_send, .fatal = on_fatal};
 
 void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *disk,
@@ -22,12 +32,16 @@ void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *
 {
         static const struct replica_peer peers[] = {
                 {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
+        static struct replica_ops ops;
         struct core_config own = *cfg;
         struct store_error err;
         struct replica *r;
         struct core *c;
 
         CHECK(n_members <= ARRAY_SIZE(peers));
+        one_skips = false;
+        ops = core_replica_ops;
+        ops.apply = on_apply;
         own.cluster_id = 7;
         own.member_id = 1;
         own.seed = rnd(1, UINT32_MAX);
@@ -41,7 +55,7 @@ void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *
                                                       .election = 500 * MSEC,
                                                       .heartbeat = 50 * MSEC,
                                                       .seed = rnd(1, UINT32_MAX)},
-                             disk, &core_replica_ops, c, now, &err),
+                             disk, &ops, c, now, &err),
                  0);
         core_attach(c, r);
         CHECK_EQ(replica_start(r), 0);

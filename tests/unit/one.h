@@ -10,5 +10,10 @@
 void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *disk,
              unsigned n_members, const struct core_config *cfg, struct boot_time now);
 
+/* While it is set, what is committed does not reach the core: the entries that a snapshot of
+ * another member replaces. What the core had proposed is in doubt once its `skipped` is
+ * called. */
+extern bool one_skips;
+
 /* The owner, as above. */
 extern const struct core_owner one_owner;
