@@ -1,11 +1,14 @@
 /* Connections with much to do, and others that must not wait for them: all on a real loop. */
 #include <arpa/inet.h>
 #include <limits.h>
+#include <linux/filter.h>
+#include <linux/sockios.h>
 #include <netinet/tcp.h>
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/eventfd.h>
+#include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -17,6 +20,7 @@
 #include "loop/tls.h"
 #include "loop/tls_socket.h"
 #include "test.h"
+#include "virtual_time.h"
 
 #define SHARERS 40
 #define BURN (2 * NSEC_PER_MSEC)
@@ -258,6 +262,8 @@ static struct {
         int fd, reader;
         int expected; /* the TCP_USER_TIMEOUT that is waited for */
         unsigned looks;
+        bool vanished;
+        char why[80]; /* the stream has ended */
 } pause_;
 
 static void looks_at_it(struct loop_timer *t)
@@ -282,17 +288,16 @@ static void until_timeout_is(int ms)
         CHECK_EQ(option(pause_.fd, IPPROTO_TCP, TCP_USER_TIMEOUT), ms);
 }
 
-/* The kernel must not count the time in which the other side has no room. */
-TEST(a_reader_that_pauses_is_not_taken_for_one_that_vanished)
+/* A stream whose other side does not read yet. */
+static struct stream *begin_with_reader(const struct stream_ops *stream_ops)
 {
-        static uint8_t bytes[1 << 20];
         struct sockaddr_in to = {.sin_family = AF_INET};
         struct url u = {.host = "127.0.0.1"};
         cleanup_(listener_freep) struct listener *l = NULL;
         struct stream *s;
 
         begin();
-        pause_.looks = 0;
+        memset(&pause_, 0, sizeof(pause_));
         loop_timer_init(&pause_.look, w.loop, looks_at_it);
         CHECK_EQ(listener_new(&l, w.loop, &u, took, &pause_.fd), 0);
         to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
@@ -300,17 +305,121 @@ TEST(a_reader_that_pauses_is_not_taken_for_one_that_vanished)
         pause_.reader = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         CHECK_EQ(connect(pause_.reader, (struct sockaddr *) &to, sizeof(to)), 0);
         loop_run(w.loop);
-        CHECK_EQ(stream_accept(&s, w.loop, pause_.fd, NULL, &patient, NULL), 0);
+        CHECK_EQ(stream_accept(&s, w.loop, pause_.fd, NULL, stream_ops, NULL), 0);
+        return s;
+}
+
+/* More than the sockets have room for. */
+static void write_much(struct stream *s)
+{
+        static uint8_t bytes[1 << 20];
+
         for (int i = 0; i < 16; i++)
                 buf_add(stream_tx(s), bytes, sizeof(bytes));
         stream_kick(s);
-        until_timeout_is(0);
-        until_timeout_is(5000);
+}
+
+static void end_with_reader(struct stream *s)
+{
         stream_free(s);
         close(pause_.reader);
         loop_timer_disarm(&pause_.look);
-        l = listener_free(l);
         end();
+}
+
+/* The kernel must not count the time in which the other side has no room. */
+TEST(a_reader_that_pauses_is_not_taken_for_one_that_vanished)
+{
+        struct stream *s = begin_with_reader(&patient);
+
+        write_much(s);
+        until_timeout_is(0);
+        until_timeout_is(5000);
+        end_with_reader(s);
+}
+
+/* From now on nothing arrives there: it acknowledges nothing, and answers no probe. */
+static void vanish(int reader)
+{
+        struct sock_filter none = BPF_STMT(BPF_RET | BPF_K, 0);
+        struct sock_fprog all = {.len = 1, .filter = &none};
+
+        CHECK_EQ(setsockopt(reader, SOL_SOCKET, SO_ATTACH_FILTER, &all, sizeof(all)), 0);
+}
+
+static uint32_t unacknowledged(int fd)
+{
+        struct tcp_info info;
+        socklen_t len = sizeof(info);
+
+        CHECK_EQ(getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &len), 0);
+        return info.tcpi_unacked;
+}
+
+/* Whether its kernel has data to send, of which none is on its way. */
+static bool has_no_window(int fd)
+{
+        int n;
+
+        CHECK_EQ(ioctl(fd, SIOCOUTQNSD, &n), 0);
+        return n > 0 && unacknowledged(fd) == 0;
+}
+
+static void vanishes_when_full(struct loop_timer *t)
+{
+        if (!pause_.vanished && has_no_window(pause_.fd)) {
+                vanish(pause_.reader);
+                pause_.vanished = true;
+        }
+        if (pause_.looks++ > 2000)
+                loop_stop(w.loop);
+        else
+                loop_timer_in(t, 10 * NSEC_PER_MSEC);
+}
+
+static void notes_why(struct stream *s unused_, const char *why)
+{
+        snprintf(pause_.why, sizeof(pause_.why), "%s", why);
+        loop_stop(w.loop);
+}
+
+static const struct stream_ops patient_to_the_end = {.patient = true, .on_close = notes_why};
+
+/* What was sent is acknowledged, so that the kernel itself would probe for a quarter of an
+ * hour: the probes that get no answer are counted. */
+TEST(a_reader_that_vanishes_while_it_pauses_is_noticed)
+{
+        struct stream *s = begin_with_reader(&patient_to_the_end);
+
+        write_much(s);
+        loop_timer_init(&pause_.look, w.loop, vanishes_when_full);
+        loop_timer_in(&pause_.look, 10 * NSEC_PER_MSEC);
+        loop_run(w.loop);
+        CHECK(pause_.vanished);
+        CHECK_STR(pause_.why, "it does not answer");
+        end_with_reader(s);
+}
+
+static void stops_it(struct loop_timer *t unused_)
+{
+        loop_stop(w.loop);
+}
+
+/* For that one TCP_USER_TIMEOUT counts, however long it is looked at. */
+TEST(a_reader_that_acknowledges_nothing_is_not_excused)
+{
+        struct stream *s = begin_with_reader(&patient_to_the_end);
+
+        virtual_time_begin();
+        vanish(pause_.reader);
+        write_much(s);
+        loop_timer_init(&pause_.look, w.loop, stops_it);
+        loop_timer_in(&pause_.look, 3 * NSEC_PER_SEC); /* the stream looks each second */
+        loop_run(w.loop);
+        CHECK_STR(pause_.why, "");
+        CHECK(unacknowledged(pause_.fd) > 0 && stream_unsent(s) > 0);
+        CHECK_EQ(option(pause_.fd, IPPROTO_TCP, TCP_USER_TIMEOUT), 5000);
+        end_with_reader(s);
 }
 
 static void input(struct loop_later *d)
