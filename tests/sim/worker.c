@@ -28,7 +28,7 @@ void worker_submit(struct worker *w, struct worker_job *job)
         w->last = &job->next;
 }
 
-static struct worker_job *take(struct worker *w)
+struct worker_job *worker_take(struct worker *w)
 {
         struct worker_job *job = w->first;
 
@@ -42,7 +42,7 @@ static struct worker_job *take(struct worker *w)
 
 bool worker_do(struct worker *w)
 {
-        struct worker_job *job = take(w);
+        struct worker_job *job = worker_take(w);
 
         if (!job)
                 return false;
@@ -78,7 +78,7 @@ struct worker *worker_free(struct worker *w)
 
         if (!w)
                 return NULL;
-        while ((job = take(w)))
+        while ((job = worker_take(w)))
                 job->drop(job);
         while (*at != w)
                 at = &(*at)->next;

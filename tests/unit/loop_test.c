@@ -1447,6 +1447,27 @@ TEST(a_resolver_may_be_freed_in_an_answer)
         end();
 }
 
+/* The thread does not notice, and goes on with the look-up until DNS has answered. */
+TEST(a_resolver_may_be_freed_while_a_name_is_looked_up)
+{
+        struct resolve_query *q;
+        struct worker_job *job;
+        struct url u;
+
+        begin();
+        names.answers = 0;
+        CHECK_EQ(resolver_new(&names.rv, w.loop), 0);
+        CHECK_EQ(url_parse("http://localhost:1000", &u), 0);
+        CHECK_EQ(resolve(names.rv, &u, on_answer, NULL, &q), 0);
+        job = worker_take(worker_newest());
+        CHECK(job);
+        names.rv = resolver_free(names.rv);
+        job->run(job);
+        job->drop(job);
+        CHECK_EQ(names.answers, 0);
+        end();
+}
+
 /* A dead DNS server costs its own name ten seconds, and no other. */
 TEST(a_name_is_answered_while_another_one_is_looked_up)
 {
