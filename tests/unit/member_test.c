@@ -1,5 +1,6 @@
 /* An agent's half on a real core, without sockets. */
 #include "member/member.h"
+#include "nomem.h"
 #include "rig.h"
 #include "test.h"
 
@@ -431,33 +432,98 @@ TEST(a_watch_goes_on_where_it_was)
         end();
 }
 
-/* Whoever may write the prefix decides how much a page has: reading it delays no renewal. */
-TEST(a_page_of_large_records_is_read_some_at_a_time)
+/* ---- pages that are read some at a time ---- */
+
+#define LARGE_NODES 40
+
+/* All of them are in one page. */
+static void begin_with_large_nodes(void)
 {
         static char value[60001];
-        size_t most = 0, was;
         char name[16];
 
         rig_begin();
         memset(value, ' ', 60000);
         value[0] = '{';
         value[59999] = '}';
-        for (unsigned i = 0; i < 40; i++) {
+        for (unsigned i = 0; i < LARGE_NODES; i++) {
                 snprintf(name, sizeof(name), "n%u", i);
                 put_node(name, value, 0);
         }
         make();
         own.conn->takes = 16 << 20;
-        for (unsigned i = 0; i < 20000 && member_nodes(own.member)->n < 40; i++) {
+}
+
+/* Whoever may write the prefix decides how much a page has: reading it delays no renewal. */
+TEST(a_page_of_large_records_is_read_some_at_a_time)
+{
+        size_t most = 0, was;
+
+        begin_with_large_nodes();
+        for (unsigned i = 0; i < 20000 && member_nodes(own.member)->n < LARGE_NODES; i++) {
                 was = member_nodes(own.member)->n;
                 turn();
                 most = max_of(most, member_nodes(own.member)->n - was);
         }
         CHECK(most <= 4); /* two slices of two */
         until(holds_and_knows);
-        CHECK_EQ(member_nodes(own.member)->n, 41);
+        CHECK_EQ(member_nodes(own.member)->n, LARGE_NODES + 1);
         end();
 }
+
+static bool knows_some(void)
+{
+        return member_nodes(own.member)->n > 0;
+}
+
+/* Until it has read some of a page, and not all of it. */
+static size_t begin_in_a_page(void)
+{
+        begin_with_large_nodes();
+        until(knows_some);
+        CHECK(member_nodes(own.member)->n < LARGE_NODES);
+        return member_nodes(own.member)->n;
+}
+
+/* What the page says is of a core that is void now. */
+TEST(a_page_of_a_core_that_was_replaced_is_read_no_further)
+{
+        Pb__ResponseHeader h = PB__RESPONSE_HEADER__INIT;
+        size_t n = begin_in_a_page();
+
+        own.conn->takes = 0;
+        h.cluster_id = 1234;
+        h.member_id = 1;
+        h.revision = 1;
+        CHECK(member_answered(own.member, 0, &h));
+        CHECK_EQ(member_worlds(own.member), 1);
+        for (unsigned i = 0; i < 2 * LARGE_NODES; i++)
+                turn();
+        CHECK_EQ(member_nodes(own.member)->n, n);
+        own.conn->takes = 16 << 20;
+        until(holds_and_knows);
+        CHECK_EQ(member_nodes(own.member)->n, LARGE_NODES + 1);
+        end();
+}
+
+/* The membership would have a hole: it is read again from its beginning, after a pause. */
+TEST(a_page_that_finds_no_memory_is_read_no_further)
+{
+        size_t n = begin_in_a_page();
+
+        nomem_after(0);
+        (void) member_run(own.member, now());
+        CHECK(nomem_end());
+        CHECK_EQ(member_nodes(own.member)->n, n);
+        for (unsigned i = 0; i < 10; i++)
+                turn();
+        CHECK_EQ(member_nodes(own.member)->n, n);
+        until(holds_and_knows);
+        CHECK_EQ(member_nodes(own.member)->n, LARGE_NODES + 1);
+        end();
+}
+
+/* ---- ---- */
 
 static bool has_lease(void)
 {
