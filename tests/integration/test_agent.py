@@ -3,6 +3,7 @@ import json
 import os
 
 from harness.agent import MANAGER, NAME, PATH
+from harness.bus import DAEMON, GONE
 from harness.waiting import eventually, eventually_is
 
 
@@ -63,6 +64,30 @@ def test_an_agent_that_is_killed_and_restarted_keeps_its_lease_and_nobody_hears_
     first = eventually(watch.events)[0]
     assert (first.event, first.name) == ("NodeChanged", "h1")
     assert other.nodes()["h1"].tags == {"restarted": "yes"}
+
+
+def test_a_watch_does_not_take_the_agent_for_gone_because_a_stranger_says_so(agent):
+    watch = agent.watch()
+    agent.bus.signal_to(watch.pid, *GONE, NAME, agent.bus.name_of(agent.pid), "")
+
+    agent.ctl("set-tags", "real=yes")
+
+    first = eventually(watch.events)[0]
+    assert (first.event, first.name) == ("NodeChanged", "h1")
+    assert watch.log_text() == ""
+
+
+def test_a_call_does_not_end_because_a_stranger_says_that_its_caller_has_gone(
+        agent, core, prefix):
+    assert agent.pid not in agent.bus.subscribers(DAEMON)
+    caller = agent.background("wait-revision", str(core.put(prefix + "k", "") + 1))
+    eventually(lambda: agent.pid in agent.bus.subscribers(DAEMON))  # it has got the call
+    name = agent.bus.name_of(caller.pid)
+    agent.bus.signal_to(agent.pid, *GONE, name, name, "")
+
+    agent.ctl("set-tags", "later=yes")
+
+    assert caller.wait() == 0
 
 
 def test_a_watch_shows_only_what_the_agent_has_said(agent):

@@ -2,7 +2,8 @@
 import socket
 
 import pytest
-from harness.agent import MANAGER, PATH
+from harness.agent import MANAGER, NAME, PATH
+from harness.bus import GONE
 from harness.waiting import eventually, eventually_is
 
 MEMBERS = "conf/examples/libtenure/members.c"
@@ -56,6 +57,30 @@ with tenure.Tie(follow=tenure.NODES) as tie:
         with pytest.raises(BlockingIOError):  # nobody has connected
             stranger.accept()
     follower.kill()
+
+
+def test_a_program_does_not_register_again_because_a_stranger_says_that_the_agent_is_another(
+        agent, shared_cluster, prefix, program):
+    server = program.python("""
+import sys, tenure
+with tenure.Tie(hold="agent") as tie:
+    tie.held().register("first")
+    tie.watch(sys.argv[1])
+    while tie.wait().type != tenure.Type.PUT:
+        pass
+    tie.register("last")
+    while tie.wait():
+        pass
+""", prefix + "k", **agent.bus.environment_for_clients)
+    eventually_is(["first"], lambda: [service.name for service in agent.services()])
+    agent.bus.call(NAME, PATH, MANAGER, "UnregisterService", "ss", "first", "")
+    eventually_is([], agent.services)
+    name = agent.bus.name_of(server.pid)
+    agent.bus.signal_to(server.pid, *GONE, NAME, name, name)
+
+    eventually(lambda: shared_cluster.put(prefix + "k", "") and agent.services())
+
+    assert [service.name for service in agent.services()] == ["last"]
 
 
 def test_a_lock_has_one_holder_at_a_time_and_the_next_a_larger_token(engine, prefix, program):

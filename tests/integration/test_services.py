@@ -1,5 +1,6 @@
 """Services of a host: published, found, and gone with whoever offered them."""
-from harness.agent import Service
+from harness.agent import NAME, Service
+from harness.bus import GONE
 from harness.waiting import eventually, eventually_is
 
 
@@ -23,12 +24,23 @@ def test_a_registered_service_does_not_go_because_a_stranger_says_that_its_calle
     eventually(agent.services)
     watch, name = agent.watch(), agent.bus.name_of(caller.pid)
 
-    agent.bus.signal_to(agent.pid, "/org/freedesktop/DBus", "org.freedesktop.DBus",
-                        "NameOwnerChanged", "sss", name, name, "")
+    agent.bus.signal_to(agent.pid, *GONE, name, name, "")
     agent.ctl("set-tags", "later=yes")
 
     first = eventually(watch.events)[0]
     assert (first.event, first.name) == ("NodeChanged", "h1")
+
+
+def test_who_registers_a_service_does_not_take_the_agent_for_gone_because_a_stranger_says_so(agent):
+    caller = agent.background("register", "cache", "Port=11211")
+    eventually(agent.services)
+    agent.bus.signal_to(caller.pid, *GONE, NAME, agent.bus.name_of(agent.pid), "")
+
+    agent.kill()
+    agent.start()
+
+    eventually_is(["Registered."] * 2, caller.lines)
+    assert caller.log_text() == "tenurectl: the agent is gone; waiting for it.\n"
 
 
 def test_a_service_that_is_registered_outlives_a_restart_of_the_agent(agent):

@@ -8,6 +8,8 @@ from .program import Daemon, run
 from .waiting import eventually
 
 POLICY = TOP / "conf/org.tenure.Membership1.conf"
+DAEMON = "org.freedesktop.DBus"
+GONE = "/org/freedesktop/DBus", DAEMON, "NameOwnerChanged", "sss"  # then a name, before and after
 _numbers = itertools.count()
 
 # As Debian's system.conf, apart from what this user may ask of the bus itself.
