@@ -2,6 +2,7 @@
 import json
 import os
 
+import pytest
 from harness.agent import MANAGER, NAME, PATH
 from harness.bus import DAEMON, GONE
 from harness.waiting import eventually, eventually_is
@@ -64,6 +65,20 @@ def test_an_agent_that_is_killed_and_restarted_keeps_its_lease_and_nobody_hears_
     first = eventually(watch.events)[0]
     assert (first.event, first.name) == ("NodeChanged", "h1")
     assert other.nodes()["h1"].tags == {"restarted": "yes"}
+
+
+@pytest.mark.parametrize("target", ["boots", "/proc/self/mem"])  # it is a loop; EIO
+def test_a_list_of_boots_that_cannot_be_read_is_not_overwritten(agent, target):
+    boots = agent.folder / "state/boots"
+    agent.kill()
+    boots.unlink()
+    boots.symlink_to(target)
+
+    agent.start()
+    eventually(agent.holds)
+
+    assert boots.is_symlink()
+    assert f"{boots}: cannot read or write it" in agent.log_text()
 
 
 def test_a_watch_does_not_take_the_agent_for_gone_because_a_stranger_says_so(agent):
