@@ -32,6 +32,16 @@ def test_a_command_ends_when_the_key_of_its_lock_is_deleted(agent, engine):
                                   "killing the command.\n")
 
 
+def test_the_name_of_a_lock_cannot_control_the_terminal(agent, shared_cluster):
+    command = runs(agent, "locks-\x1b[2J")
+
+    shared_cluster.delete("locks-\x1b[2J/", "--prefix")
+
+    assert command.wait() == 123
+    assert command.log_text() == (r"tenurectl: the key of the lock 'locks-\x1b[2J' was deleted; "
+                                  "killing the command.\n")
+
+
 @pytest.mark.parametrize("name, problem", [
     ("", "has 1 to 900 bytes"),
     ("a" * 901, "has 1 to 900 bytes"),
