@@ -9,9 +9,10 @@ NOBODY = 65534
 other_user = pytest.mark.skipif(os.getuid() != 0, reason="becomes another user, so needs root")
 
 
-def runs(agent, lock):
+def runs(agent, lock, *options):
     """A command that runs with the lock."""
-    command = agent.background("lock", lock, "--", "sh", "-c", "echo runs; exec sleep 3600 #")
+    command = agent.background(*options, "lock", lock, "--",
+                               "sh", "-c", "echo runs; exec sleep 3600 #")
     eventually(lambda: command.lines() == ["runs"])
     return command
 
@@ -30,6 +31,20 @@ def test_a_command_ends_when_the_key_of_its_lock_is_deleted(agent, engine):
     assert command.wait() == 123
     assert command.log_text() == ("tenurectl: the key of the lock 'locks-deleted' was deleted; "
                                   "killing the command.\n")
+
+
+def test_a_command_ends_when_the_key_of_its_lock_is_deleted_while_no_core_is_reached(
+        agent, cluster, proxy):
+    command = runs(agent, "locks-away", f"--endpoints={proxy.endpoints}")
+
+    proxy.kill()
+    cluster.delete("locks-away/", "--prefix")
+    now = cluster.put("locks-later", "")
+    cluster.etcdctl("compact", str(now))  # the deletion is in no watch any more
+    proxy.start()
+
+    assert command.wait() == 123
+    assert "the key of the lock 'locks-away' was deleted" in command.log_text()
 
 
 def test_the_name_of_a_lock_cannot_control_the_terminal(agent, shared_cluster):
