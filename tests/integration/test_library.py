@@ -164,6 +164,33 @@ except tenure.Lost as lost:
         "somebody else may have had it meanwhile"]
 
 
+def test_a_with_statement_that_hands_its_lock_over_raises_nothing_at_its_end(
+        shared_cluster, prefix, program):
+    locker = program.python("""
+import sys, tenure
+with tenure.Tie(hold=600) as one, tenure.Tie(hold=600, name=sys.argv[2]) as two:
+    one.held(), two.held()
+    with one.lock(sys.argv[1]) as lock:
+        waits = two.lock_begin(sys.argv[1])
+        print("runs")
+        while one.wait().type != tenure.Type.ASKED:
+            pass
+        lock.hand_over()
+        while not waits.held:
+            two.wait()
+        print("held", lock.held)
+    print("ended")
+    waits.release()
+""", prefix + "lock", "next", TENURE_ENDPOINTS=shared_cluster.endpoints)
+    eventually(locker.lines)
+    eventually(lambda: len(shared_cluster.range(prefix + "lock/")) == 2)
+
+    shared_cluster.ctl("switchover", prefix + "lock", "next")
+
+    assert locker.wait() == 0
+    assert locker.lines() == ["runs", "held False", "ended"]
+
+
 def test_a_program_that_has_the_descriptor_gets_its_events(shared_cluster, prefix, program):
     loop = program.python("""
 import asyncio, sys, tenure, threading, time
