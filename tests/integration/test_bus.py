@@ -1,13 +1,16 @@
 """What one caller on the bus asks costs the agent, and those who ask beside it, little."""
+import signal
+
 import pytest
 
 from harness.agent import MANAGER, NAME, PATH
+from harness.bus import Bus
 from harness.waiting import ProgramError, eventually
 
 # Calls a method many times, with an array of bytes if there is a text, and reads no answer. In
 # D-Bus's own words, since a library would read.
-HOARDER = """
-import os, socket, struct, sys, time
+CALLS = """
+import os, select, signal, socket, struct, sys, time
 address, *target, text, times = sys.argv[1:]
 
 def field(code, kind, text):
@@ -32,10 +35,44 @@ bus.sendall(b"BEGIN\\r\\n" + call(1, *["org.freedesktop.DBus", "/org/freedesktop
                                    "org.freedesktop.DBus", "Hello"]))
 for i in range(int(times)):
     bus.sendall(call(i + 2, *target, text))
+"""
+
+HOARDER = CALLS + """
 while True:  # what another call of this user had at that moment, too
     time.sleep(0.1)
     i += 1
     bus.sendall(call(i + 2, *target, text))
+"""
+
+
+# Reads, once it gets SIGUSR1, until something that it has called meanwhile is answered. Prints
+# whether all that it had called before was answered, too.
+LATE_READER = """
+import signal
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
+""" + CALLS + """
+def read(n):
+    data = b""
+    while len(data) < n:
+        data += bus.recv(n - len(data))
+    return data
+
+signal.sigwait([signal.SIGUSR1])
+answered, bus_waits = set(), select.poll()
+bus_waits.register(bus, select.POLLIN)
+while not answered or max(answered) < int(times) + 2:
+    if not bus_waits.poll(10):
+        i += 1
+        bus.sendall(call(i + 2, *target, text))
+        continue
+    head = read(16)
+    body, fields = struct.unpack("<4xI4xI", head)
+    fields = read(fields + -fields % 8)
+    read(body)
+    at = fields.find(b"\\x05\\x01u\\0")
+    if at >= 0:
+        answered.add(struct.unpack_from("<I", fields, at + 4)[0])
+print(answered >= set(range(2, int(times) + 2)))
 """
 
 
@@ -71,6 +108,21 @@ def test_who_does_not_read_descriptors_gets_no_more_and_others_are_served(agent,
 
     hoarder.kill()
     eventually(lambda: refusal(agent, *method) == "")
+
+
+def test_calls_are_dropped_while_the_bus_takes_no_answers(agents, tmp_path, program):
+    # It takes no more of the agent while so much of it waits for those who do not read.
+    bus = Bus(tmp_path, "narrow", max_incoming_bytes=65536, max_replies_per_connection=50000)
+    agent = agents("h1", bus=bus)
+    reader = program.python(LATE_READER, bus.address, NAME, "/",
+                            "org.freedesktop.DBus.Introspectable", "Introspect", "", "15000")
+    eventually(lambda: "Calls are dropped until it does." in agent.log_text())
+
+    reader.process.send_signal(signal.SIGUSR1)
+
+    assert reader.wait() == 0
+    assert reader.lines() == ["False"]
+    assert agent.holds()
 
 
 def test_a_lock_waits_while_others_of_its_user_have_all_the_descriptors(agent, program):

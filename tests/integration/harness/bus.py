@@ -32,6 +32,7 @@ _CONFIGURATION = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Co
     <allow receive_type="signal"/>
     <allow send_destination="org.freedesktop.DBus"/>
   </policy>
+  {limits}
   <include>policy.conf</include>
 </busconfig>
 """
@@ -47,14 +48,16 @@ def plain(said):
 
 
 class Bus(Daemon):
-    """Answers when it has been made."""
+    """Answers when it has been made. @limits: as in dbus-daemon(1)."""
 
-    def __init__(self, folder, name="bus"):
+    def __init__(self, folder, name="bus", **limits):
         # An abstract socket: the path of one in a folder may be 107 bytes long.
         self.address = f"unix:abstract=tenure-tests-{os.getpid()}-{next(_numbers)}"
         configuration = folder / f"{name}.d"
         configuration.mkdir()
-        (configuration / "bus.conf").write_text(_CONFIGURATION.format(address=self.address))
+        (configuration / "bus.conf").write_text(_CONFIGURATION.format(
+            address=self.address, limits="".join(f'<limit name="{limit}">{most}</limit>'
+                                                 for limit, most in limits.items())))
         # Whoever runs the tests has the part of root here.
         (configuration / "policy.conf").write_text(
             POLICY.read_text().replace('user="root"', f'user="{os.getuid()}"'))
