@@ -184,6 +184,7 @@ static bool is_restored(const struct store_recovered *rec, const struct replica_
 int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, int fd,
             const char *path, const char *data_dir)
 {
+        static struct store *volatile in_use unused_; /* a sanitizer finds it here */
         cleanup_(buf_fini) struct buf file = {0};
         struct restore rs = {.loop = l, .data_dir = data_dir};
         struct store_error err;
@@ -246,9 +247,11 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, in
                          " with %zu key(s) and %zu lease(s) into %s; "
                          "start the replica with the same options, without --restore.",
                          revision, n_keys, n_leases, data_dir);
-        /* If a job may still be running, the store stays allocated until the process exits. */
+        /* If a job may still be running, the store stays until the process exits. */
         if (rs.done || there || r == -EEXIST)
                 store_free(s);
+        else
+                in_use = s;
         return r;
 }
 
