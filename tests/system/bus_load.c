@@ -17,7 +17,7 @@
  * end.
  *
  * bus_load ADDRESS polkit: stands in for polkit; prints what it is asked, and lets whatever has
- * a service "allowed".
+ * a service or a lock "allowed".
  */
 #include <signal.h>
 #include <stdbool.h>
@@ -107,7 +107,8 @@ static int check_authorization(sd_bus_message *m, void *userdata, sd_bus_error *
         printf("%s", action);
         while (sd_bus_message_read(m, "{ss}", &key, &value) > 0) {
                 printf(" %s=%s", key, value);
-                may |= strcmp(key, "service") == 0 && strcmp(value, "allowed") == 0;
+                may |= (strcmp(key, "service") == 0 || strcmp(key, "lock") == 0) &&
+                       strcmp(value, "allowed") == 0;
         }
         r = sd_bus_message_exit_container(m);
         if (r >= 0)

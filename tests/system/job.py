@@ -236,7 +236,7 @@ else:
         j = Job("lock", "job", "--", "true", by=("unshare", "-T", "--boottime", str(offset), "--monotonic", str(offset), BIN + "/tenurectl"))
         j.ends(f"a time namespace {offset} s ahead: no deadline is read in it", 125, rest="another clock" in j.out() or j.says("another clock"))
     for most, why in (1, "cannot run the command: Resource temporarily unavailable"), (2, "cannot run the command: Resource temporarily unavailable"):
-        j = apart("chmod 755 /mnt/tenurectl", "lock", "job", "--", "true", user=("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", f"--nproc={most}"))
+        j = apart("chmod 755 /mnt/tenurectl", "lock", "allowed", "--", "true", user=("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "prlimit", f"--nproc={most}"))
         j.ends(f"{most} process(es) at most: no command can run", 125)
         case("and it says so, and nothing else", j.out() == f"tenurectl: {why}.\n", j.out())
     # Without /dev/null nothing of ours comes in the place of what is closed.

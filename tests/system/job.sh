@@ -10,6 +10,8 @@ core core "$a" "$ap"; CORE=$PID; serves "$a"
 # A place that outlives a core that is stopped for a moment.
 agent h1 TTL=30s; agent h2 TTL=30s
 until_ok 10 held h1 || not_ok "h1 holds its place"; until_ok 10 held h2 || not_ok "h2 holds its place"
+# It lets everybody take a lock that is called allowed.
+start polkit "$(dirname "$BIN")/tests/system/bus_load" "unix:abstract=tenure-agents-$$-h1" polkit; until_ok 10 grep -q ready "$DIR/polkit.log" || not_ok "polkit's stand-in runs"
 if /usr/bin/python3 "$(dirname "$0")/job.py" "$BIN" "unix:abstract=tenure-agents-$$-h1" "unix:abstract=tenure-agents-$$-h2" "$CORE" "$a" "$DIR" >"$DIR/job.log" 2>&1; then :; else echo "not ok job.py" >>"$DIR/job.log"; fi
 while read -r line; do case $line in "ok "*) ok "${line#ok }" ;; "skipped "*) line=${line#skipped }; skip "${line%%: *}" "${line#*: }" ;; "not ok "*) not_ok "${line#not ok }" "$(tail -n 3 "$DIR/job.log" | tr '\n' ' ')" ;; esac; done <"$DIR/job.log"
 
