@@ -13,9 +13,6 @@
 
 #define AGENT "/usr/bin/pkttyagent"
 
-/* Longer than the agent waits for polkit. */
-#define ASK_TIMEOUT_USEC (UINT64_C(150) * 1000000)
-
 /* Others of this user may have all the descriptors that the agent gives out at a time. They
  * have read them soon, unless one of them reads nothing. */
 #define BUSY_FOR (5 * NSEC_PER_SEC)
@@ -73,8 +70,9 @@ int ctl_open(struct ctl *c, const char *method, const char *lock, const char *wh
                 r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, method);
                 if (r >= 0 && lock)
                         r = sd_bus_message_append_array(m, 'y', lock, strlen(lock));
-                if (r >= 0)
-                        r = ctl_call(c, m, ASK_TIMEOUT_USEC, &error, &reply);
+                if (r >= 0) /* only about a lock does polkit ask anybody */
+                        r = lock ? ctl_call(c, m, CTL_ASK_USEC, &error, &reply)
+                                 : sd_bus_call(c->bus, m, 0, &error, &reply);
                 if (r >= 0)
                         r = sd_bus_message_read(reply, "h", &fd);
                 if (r >= 0) {

@@ -27,6 +27,9 @@ struct ctl {
 
 #define LEAVE_PERSISTENT UINT64_C(1) /* of LeaveWithFlags */
 
+/* Longer than the agent waits for polkit. */
+#define CTL_ASK_USEC (UINT64_C(130) * 1000000)
+
 /* As sd_bus_call(), for a method about which polkit may have to ask a person. */
 must_check_ int ctl_call(struct ctl *c, sd_bus_message *m, uint64_t timeout_usec,
                          sd_bus_error *error, sd_bus_message **ret_reply);

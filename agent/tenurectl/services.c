@@ -4,9 +4,6 @@
 
 #include "ctl.h"
 
-/* Longer than the agent waits for polkit. */
-#define ASK_TIMEOUT_USEC (UINT64_C(130) * 1000000)
-
 /* ---- tags ---- */
 
 int verb_set_tags(struct ctl *c, int argc, char **argv)
@@ -31,7 +28,7 @@ int verb_set_tags(struct ctl *c, int argc, char **argv)
         if (r >= 0)
                 r = sd_bus_message_close_container(m);
         if (r >= 0)
-                r = ctl_call(c, m, ASK_TIMEOUT_USEC, &error, NULL);
+                r = ctl_call(c, m, CTL_ASK_USEC, &error, NULL);
         return r < 0 ? ctl_fail("cannot set the tags", r, &error) : 0;
 }
 
