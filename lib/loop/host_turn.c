@@ -1,5 +1,6 @@
 #include "loop/host_turn.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <sys/inotify.h>
 #include <unistd.h>

@@ -9,8 +9,6 @@
  */
 #pragma once
 
-#include <fcntl.h>
-
 #include "loop/loop.h"
 
 /* Takes the turn if nobody has it. @fd: from the agent, and for this turn only; the turn ends

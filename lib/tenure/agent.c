@@ -74,6 +74,17 @@ static bool answered(struct tenure *t, sd_bus_message *m, const char *what)
         return false;
 }
 
+/* Reads the descriptor that is an answer. Returns it, for the caller, or a negative errno. */
+static int read_descriptor(sd_bus_message *m)
+{
+        int fd, r = sd_bus_message_read(m, "h", &fd);
+
+        if (r < 0)
+                return r;
+        r = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        return r < 0 ? -errno : r;
+}
+
 /* ---- the page ---- */
 
 static bool is_the_same_file(const struct page *p, int fd)
@@ -114,9 +125,7 @@ static int on_tenancy(sd_bus_message *m, void *userdata, sd_bus_error *error unu
 
         if (!answered(t, m, "get the deadline of the place from the agent"))
                 return 0;
-        r = sd_bus_message_read(m, "h", &fd);
-        if (r >= 0)
-                r = fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
+        r = fd = read_descriptor(m);
         if (r >= 0 && is_the_same_file(&a->page, fd)) {
                 close(fd);
                 return 0;
@@ -331,18 +340,11 @@ static void answer_turn(struct turn_request *q, int fd, const char *why)
         fn(q, fd, why);
 }
 
-static int dup_of(int fd)
-{
-        int r = fcntl(fd, F_DUPFD_CLOEXEC, 3);
-
-        return r < 0 ? -errno : r;
-}
-
 static int on_turn(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         const sd_bus_error *e = sd_bus_message_get_error(m);
         struct turn_request *q = userdata;
-        int fd, r;
+        int r;
 
         if (e) {
                 answer_turn(q,
@@ -351,9 +353,7 @@ static int on_turn(sd_bus_message *m, void *userdata, sd_bus_error *error unused
                             e->message ? e->message : e->name);
                 return 0;
         }
-        r = sd_bus_message_read(m, "h", &fd);
-        if (r >= 0)
-                r = dup_of(fd);
+        r = read_descriptor(m);
         answer_turn(q, r, r < 0 ? strerror(-r) : "");
         return 0;
 }
