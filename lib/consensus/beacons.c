@@ -72,9 +72,24 @@ static unsigned shorten_after(const struct replica *r)
 /* No answer is known to be late. */
 static void forget_late(struct replica *r)
 {
-        r->time.unanswered = 0;
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
                 r->time.late[i] = INT64_MAX;
+}
+
+/* Times beacons anew. */
+static void forget_timed(struct replica *r)
+{
+        r->time.n_timed = 0;
+        r->time.slowest = 0;
+}
+
+void beacons_begin(struct replica *r)
+{
+        memset(r->time.answered, 0, sizeof(r->time.answered));
+        forget_timed(r);
+        forget_late(r);
+        r->time.asking = false;
+        r->time.reported = 0;
 }
 
 /* If we lead and commit, and yet every answer is late, the round trip is longer than the
@@ -96,8 +111,8 @@ static void learn_way(struct replica *r)
                         ? min_of(2 * r->time.patience, (unsigned) PATIENCE_MOST)
                         : 1;
         r->time.learned_at = r->now;
-        r->time.n_timed = 0;
-        r->time.slowest = 0;
+        forget_timed(r);
+        r->time.unanswered = 0;
         forget_late(r);
 }
 
@@ -113,8 +128,7 @@ static void shorten_way(struct replica *r, nsec_t took)
         r->time.slowest = slowest;
         if (++r->time.n_timed < shorten_after(r))
                 return;
-        r->time.n_timed = 0;
-        r->time.slowest = 0;
+        forget_timed(r);
         if (slowest >= r->time.clock.way)
                 return;
         log_debug("The round trip to a majority of the replicas takes less than %lld ms again.",
@@ -188,6 +202,7 @@ void beacons_run(struct replica *r)
                 is_new = boot_before(r->time.clock.since, answered);
                 lease_clock_confirm(&r->time.clock, answered);
                 if (is_new) {
+                        r->time.unanswered = 0;
                         forget_late(r);
                         shorten_way(r, boot_diff(r->now, answered));
                 }

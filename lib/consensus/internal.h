@@ -392,6 +392,8 @@ void reads_reroute(struct replica *r);
 
 /* ---- beacons.c ---- */
 
+/* We lead from now on. */
+void beacons_begin(struct replica *r);
 void beacons_run(struct replica *r);
 void beacons_ask(struct replica *r);
 void beacons_acked(struct replica *r, unsigned i, nsec_t sent);

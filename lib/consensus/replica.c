@@ -268,14 +268,8 @@ static void become_leader(struct replica *r)
          * committed (Raft section 8). */
         r->ready = false;
         r->led_at = r->now;
-        memset(r->time.answered, 0, sizeof(r->time.answered));
-        r->time.n_timed = 0;
-        r->time.slowest = 0;
-        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                r->time.late[i] = INT64_MAX;
+        beacons_begin(r);
         memset(r->sent_commit, 0, sizeof(r->sent_commit));
-        r->time.asking = false;
-        r->time.reported = 0;
         queue_term_begins(r);
         e.buf.len = 8;
         e.buf.base = e.batch = raft_calloc(1, 8);
