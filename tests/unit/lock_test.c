@@ -1025,19 +1025,26 @@ static void lose_proposals(void)
         settle();
 }
 
+/* The client of @next, which waits behind @holder, goes away while nothing is committed: the
+ * deletion of its key waits. */
+static void begin_with_deletion(struct ask *holder, struct ask *next)
+{
+        begin();
+        grant(1, 2);
+        lock(0, "l", 1, holder);
+        lock(1, "l", 2, next);
+        settle();
+        one.stalled = true;
+        disconnect(&one.conns[1]);
+}
+
 /* Nobody says that the deletion was applied: however often that happens, it is proposed
  * again. */
 TEST(a_deletion_that_is_lost_is_repeated)
 {
         struct ask holder = {0}, next = {0};
 
-        begin();
-        grant(1, 2);
-        lock(0, "l", 1, &holder);
-        lock(1, "l", 2, &next);
-        settle();
-        one.stalled = true;
-        disconnect(&one.conns[1]);
+        begin_with_deletion(&holder, &next);
         for (unsigned i = 0; i < 3; i++) {
                 lose_proposals();
                 CHECK(is_live("l/2"));
@@ -1088,13 +1095,7 @@ TEST(a_deletion_that_waits_ends_with_the_replica)
 {
         struct ask holder = {0}, next = {0};
 
-        begin();
-        grant(1, 2);
-        lock(0, "l", 1, &holder);
-        lock(1, "l", 2, &next);
-        settle();
-        one.stalled = true;
-        disconnect(&one.conns[1]);
+        begin_with_deletion(&holder, &next);
         buf_fini(&holder.reply);
         end();
 }
