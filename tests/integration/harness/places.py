@@ -13,4 +13,6 @@ ENVIRONMENT = {
     "LC_ALL": "C.UTF-8",
     "DBUS_SYSTEM_BUS_ADDRESS": "unix:abstract=tenure-tests-have-no-such-bus",
     "ETCDCTL_API": "3",
+    # Where a program of MODE=cov counts what it reaches.
+    **{name: os.environ[name] for name in ["LLVM_PROFILE_FILE"] if name in os.environ},
 }
