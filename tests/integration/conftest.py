@@ -7,6 +7,7 @@ import pytest
 from harness import etcd as etcds
 from harness import ledger
 from harness.agent import Agent
+from harness.authority import Authority
 from harness.bus import Bus
 from harness.cluster import Cluster
 from harness.library import Program
@@ -37,14 +38,20 @@ def ports():
 
 @pytest.fixture
 def new_cluster(tmp_path, ports):
-    """Makes a core: new_cluster(1), new_cluster(5). One for each test."""
-    return lambda size: Cluster(tmp_path, ports, size)
+    """Makes a core: new_cluster(1), new_cluster(3, "--auth-token-ttl=600"). One for each test."""
+    return lambda size, *options, **more: Cluster(tmp_path, ports, size, *options, **more)
 
 
 @pytest.fixture
 def cluster(new_cluster):
     """A core of three replicas, which the test may hurt."""
     return new_cluster(3)
+
+
+@pytest.fixture
+def authority(tmp_path):
+    """Signs certificates: new_cluster(3, authority=authority) has TLS on both its ports."""
+    return Authority(tmp_path)
 
 
 @pytest.fixture

@@ -18,11 +18,21 @@ class Member:
 
 
 class Replica(Daemon):
-    def __init__(self, name, folder, client_port, peer_port):
-        self.client_url = f"http://127.0.0.1:{client_port}"
-        self.peer_url = f"http://127.0.0.1:{peer_port}"
+    """@options: further words of its command. @certificate: if it has one, both ports want one."""
+
+    def __init__(self, name, folder, client_port, peer_port, *options, certificate=None,
+                 **environment):
+        scheme = "https" if certificate else "http"
+        self.client_url = f"{scheme}://127.0.0.1:{client_port}"
+        self.peer_url = f"{scheme}://127.0.0.1:{peer_port}"
         self.data = folder / f"{name}.data"
-        super().__init__(folder / f"{name}.log")
+        self.options = [*options]
+        for port in ("", "peer-") if certificate else ():
+            self.options += [f"--{port}cert-file={certificate.cert}",
+                             f"--{port}key-file={certificate.key}",
+                             f"--{port}trusted-ca-file={certificate.authority}",
+                             f"--{port}client-cert-auth"]
+        super().__init__(folder / f"{name}.log", **environment)
 
     def configure(self, members, state="new"):
         """@members: every member from the beginning, this one among them."""
@@ -30,22 +40,28 @@ class Replica(Daemon):
             str(BIN / "tenure-core"), "--name", self.name, "--data-dir", str(self.data),
             "--listen-client-urls", self.client_url, "--listen-peer-urls", self.peer_url,
             "--initial-cluster", ",".join(f"{m.name}={m.peer_url}" for m in members),
-            "--initial-cluster-state", state]
+            "--initial-cluster-state", state, *self.options]
 
     def metric(self, name):
         """The value of a metric without labels, as /metrics has it."""
         connection = http.client.HTTPConnection(self.client_url.removeprefix("http://"),
-                                                timeout=PATIENCE)
+                                                timeout=PATIENCE)  # a replica without TLS
         connection.request("GET", "/metrics")
         lines = connection.getresponse().read().decode().splitlines()
         return float(next(line.split()[1] for line in lines if line.startswith(name + " ")))
 
 
 class Cluster(Keys):
-    """Serves clients when it has been made. Replicas are named a, b, c and so on."""
+    """Serves clients when it has been made. Replicas are named a, b, c and so on. @options: of
+    each replica; @authority: signs the certificates that all ports want, and .client's, who asks;
+    @environment: of each replica."""
 
-    def __init__(self, folder, ports, size=3):
+    def __init__(self, folder, ports, size=3, *options, authority=None, **environment):
         self.folder, self.ports, self.replicas = folder, ports, {}
+        self.client = authority and authority.certificate("client")
+        self.credentials = self.client.for_etcdctl if authority else ()
+        self._made = options, {"certificate": authority and authority.certificate("replica"),
+                               **environment}
         for name in "abcdefg"[:size]:
             self._new_replica(name)
         for replica in self.replicas.values():
@@ -56,7 +72,9 @@ class Cluster(Keys):
         self.leader()
 
     def _new_replica(self, name):
-        self.replicas[name] = Replica(name, self.folder, self.ports.take(), self.ports.take())
+        options, more = self._made
+        self.replicas[name] = Replica(name, self.folder, self.ports.take(), self.ports.take(),
+                                      *options, **more)
         return self.replicas[name]
 
     @property
@@ -69,7 +87,12 @@ class Cluster(Keys):
 
     def ctl(self, *words):
         """tenurectl, as far as it asks the core."""
-        return run(BIN / "tenurectl", f"--endpoints={self.endpoints}", *words)
+        return run(BIN / "tenurectl", f"--endpoints={self.endpoints}", *self.credentials, *words)
+
+    def rpc(self, at=None, **options):
+        """A connection to one replica, for calls of which etcdctl has none."""
+        from .rpc import Rpc  # grpc takes a moment to load, and few tests need it
+        return Rpc((at or self.running[0]).client_url, certificate=self.client, **options)
 
     def members(self):
         listed = json.loads(self.ctl("--json=short", "core", "members"))

@@ -15,7 +15,7 @@ def is_installed():
 class Etcd(Keys, Daemon):
     """Serves clients when it has been made."""
 
-    def __init__(self, folder, ports):
+    def __init__(self, folder, ports, *options):
         self.folder, self.data = folder, folder / "etcd.data"
         port = ports.take()
         self.client_url = f"http://127.0.0.1:{port}"
@@ -24,7 +24,7 @@ class Etcd(Keys, Daemon):
             folder / "etcd.log", "etcd", "--name", "etcd", "--data-dir", self.data,
             "--listen-client-urls", self.client_url, "--advertise-client-urls", self.client_url,
             "--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url,
-            "--initial-cluster", f"etcd={peer_url}", "--log-level", "error")
+            "--initial-cluster", f"etcd={peer_url}", "--log-level", "error", *options)
         self.start()
         eventually(lambda: listens(port))
         eventually(lambda: self.range("nothing/") == [])
@@ -32,3 +32,8 @@ class Etcd(Keys, Daemon):
     @property
     def endpoints(self):
         return self.client_url
+
+    def rpc(self, **options):
+        """A connection for calls of which etcdctl has none."""
+        from .rpc import Rpc  # grpc takes a moment to load, and few tests need it
+        return Rpc(self.client_url, **options)

@@ -1,5 +1,6 @@
 """Keys, leases and watches of a core or an etcd, by etcdctl."""
 import base64
+import copy
 import json
 from dataclasses import dataclass
 
@@ -62,10 +63,22 @@ class Keys:
 
     # Its own patience would be a verdict about time.
     _LIMITS = ["--dial-timeout=30s", "--command-timeout=30s"]
+    # How a client shows who it is.
+    credentials = ()
+
+    def as_user(self, name, password):
+        """The same core or etcd, as that user sees it."""
+        return self.shown(*self.credentials, f"--user={name}:{password}")
+
+    def shown(self, *credentials):
+        """The same, with these options of etcdctl and tenurectl in place of those it has."""
+        other = copy.copy(self)
+        other.credentials = credentials
+        return other
 
     def etcdctl(self, *words, at=None, stdin=""):
         return run("etcdctl", "--endpoints", at.client_url if at else self.endpoints,
-                   *self._LIMITS, *words, stdin=stdin)
+                   *self._LIMITS, *self.credentials, *words, stdin=stdin)
 
     def _ask(self, *words, **options):
         return json.loads(self.etcdctl("--write-out=json", *words, **options))
@@ -113,5 +126,6 @@ class Keys:
         the watch is being made."""
         self._watches = getattr(self, "_watches", 0) + 1
         log = self.folder / f"watch{self._watches}.log"
-        return Watch(log, "etcdctl", "--endpoints", self.endpoints, "--write-out=json", "watch",
-                     "--prefix", prefix, f"--rev={revision}", out=log.with_suffix(".json")).start()
+        return Watch(log, "etcdctl", "--endpoints", self.endpoints, *self.credentials,
+                     "--write-out=json", "watch", "--prefix", prefix, f"--rev={revision}",
+                     out=log.with_suffix(".json")).start()

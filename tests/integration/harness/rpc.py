@@ -1,0 +1,127 @@
+"""The gRPC API call by call, for what no client has a command for."""
+import importlib
+import queue
+import sys
+import tempfile
+import threading
+
+import grpc
+
+from .places import TOP
+from .program import run
+from .waiting import PATIENCE
+
+
+def _messages():
+    """The module of the API's messages, made of the project's own description of them."""
+    with tempfile.TemporaryDirectory(prefix="tenure-messages-") as folder:
+        run("protoc", f"--python_out={folder}", "-I", TOP / "lib/wire", "rpc.proto")
+        sys.path.insert(0, folder)
+        try:
+            return importlib.import_module("rpc_pb2")
+        finally:
+            sys.path.remove(folder)
+
+
+pb = _messages()
+
+
+def _reply(request):
+    """The class of the answer to a PutRequest is PutResponse."""
+    return getattr(pb, request.__name__.removesuffix("Request") + "Response")
+
+
+def _serialize(message):
+    return message.SerializeToString()
+
+
+class Refused(Exception):
+    """The answer was a gRPC status other than OK: .code is its name, .details its sentence."""
+
+    def __init__(self, error):
+        self.code, self.details = error.code().name, error.details()
+        super().__init__(f"{self.code}: {self.details}")
+
+
+class Rpc:
+    """A connection to one server. @path: as in "etcdserverpb.KV/Put". Every call may take
+    PATIENCE, and raises Refused."""
+
+    def __init__(self, url, *, certificate=None, token=None):
+        address = url.partition("://")[2]
+        if certificate:
+            self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(
+                *(file.read_bytes() for file in (certificate.authority, certificate.key,
+                                                 certificate.cert))))
+        else:
+            self._channel = grpc.insecure_channel(
+                address, options=[("grpc.max_reconnect_backoff_ms", 200)])
+        self._metadata = [("token", token)] if token else []
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._channel.close()
+
+    def future(self, path, request, metadata=(), timeout=PATIENCE):
+        """The call that is under way: .result(), .cancel() and more, as grpc.Future."""
+        return self._channel.unary_unary(
+            f"/{path}", _serialize, _reply(type(request)).FromString).future(
+                request, timeout=timeout, wait_for_ready=True,
+                metadata=[*self._metadata, *metadata])
+
+    def call(self, path, request, **options):
+        try:
+            return self.future(path, request, **options).result()
+        except grpc.RpcError as error:
+            raise Refused(error) from None
+
+    def answers(self, path, request, metadata=()):
+        """The answers to one request, as they come; or a Refused."""
+        stream = self._channel.unary_stream(
+            f"/{path}", _serialize, _reply(type(request)).FromString)
+        try:
+            yield from stream(request, wait_for_ready=True, timeout=PATIENCE,
+                              metadata=[*self._metadata, *metadata])
+        except grpc.RpcError as error:
+            raise Refused(error) from None
+
+    def stream(self, path, request, metadata=()):
+        """@request: the class of what is sent."""
+        return Stream(self._channel.stream_stream(
+            f"/{path}", _serialize, _reply(request).FromString), [*self._metadata, *metadata])
+
+
+class Stream:
+    """In both directions. next() returns an answer, None at the end, or raises Refused."""
+
+    def __init__(self, method, metadata):
+        self._out, self._in = queue.Queue(), queue.Queue()
+        self._answers = method(iter(self._out.get, None), metadata=metadata, wait_for_ready=True)
+        threading.Thread(target=self._read, daemon=True).start()
+
+    def _read(self):
+        try:
+            for answer in self._answers:
+                self._in.put(answer)
+            self._in.put(None)
+        except grpc.RpcError as error:
+            self._in.put(Refused(error))
+
+    def send(self, request):
+        self._out.put(request)
+
+    def next(self):
+        try:
+            answer = self._in.get(timeout=PATIENCE)
+        except queue.Empty:
+            raise AssertionError(f"no answer within {PATIENCE:.0f} s") from None
+        if isinstance(answer, Refused):
+            raise answer
+        return answer
+
+    def close(self):
+        """Ends our side, and the stream with it."""
+        self._out.put(None)
+        self._answers.cancel()
