@@ -125,9 +125,9 @@ void members_lack(struct replica *r, uint64_t index)
 
 uint64_t members_forgetful(const struct replica *r)
 {
-        for (size_t i = 0; replica_leads(r) && i < ARRAY_SIZE(r->health); i++)
+        for (size_t i = 0; i < ARRAY_SIZE(r->health); i++)
                 if (r->health[i].n_lacks >= LACKS_SURE &&
-                    r->health[i].lacks_of == replica_term(r) &&
+                    r->health[i].lacks_of == replica_term(r) && replica_leads(r) &&
                     replica_position(r, r->health[i].id) >= 0)
                         return r->health[i].id;
         return 0;

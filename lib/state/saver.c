@@ -304,5 +304,5 @@ uint64_t state_hash(const struct state *s)
         cleanup_(buf_fini) struct buf b = {0};
 
         state_save(s, &b);
-        return hash_end(hash_add(HASH_START, b.data, buf_len(&b)));
+        return hash_end(hash_add_words(HASH_START, buf_head(&b), buf_len(&b)));
 }
