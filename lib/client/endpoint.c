@@ -6,6 +6,7 @@
 #include "wire/pb.h"
 
 #define OUTPUT_CHUNK (256 * 1024)
+#define SPEAK_TIMEOUT (5 * NSEC_PER_SEC)
 #define LOGIN_TIMEOUT (5 * NSEC_PER_SEC) /* checking a password is slow on purpose */
 #define TELL_EVERY (60 * NSEC_PER_SEC)
 
@@ -185,6 +186,15 @@ void endpoint_log_in_again(struct endpoint *e)
 
 /* ---- */
 
+/* A proxy with nothing behind it may accept a connection and close it at once. The connection
+ * that was left is not given up for such a one: its calls go on. */
+static void wait_for_word(struct endpoint *e)
+{
+        reach_limit(&e->reach, loop_now(e->loop), SPEAK_TIMEOUT);
+        arm(e);
+        stream_kick(e->stream);
+}
+
 static void on_connected(struct stream *s, void *userdata)
 {
         struct endpoint *e = userdata;
@@ -195,6 +205,8 @@ static void on_connected(struct stream *s, void *userdata)
                 return fail(e, "out of memory");
         if (e->login)
                 log_in(e);
+        else if (e->leaving)
+                wait_for_word(e);
         else
                 set_up(e);
 }
@@ -245,6 +257,8 @@ static void on_data(struct stream *s, struct view data)
         reach_heard(&e->reach, loop_now(e->loop));
         arm(e);
         stream_kick(s);
+        if (!is_up(e) && !e->login && rpc_conn_established(e->rpc) && !*e->reach.failing)
+                set_up(e);
         if (is_up(e) && !*e->reach.failing && rpc_conn_is_leaving(e->rpc))
                 leave(e);
 }

@@ -2,8 +2,8 @@
  * Logs in if there is a user, and reports when the endpoint is up or down.
  *
  * When the other side announces the end of a connection (GOAWAY), the calls on it go on, and
- * another one is made beside it; for a moment the endpoint takes no calls, then it is reported
- * to be up again. */
+ * another one is made beside it; until that one has spoken, which may take any time, the
+ * endpoint takes no new calls; then it is reported to be up again. */
 #pragma once
 
 #include "base/url.h"

@@ -27,6 +27,8 @@ static struct {
         int listener, next_listener;
         struct side sides[2];
         unsigned n;
+        bool resets; /* whatever is accepted */
+        unsigned n_reset;
 } rig;
 
 static void on_up(struct endpoint *e, void *userdata)
@@ -111,6 +113,11 @@ static void accept_one(void)
 
         if (fd < 0)
                 return;
+        if (rig.resets) {
+                CHECK_EQ(close(fd), 0);
+                rig.n_reset++;
+                return;
+        }
         CHECK(rig.n++ < ARRAY_SIZE(rig.sides));
         s->fd = fd;
         CHECK_EQ(rpc_conn_new_server(&s->conn, &limits, accept_call, s), 0);
@@ -279,6 +286,27 @@ TEST(an_endpoint_is_not_down_while_calls_go_on_over_the_connection_that_was_left
         until(&rig.over, 1);
         CHECK_EQ(rig.downs, 0);
         CHECK(endpoint_rpc(rig.endpoint));
+        rig_is_over();
+}
+
+/* A proxy with nothing behind it accepts whoever comes, and says nothing. */
+TEST(a_connection_that_was_left_stays_until_another_one_has_spoken)
+{
+        struct rpc_call *call = begin_and_leave();
+
+        rig.resets = true;
+        CHECK_EQ(listen(rig.listener, 10), 0);
+        until(&rig.n_reset, 3);
+        CHECK_EQ(rpc_call_send(call, "2", 1), 0);
+        endpoint_kick(rig.endpoint);
+        until(&rig.sides[0].messages, 2);
+        CHECK_EQ(rig.ups, 1);
+        CHECK_EQ(rig.downs, 0);
+        CHECK_EQ(rig.over, 0);
+
+        rig.resets = false;
+        until(&rig.ups, 2);
+        CHECK_EQ(rig.downs, 0);
         rig_is_over();
 }
 
