@@ -386,6 +386,18 @@ static struct renewals *renewals_of(struct peer *p)
         return &p->renewals[p->renewing];
 }
 
+static struct renewals *other_renewals_of(struct peer *p)
+{
+        return &p->renewals[(p->renewing + 1) % RENEWALS];
+}
+
+/* Whether the stream is on a connection that takes no more calls, and that @conn follows; NULL:
+ * none does yet. */
+static bool is_former(const struct renewals *s, const struct rpc_conn *conn)
+{
+        return s->call && s->call->conn != conn;
+}
+
 /* If another replica has answered a request that we sent later, the replica that our watch is
  * on is gone, or as good as gone. */
 static void suspect_view(struct member *m, const struct peer *answered,
@@ -407,6 +419,19 @@ static void probe_view(struct member *m, const struct peer *renewed_on)
                            max_of(m->session.ttl / PATIENCE_SHARE, PATIENCE_MIN));
 }
 
+/* Renewals have moved to the connection of @s: a stream that stayed behind would only keep the
+ * former connection from ending. */
+static void end_former(const struct renewals *s)
+{
+        struct peer *p = s->peer;
+        const struct renewals *former = other_renewals_of(p);
+
+        if (s != renewals_of(p) || !is_former(former, s->call->conn))
+                return;
+        rpc_call_cancel(former->call);
+        peer_kick(p);
+}
+
 static void on_renewal(struct renewals *s, const Pb__LeaseKeepAliveResponse *r)
 {
         struct peer *p = s->peer;
@@ -421,6 +446,7 @@ static void on_renewal(struct renewals *s, const Pb__LeaseKeepAliveResponse *r)
         if (member_hear(m, p, r->header) == WORLD_FOREIGN)
                 return session_hurry(&m->session, m->now);
         member_heard(m, p, r->header);
+        end_former(s);
         if (r->ttl > 0) {
                 took = session_renewal(&m->session, sent_at, m->now);
                 session_renewed(&m->session, r->id, answered_ttl(r->ttl_ms, r->ttl), sent_at);
@@ -489,13 +515,20 @@ static void forget_renewals(struct member *m)
                 }
 }
 
-/* A stream on which nothing has arrived for 3/8 TTL, the time from T1 to T2, is stuck, or its
- * answer is still on its way. So we keep it, and open another one beside it. */
-static void begin_beside(struct peer *p, struct boot_time now)
+/* Nothing has arrived on the stream for 3/8 TTL, the time from T1 to T2. */
+static bool is_stuck(const struct renewals *s, struct boot_time now)
+{
+        return s->n > 0 && boot_diff(now, s->sent[0]) >= s->peer->member->session.ttl / 8 * 3;
+}
+
+/* If the stream is stuck, its answer may still be on its way; if it is on a connection that
+ * takes no more calls, the one that follows has still to prove itself. So we keep it, and open
+ * another one on @conn beside it. */
+static void begin_beside(struct peer *p, const struct rpc_conn *conn, struct boot_time now)
 {
         const struct renewals *s = renewals_of(p);
 
-        if (s->n == 0 || boot_diff(now, s->sent[0]) < p->member->session.ttl / 8 * 3)
+        if (!is_former(s, conn) && (!is_stuck(s, now) || is_former(other_renewals_of(p), conn)))
                 return;
         p->renewing = (p->renewing + 1) % RENEWALS;
         s = renewals_of(p);
@@ -503,26 +536,59 @@ static void begin_beside(struct peer *p, struct boot_time now)
                 rpc_call_cancel(s->call);
 }
 
-static void renew_on(struct member *m, struct peer *p, struct boot_time now)
+static void send_renewal(struct renewals *s, int64_t lease, struct boot_time now)
 {
         Pb__LeaseKeepAliveRequest q = PB__LEASE_KEEP_ALIVE_REQUEST__INIT;
         cleanup_(buf_fini) struct buf b = {0};
-        struct renewals *s;
 
-        begin_beside(p, now);
-        s = renewals_of(p);
-        s->peer = p;
-        if (!s->call && rpc_call_new(peer_rpc(p), "/etcdserverpb.Lease/LeaseKeepAlive", false,
-                                     &keepalive_handler, s, &s->call) < 0)
-                return;
-        if (s->n == RENEWALS_MAX)
-                return; /* enough renewals are under way on this stream */
-        q.id = m->session.lease;
+        if (!s->call || s->n == RENEWALS_MAX)
+                return; /* there is no stream, or enough renewals are under way on it */
+        q.id = lease;
         pb_append(&b, &q.base);
         if (buf_error(&b) < 0 || rpc_call_send(s->call, b.data, buf_len(&b)) < 0)
                 return;
         s->sent[s->n++] = now;
+}
+
+/* Renewals have moved to a new connection once one has been answered there; until then they are
+ * sent on both. */
+static void renew_on(struct member *m, struct peer *p, struct boot_time now)
+{
+        struct rpc_conn *conn = peer_rpc(p);
+        struct renewals *s, *other;
+
+        if (conn)
+                begin_beside(p, conn, now);
+        s = renewals_of(p);
+        s->peer = p;
+        if (conn && !s->call)
+                (void) !rpc_call_new(conn, "/etcdserverpb.Lease/LeaseKeepAlive", false,
+                                     &keepalive_handler, s, &s->call);
+        send_renewal(s, m->session.lease, now);
+        other = other_renewals_of(p);
+        if (!s->answered && is_former(other, conn))
+                send_renewal(other, m->session.lease, now);
         peer_kick(p);
+}
+
+/* Also an endpoint that takes no more calls, as long as one of its streams is open. */
+static bool takes_renewals(struct peer *p)
+{
+        return peer_rpc(p) || renewals_of(p)->call || other_renewals_of(p)->call;
+}
+
+/* Prefers an endpoint that takes calls: the connection of any other is about to end. */
+static struct peer *renewing_peer(struct member *m, size_t from)
+{
+        struct peer *p = member_peer(m, from);
+
+        for (size_t i = 0; !p && i < m->n_peers; i++) {
+                struct peer *q = &m->peers[(from + i) % m->n_peers];
+
+                if (takes_renewals(q) && !member_is_foreign(m, q))
+                        p = q;
+        }
+        return p;
 }
 
 bool hold_waits_for(const struct peer *p)
@@ -624,7 +690,7 @@ void hold_run(struct member *m, struct boot_time now)
                         break;
                 case SESSION_RENEW:
                         world_renewal(&m->world);
-                        p = member_peer(m, m->current + session_attempt(&m->session));
+                        p = renewing_peer(m, m->current + session_attempt(&m->session));
                         if (p)
                                 renew_on(m, p, now);
                         probe_view(m, p);
@@ -633,7 +699,7 @@ void hold_run(struct member *m, struct boot_time now)
                 case SESSION_RENEW_ALL:
                         for (size_t i = 0; i < m->n_peers; i++) {
                                 peer_want(&m->peers[i]);
-                                if (peer_rpc(&m->peers[i]) &&
+                                if (takes_renewals(&m->peers[i]) &&
                                     !member_is_foreign(m, &m->peers[i]))
                                         renew_on(m, &m->peers[i], now);
                         }

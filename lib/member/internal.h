@@ -11,7 +11,9 @@
 #include "wire/pb.h"
 
 #define RENEWALS_MAX 64
-#define RENEWALS 2 /* streams of an endpoint: the second is for when the first is stuck */
+/* Streams of an endpoint: the second is for when the first is stuck, or on a connection that
+ * takes no more calls. */
+#define RENEWALS 2
 
 /* A keep-alive stream. */
 struct renewals {

@@ -24,8 +24,9 @@ struct member;
 /* What the shell does. Endpoints are numbered from 0 on. Only `suspect` and `again` may call
  * back, to report that the endpoint is silent or down. */
 struct member_ops {
-        /* The connection to make calls on; NULL while the endpoint is not up. After calls,
-         * `kick` says that there is something to send. */
+        /* The connection to make calls on; NULL while the endpoint is not up. Calls that were
+         * made before may go on even then, on a connection that takes no more of them. After
+         * calls, and messages of calls, `kick` says that there is something to send. */
         struct rpc_conn *(*rpc)(size_t i, void *userdata);
         void (*kick)(size_t i, void *userdata);
         /* Connects, unless it is connected, connecting, or waiting after a failure. */

@@ -1,4 +1,6 @@
 """Connections whose end is announced, as proxies do, while calls are open on them."""
+import pytest
+
 from harness.proxy import Proxy
 from harness.waiting import eventually, eventually_is
 
@@ -14,6 +16,32 @@ def test_an_agent_publishes_beside_a_connection_that_takes_no_more_calls(agents,
     eventually_is(["web"], lambda: [service.name for service in other.services()])
     assert agent.status().lease_id == lease
     assert proxy.count("connection") == 2
+
+
+@pytest.mark.parametrize("turns_away", [Proxy.refuse_connections, Proxy.reset_connections])
+def test_an_agent_keeps_its_place_while_there_is_only_a_connection_that_takes_no_more_calls(
+        agents, proxy, turns_away):
+    agent, other = agents("h1", Endpoints=proxy.endpoints, TTL="6s"), agents("h2")
+    lease, watch = agent.status().lease_id, other.watch()
+    granted = agent.properties()["LastRenewalUSec"]
+    eventually(lambda: agent.properties()["LastRenewalUSec"] > granted)
+
+    turns_away(proxy)
+    proxy.say_goaway()
+    left = agent.properties()["DeadlineUSec"]
+    other.background("register", "web", "Port=80")
+
+    def was_renewed_after(instant):
+        told = agent.properties()
+        assert told["LeaseId"] == lease
+        return told["LastRenewalUSec"] > instant
+
+    eventually(lambda: was_renewed_after(left))  # a TTL and more behind the GOAWAY
+    eventually(lambda: "web" in [service.name for service in agent.services()])
+    other.background("register", "later", "Port=81")
+    eventually(lambda: "later" in [event.name for event in watch.events()])
+    assert "NodeLeft" not in [event.event for event in watch.events()]
+    assert proxy.count("connection") == 1
 
 
 def test_a_program_goes_on_beside_a_connection_that_takes_no_more_calls(
@@ -66,3 +94,27 @@ with tenure.Tie() as tie:
     assert writer.is_running
     writer.kill()
     proxy.kill()
+
+
+def test_a_program_keeps_its_lock_while_there_is_only_a_connection_that_takes_no_more_calls(
+        shared_cluster, proxy, prefix, program):
+    locker = program.python("""
+import sys, tenure, time
+with tenure.Tie(hold=6) as tie, tie.held().lock(sys.argv[1]) as lock:
+    time.sleep(3600)
+""", prefix + "lock", TENURE_ENDPOINTS=proxy.endpoints)
+    [key] = eventually(lambda: shared_cluster.range(prefix + "lock/"))
+    left = [shared_cluster.lease(key.lease).ttl]
+
+    def is_renewed():
+        left.append(shared_cluster.lease(key.lease).ttl)
+        return left[-1] > left[-2] > 0
+
+    eventually(is_renewed)
+    proxy.refuse_connections()
+    proxy.say_goaway()
+
+    for _ in range(3):  # each follows the one before by half of the 6 s
+        eventually(is_renewed)
+    assert shared_cluster.range(prefix + "lock/") == [key]
+    assert locker.is_running

@@ -6,8 +6,9 @@
 
 static struct {
         struct member *member;
-        struct rig_conn *conn; /* NULL: the endpoint is down */
-        nsec_t offset;         /* by its clock, which goes on while another core begins */
+        struct rig_conn *conn;    /* NULL: the endpoint is down, or only `leaving` is left */
+        struct rig_conn *leaving; /* takes no more calls; NULL: none */
+        nsec_t offset;            /* by its clock, which goes on while another core begins */
         unsigned losses;
         unsigned renewals;
         struct session_renewal renewal; /* the last one */
@@ -232,10 +233,21 @@ static void lose_connection(void)
         member_down(own.member, 0, "the connection broke");
 }
 
+static void lose_leaving(void)
+{
+        struct rig_conn *c = own.leaving;
+
+        own.leaving = NULL;
+        if (c)
+                rig_disconnect(c);
+}
+
 static void end(void)
 {
         member_close(own.member);
-        rig_disconnect(own.conn);
+        if (own.conn)
+                rig_disconnect(own.conn);
+        lose_leaving();
         own.member = member_free(own.member);
         rig_end();
 }
@@ -286,6 +298,12 @@ static void another_core(int64_t revision)
                 rig_put("x", 1);
 }
 
+static void leave_connection(void)
+{
+        own.leaving = own.conn;
+        own.conn = NULL;
+}
+
 static bool was_renewed(void)
 {
         return own.renewals > 0;
@@ -322,6 +340,109 @@ TEST(what_a_renewal_took_is_told)
         CHECK_EQ(own.losses, 0);
         end();
 }
+
+/* ---- a connection that takes no more calls ---- */
+
+static void begin_and_leave(void)
+{
+        begin();
+        until(was_renewed);
+        leave_connection();
+}
+
+/* Several terms, in which it is renewed again and again. */
+static void terms_pass(void)
+{
+        struct boot_time since = now();
+        unsigned before = own.renewals;
+
+        while (boot_diff(now(), since) < 12 * NSEC_PER_SEC)
+                turn();
+        CHECK(own.renewals >= before + 5);
+        CHECK_EQ(own.losses, 0);
+        CHECK_EQ(member_session(own.member)->lease, own.lease);
+}
+
+TEST(renewals_go_on_over_a_connection_that_takes_no_more_calls)
+{
+        begin_and_leave();
+        terms_pass();
+        CHECK(holds_and_knows());
+        end();
+}
+
+TEST(renewals_move_to_the_connection_that_follows)
+{
+        begin_and_leave();
+        terms_pass();
+        CHECK_EQ(rpc_conn_n_calls(own.leaving->client), 2);
+        connect_it();
+        terms_pass();
+        CHECK_EQ(rpc_conn_n_calls(own.leaving->client), 1); /* the watch */
+        lose_leaving();
+        terms_pass();
+        end();
+}
+
+/* Whoever takes connections need not be of use. */
+TEST(renewals_go_on_until_the_connection_that_follows_has_answered_one)
+{
+        begin_and_leave();
+        connect_it();
+        own.conn->takes = 0;
+        terms_pass();
+        own.conn->takes = 64 * 1024;
+        terms_pass();
+        CHECK_EQ(rpc_conn_n_calls(own.leaving->client), 1); /* the watch */
+        end();
+}
+
+static bool is_in_jeopardy(void)
+{
+        return member_session(own.member)->state == SESSION_JEOPARDY;
+}
+
+TEST(a_place_in_jeopardy_is_renewed_over_a_connection_that_takes_no_more_calls)
+{
+        struct boot_time since;
+
+        begin_and_leave();
+        own.leaving->takes = 0;
+        until(is_in_jeopardy);
+        since = now();
+        own.leaving->takes = 64 * 1024;
+        for (unsigned i = 0; i < 100; i++)
+                turn();
+        CHECK(!boot_before(own.renewal.sent, since));
+        terms_pass();
+        end();
+}
+
+static bool has_lost(void)
+{
+        return own.losses > 0;
+}
+
+/* I3: what counts is when the last renewal was sent that came through. */
+TEST(i3_a_place_ends_with_the_term_when_the_connection_that_was_left_has_ended)
+{
+        struct boot_time sent;
+
+        begin_and_leave();
+        terms_pass();
+        sent = own.renewal.sent;
+        member_at(own.member, now());
+        lose_leaving();
+        member_down(own.member, 0, "the connection broke");
+        until(has_lost);
+        CHECK(boot_diff(now(), sent) <= 4 * NSEC_PER_SEC);
+        CHECK_EQ(own.renewal.sent.ns, sent.ns);
+        connect_it();
+        until(holds_anew);
+        end();
+}
+
+/* ---- ---- */
 
 /* I10: where all hosts come back at once, an emptied core is soon as far as the one before was,
  * and revisions tell nothing. */

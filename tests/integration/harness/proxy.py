@@ -21,6 +21,16 @@ class Proxy(Daemon):
     def count(self, event):
         return sum(line.startswith(event + " ") for line in self.lines())
 
+    def refuse_connections(self):
+        """From now on nobody listens."""
+        self.process.send_signal(signal.SIGUSR2)
+        eventually(lambda: "refuses" in self.lines())
+
+    def reset_connections(self):
+        """From now on it closes each connection that it accepts."""
+        self.process.send_signal(signal.SIGHUP)
+        eventually(lambda: "resets" in self.lines())
+
     def say_goaway(self):
         """Announces the end of all its connections."""
         before = self.count("goaway")

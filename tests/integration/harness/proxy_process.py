@@ -1,6 +1,7 @@
 """A TCP proxy for plaintext HTTP/2: proxy_process.py PORT TARGET_PORT. On SIGUSR1 it announces the
 end of all its connections to their clients (GOAWAY, RFC 9113, 6.8), as proxies do by age or number
-of calls: from then on their streams go on, and new ones are not passed on. Prints a line for
+of calls: from then on their streams go on, and new ones are not passed on. On SIGUSR2 it stops
+listening, on SIGHUP it begins to close what it accepts; its connections go on. Prints a line for
 whatever happens."""
 import asyncio
 import signal
@@ -47,9 +48,13 @@ class Connection:
 
 
 async def main(port, target):
-    connections = []
+    connections, resets = [], False
 
     async def serve(reader, writer):
+        if resets:
+            print("reset", flush=True)
+            writer.close()
+            return
         connection = Connection(len(connections) + 1, writer)
         connections.append(connection)
         print(f"connection {connection.number}", flush=True)
@@ -68,12 +73,22 @@ async def main(port, target):
         for connection in connections:
             connection.leave()
 
+    def refuse():
+        server.close()
+        print("refuses", flush=True)
+
+    def reset():
+        nonlocal resets
+        resets = True
+        print("resets", flush=True)
+
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, leave)
+    loop.add_signal_handler(signal.SIGUSR2, refuse)
+    loop.add_signal_handler(signal.SIGHUP, reset)
     loop.add_signal_handler(signal.SIGTERM, sys.exit, 0)
     server = await asyncio.start_server(serve, "127.0.0.1", port)
     print("ready", flush=True)
-    async with server:
-        await server.serve_forever()
+    await asyncio.Event().wait()  # until a signal ends it
 
 asyncio.run(main(int(sys.argv[1]), int(sys.argv[2])))
