@@ -472,9 +472,12 @@ static struct boot_time calls_run(struct loop_hook *h, struct boot_time now)
         k->again = false;
         give_up(k, now);
         calls_log_in(k, now);
+        /* A program that asks for a watch and then for a change expects to hear of the change.
+         */
+        next = watches_run(t, now);
         send_some(k, now);
         probe(k, now);
-        next = boot_min(watches_run(t, now), caches_run(t, now));
+        next = boot_min(next, caches_run(t, now));
         if (k->again)
                 return now;
         return boot_min(next, next_of(k));

@@ -108,6 +108,7 @@ static void watch(struct rpc_call *call, struct view m)
         CHECK_EQ(pb_unpack(&pb__watch_request__descriptor, m, &q), 0);
         if (q->request_union_case == PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST) {
                 fake.creates++;
+                fake.asked_at = fake.revision;
                 fake.start = q->create_request->start_revision;
                 fake.id = p.watch_id = q->create_request->watch_id;
                 /* What follows the membership takes its responses whole. */

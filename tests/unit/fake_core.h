@@ -30,6 +30,7 @@ struct fake {
         unsigned logins, statuses, ranges, puts, txns, creates, cancels, connections;
         struct buf txn;           /* the last one's request */
         int64_t start, id;        /* of the watch that was asked for last */
+        int64_t asked_at;         /* the revision at which that was */
         struct rpc_call *watch;   /* the stream; NULL: none */
         Pb__TxnResponse *outcome; /* what the next transaction answers; NULL: it succeeds */
         Pb__RangeResponse

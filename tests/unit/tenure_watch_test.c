@@ -527,6 +527,47 @@ TEST(a_watch_of_what_was_read_ends_with_its_stream)
         fake_end();
 }
 
+/* ---- a watch from now on, and what its program asks for after it ---- */
+
+/* One on all keys that begin with k, from now on. */
+static struct tenure_watch *ask_from_now(struct tenure *t)
+{
+        struct tenure_watch_options o = {.key = "k", .key_len = 1, .prefix = true};
+        struct tenure_watch *w;
+
+        CHECK_EQ(tenure_watch(t, &o, &w), 0);
+        return w;
+}
+
+/* Puts a key; returns the revision. */
+static int64_t put_one(struct tenure *t)
+{
+        struct tenure_call *c;
+        int64_t revision;
+
+        CHECK_EQ(tenure_put(t, "ka", 2, "v", 1, 0, &c), 0);
+        CHECK_EQ(fake_result(t, c), 0);
+        revision = tenure_call_revision(c);
+        tenure_call_free(c);
+        return revision;
+}
+
+TEST(a_watch_is_asked_for_before_the_calls_that_follow_it)
+{
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        ask_from_now(t);
+        CHECK_EQ(put_one(t), 5);
+        CHECK_EQ(fake.asked_at, 4);
+        tell("5a", false);
+        CHECK_STR(heard(t), "5a");
+        CHECK_EQ(fake.creates, 1);
+        tenure_free(t);
+        fake_end();
+}
+
 /* ---- memory ---- */
 
 #define CALLS 7
