@@ -200,6 +200,8 @@ static void take_answer(struct tenure_call *c)
                 watches_heard(k->tenure, h->revision);
                 r = c->kind->read(c, c->answer);
         }
+        if (r == 0 || r == -ECANCELED || r == -ESTALE)
+                watches_answered(c);
         if (r == -ENOMEM && !c->changes)
                 call_says(c, "There is no memory for the answer");
         else if (r == -ENOMEM)

@@ -277,6 +277,8 @@ void watches_free(struct tenure *t);
 void watches_end(struct tenure *t, int error, const char *why);
 /* A core of ours has spoken of this revision: one that is behind it for good has gone back. */
 void watches_heard(struct tenure *t, int64_t revision);
+/* The call was answered, and `answer` and `revision` are there. */
+void watches_answered(const struct tenure_call *c);
 void watches_silent(struct tenure *t, size_t i);
 /* Probes the endpoint of the watches; they move if it does not answer. */
 void watches_probe(struct tenure *t);

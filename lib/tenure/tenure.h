@@ -380,8 +380,9 @@ struct tenure_watch_options {
         const void *end; /* as in struct tenure_range */
         size_t end_len;
         bool prefix;
-        int64_t revision; /* the first revision to report; 0: from now on */
-        bool before;      /* also report what the key was before the change */
+        /* The first revision to report; 0: from now on, see tenure_watch(3). */
+        int64_t revision;
+        bool before; /* also report what the key was before the change */
 };
 
 /* Reports each change of a key or of a range of keys once and in order, as TENURE_PUT and

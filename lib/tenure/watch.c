@@ -170,10 +170,8 @@ static void on_created(struct tenure_watch *w, const Pb__WatchResponse *p)
 {
         w->refused = false;
         w->made = true;
-        if (!w->anchored) {
-                w->anchored = true;
-                w->whole = w->last = p->header->revision;
-        }
+        if (!w->anchored)
+                watch_is_there(w, p->header->revision);
 }
 
 /* The core is behind a revision that it, or another replica, has spoken of. It may have to
@@ -288,6 +286,7 @@ static int make(struct tenure_watch *w)
         watch_set_fresh(w, false);
         watch_set_id(w, ++v->id);
         w->made = false;
+        watch_make_where_known(w);
         w->last = w->whole;
         w->skip = w->reported;
         w->skipped = HASH_START;
@@ -306,7 +305,7 @@ static int make(struct tenure_watch *w)
         return buf_error(&v->asked) < 0 ? -ENOMEM : call_stream_send(&v->stream, &q.base);
 }
 
-static void cancel(struct tenure_watch *w)
+void watch_take_back(struct tenure_watch *w)
 {
         struct watches *v = w->watches;
         Pb__WatchCancelRequest c = PB__WATCH_CANCEL_REQUEST__INIT;
@@ -447,6 +446,8 @@ int tenure_watch(struct tenure *t, const struct tenure_watch_options *o,
         w->keys = HASH_START;
         w->fresh = true;
         TAILQ_INSERT_TAIL(&v->fresh, w, entry);
+        if (!w->anchored)
+                watch_begins_open(w);
         calls_soon(t);
         *ret = w;
         return 0;
@@ -473,8 +474,9 @@ struct tenure_watch *tenure_watch_free(struct tenure_watch *w)
                 return NULL;
         v = w->watches;
         if (w->id != 0 && v->stream.call)
-                cancel(w);
+                watch_take_back(w);
         watch_set_id(w, 0);
+        watch_settle(w);
         TAILQ_REMOVE(w->fresh ? &v->fresh : &v->there, w, entry);
         while ((q = LIST_FIRST(&w->events))) {
                 watch_event_left(q);
@@ -496,6 +498,7 @@ int watches_new(struct tenure *t)
         v->tenure = t;
         TAILQ_INIT(&v->there);
         TAILQ_INIT(&v->fresh);
+        TAILQ_INIT(&v->open);
         RB_INIT(&v->ids);
         call_stream_init(&v->stream, t);
         t->watches = v;

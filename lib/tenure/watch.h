@@ -1,4 +1,4 @@
-/* Shared by watch.c and watch_report.c; not for use elsewhere. */
+/* Shared by watch.c, watch_begin.c and watch_report.c; not for use elsewhere. */
 #pragma once
 
 #include "base/tree.h"
@@ -7,6 +7,7 @@
 struct tenure_watch {
         RB_ENTRY(tenure_watch) by_id;
         TAILQ_ENTRY(tenure_watch) entry; /* of all, or of those to be made */
+        TAILQ_ENTRY(tenure_watch) of_open;
         struct watches *watches;
         struct buf key, end;
         LIST_HEAD(, queued) events; /* in line to be taken */
@@ -30,6 +31,13 @@ struct tenure_watch {
         int64_t part;
         uint64_t reported, skip;
         uint64_t keys, skipped;
+        /* For a watch from now on, while answers may say that it has to begin earlier: the
+         * number of the last call before it, and of the last one before it was confirmed; the
+         * first revision that it has to report, as far as the answers say (0: they do not); and
+         * after which one it began. */
+        bool open;
+        uint64_t asked, until;
+        int64_t first, began;
 };
 TAILQ_HEAD(watch_list, tenure_watch);
 RB_HEAD(watches_by_id, tenure_watch);
@@ -38,6 +46,7 @@ struct watches {
         struct tenure *tenure;
         struct watch_list there; /* on the stream, or over */
         struct watch_list fresh; /* to be made on it */
+        struct watch_list open;  /* may have to begin earlier */
         struct watches_by_id ids;
         struct buf asked; /* ids of watches that were requested and not confirmed, in order */
         struct call_stream stream;
@@ -57,6 +66,20 @@ struct watches {
 /* Sets the watch's id on the stream (0: not there); and whether it is to be made there. */
 void watch_set_id(struct tenure_watch *w, int64_t id);
 void watch_set_fresh(struct tenure_watch *w, bool fresh);
+/* Tells the core that the watch, which is on the stream, is not wanted there. */
+void watch_take_back(struct tenure_watch *w);
+
+/* ---- watch_begin.c ---- */
+
+/* The watch is one from now on. */
+void watch_begins_open(struct tenure_watch *w);
+/* Where it began does not change any more. */
+void watch_settle(struct tenure_watch *w);
+/* The core has confirmed it, from after this revision on, which it did not ask for. It may be
+ * taken off the stream, and requested again from an earlier one. */
+void watch_is_there(struct tenure_watch *w, int64_t revision);
+/* Before it is requested: from where on, if answers have said that. */
+void watch_make_where_known(struct tenure_watch *w);
 
 /* ---- watch_report.c ---- */
 

@@ -19,6 +19,8 @@ static struct {
         bool hang_up;
         struct rpc_call *later[16]; /* to be refused */
         size_t n_later;
+        struct rpc_call *late; /* a put that was done at this revision, and is not answered */
+        int64_t late_at;
 } own;
 
 static Pb__ResponseHeader header(void)
@@ -75,14 +77,25 @@ static void range(struct rpc_call *call)
         answer(call, &p.base);
 }
 
-static void put(struct rpc_call *call)
+static void confirm_put(struct rpc_call *call, int64_t revision)
 {
         Pb__ResponseHeader h = header();
         Pb__PutResponse p = PB__PUT_RESPONSE__INIT;
 
-        h.revision = ++fake.revision;
+        h.revision = revision;
         p.header = &h;
         answer(call, &p.base);
+}
+
+static void put(struct rpc_call *call)
+{
+        confirm_put(call, ++fake.revision);
+}
+
+void fake_answer_late(void)
+{
+        CHECK(own.late);
+        confirm_put(take_ptr(own.late), own.late_at);
 }
 
 static void txn(struct rpc_call *call, struct view m)
@@ -208,6 +221,10 @@ static void on_message(struct rpc_call *call, struct view m)
                         own.later[own.n_later++] = call;
                 else if (fake.does == FAKE_REFUSES)
                         rpc_call_finish(call, fake.code, fake.text);
+                else if (fake.does == FAKE_IS_LATE && is_put) {
+                        own.late = call;
+                        own.late_at = ++fake.revision;
+                }
                 own.hang_up |= fake.does == FAKE_HANGS_UP;
                 if (fake.does != FAKE_ANSWERS)
                         return;
@@ -247,6 +264,7 @@ void fake_hang_up(void)
 {
         own.hang_up = false;
         own.n_later = 0;
+        own.late = NULL;
         own.conn = rpc_conn_free(own.conn);
         if (own.fd >= 0)
                 close(own.fd);

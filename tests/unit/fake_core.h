@@ -9,7 +9,7 @@
 #include "tenure/calls.h"
 #include "test.h"
 
-enum fake_does { FAKE_ANSWERS, FAKE_HANGS_UP, FAKE_IS_SILENT, FAKE_REFUSES };
+enum fake_does { FAKE_ANSWERS, FAKE_HANGS_UP, FAKE_IS_SILENT, FAKE_REFUSES, FAKE_IS_LATE };
 
 struct fake {
         char url[64];
@@ -50,6 +50,8 @@ void fake_begin(void);
 void fake_end(void);
 void fake_turn(void);
 void fake_hang_up(void);
+/* Answers the put that was late: it was done when it came. */
+void fake_answer_late(void);
 /* Sends @p on the stream, with its header. */
 void fake_tell(Pb__WatchResponse *p);
 

@@ -552,6 +552,26 @@ static int64_t put_one(struct tenure *t)
         return revision;
 }
 
+/* Confirms the watch that was asked for last, at @revision. */
+static void confirm_watch(struct tenure *t, int64_t revision)
+{
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        int64_t now = fake.revision;
+
+        p.watch_id = fake.id;
+        p.created = true;
+        fake.revision = revision;
+        fake_tell(&p);
+        fake.revision = max_of(now, revision);
+        fake_turns(t, 5);
+}
+
+static bool is_created_again(void *arg)
+{
+        (void) arg;
+        return fake.creates == 2;
+}
+
 TEST(a_watch_is_asked_for_before_the_calls_that_follow_it)
 {
         struct tenure *t;
@@ -564,6 +584,178 @@ TEST(a_watch_is_asked_for_before_the_calls_that_follow_it)
         tell("5a", false);
         CHECK_STR(heard(t), "5a");
         CHECK_EQ(fake.creates, 1);
+        tenure_free(t);
+        fake_end();
+}
+
+TEST(a_watch_that_was_not_confirmed_begins_again_with_the_change_that_followed_it)
+{
+        struct tenure *t;
+
+        fake_begin();
+        fake.create_silently = true;
+        t = fake_tie();
+        ask_from_now(t);
+        CHECK_EQ(put_one(t), 5);
+        put_one(t);
+        fake.revision = 8;
+        fake.create_silently = false;
+        break_stream(t);
+        CHECK_EQ(fake.start, 5);
+        tell("5a6a8b", false);
+        CHECK_STR(heard(t), "5a6a8b");
+        tenure_free(t);
+        fake_end();
+}
+
+TEST(a_watch_that_was_not_confirmed_begins_again_behind_what_was_read_after_it)
+{
+        struct tenure_range q = {.key = "k", .key_len = 1};
+        struct tenure_call *c;
+        struct tenure *t;
+
+        fake_begin();
+        fake.create_silently = true;
+        t = fake_tie();
+        ask_from_now(t);
+        CHECK_EQ(tenure_get(t, &q, &c), 0);
+        CHECK_EQ(fake_result(t, c), 0);
+        fake.revision = 8;
+        break_stream(t);
+        CHECK_EQ(fake.start, 5);
+        tenure_free(t);
+        fake_end();
+}
+
+/* The core may have received them in another order, if they came on different connections. */
+TEST(a_watch_that_is_confirmed_behind_a_change_that_followed_it_goes_back_to_that)
+{
+        struct tenure *t;
+
+        fake_begin();
+        fake.create_silently = true;
+        t = fake_tie();
+        ask_from_now(t);
+        CHECK_EQ(put_one(t), 5);
+        fake.create_silently = false;
+        confirm_watch(t, 6);
+        fake_until(t, is_created_again, NULL);
+        CHECK_EQ(fake.cancels, 1);
+        CHECK_EQ(fake.start, 5);
+        tell("5a6b", false);
+        CHECK_STR(heard(t), "5a6b");
+        CHECK_EQ(fake.creates, 2);
+        tenure_free(t);
+        fake_end();
+}
+
+/* A put that is done, and whose answer is under way. */
+static struct tenure_call *put_late(struct tenure *t)
+{
+        struct tenure_call *c;
+
+        fake.does = FAKE_IS_LATE;
+        fake.times = 1;
+        CHECK_EQ(tenure_put(t, "ka", 2, "v", 1, 0, &c), 0);
+        for (unsigned n = fake.puts; fake.puts == n;)
+                fake_turns(t, 1);
+        return c;
+}
+
+static void answer_late(struct tenure *t, struct tenure_call *c)
+{
+        fake_answer_late();
+        CHECK_EQ(fake_result(t, c), 0);
+        tenure_call_free(c);
+}
+
+TEST(a_watch_goes_back_to_a_change_that_is_answered_after_it_was_confirmed)
+{
+        struct tenure_call *c;
+        struct tenure *t;
+
+        fake_begin();
+        fake.create_silently = true;
+        t = fake_tie();
+        ask_from_now(t);
+        c = put_late(t);
+        fake.create_silently = false;
+        confirm_watch(t, 5);
+        CHECK_EQ(fake.creates, 1);
+        answer_late(t, c);
+        fake_until(t, is_created_again, NULL);
+        CHECK_EQ(fake.start, 5);
+        tell("5a", false);
+        CHECK_STR(heard(t), "5a");
+        tenure_free(t);
+        fake_end();
+}
+
+/* No change comes behind a later one, even if it can be had only so. */
+TEST(a_watch_that_has_reported_a_change_does_not_go_back)
+{
+        struct tenure_call *c;
+        struct tenure *t;
+
+        fake_begin();
+        fake.create_silently = true;
+        t = fake_tie();
+        ask_from_now(t);
+        c = put_late(t);
+        confirm_watch(t, 5);
+        tell("6b", false);
+        CHECK_STR(heard(t), "6b");
+        answer_late(t, c);
+        fake_turns(t, 10);
+        CHECK_EQ(fake.creates, 1);
+        tenure_free(t);
+        fake_end();
+}
+
+/* A transaction that changes nothing has the revision of somebody else's change, which may be
+ * older than the watch. */
+TEST(what_changes_nothing_leaves_a_watch_where_it_is)
+{
+        struct tenure_range q = {.key = "k", .key_len = 1};
+        struct tenure_call *c;
+        struct tenure_txn *x;
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        ask_from_now(t);
+        CHECK_EQ(tenure_get(t, &q, &c), 0);
+        CHECK_EQ(fake_result(t, c), 0);
+        tenure_call_free(c);
+        CHECK_EQ(tenure_txn_new(t, &x), 0);
+        tenure_txn_if_version(x, "k", 1, '=', 1);
+        tenure_txn_put(x, "k", 1, "v", 1, 0);
+        CHECK_EQ(tenure_txn_commit(x, &c), 0);
+        (void) fake_result(t, c);
+        fake_turns(t, 10);
+        CHECK_EQ(fake.creates, 1);
+        CHECK_EQ(fake.cancels, 0);
+        tenure_free(t);
+        fake_end();
+}
+
+/* Nor does a change that was asked for before it. */
+TEST(a_change_before_a_watch_leaves_it_where_it_is)
+{
+        struct tenure_call *c;
+        struct tenure *t;
+
+        fake_begin();
+        fake.create_silently = true;
+        t = fake_tie();
+        c = put_late(t);
+        ask_from_now(t);
+        fake_turns(t, 5);
+        CHECK_EQ(fake.creates, 1);
+        answer_late(t, c);
+        confirm_watch(t, 6);
+        CHECK_EQ(fake.creates, 1);
+        CHECK_EQ(fake.cancels, 0);
         tenure_free(t);
         fake_end();
 }
