@@ -72,6 +72,35 @@ with tenure.Tie() as tie:
     assert shared_cluster.get(prefix + "b").value == "2"
 
 
+def test_a_watch_that_is_confirmed_after_goaway_reports_what_its_program_puts(
+        shared_cluster, proxy, prefix, program):
+    writer = program.python("""
+import sys, tenure
+key = sys.argv[1]
+
+def told_of(tie, key):
+    while (event := tie.wait()).type != tenure.Type.PUT or event.kv.key != key.encode():
+        pass
+
+with tenure.Tie() as tie, tenure.Tie(endpoints=sys.argv[2]) as other:
+    other.watch(key + "go", revision=tie.put(key + "begun", "1"))
+    told_of(other, key + "go")
+    watch = tie.watch(key + "own")
+    tie.put(key + "own", "1")
+    told_of(tie, key + "own")
+    print("done")
+""", prefix, shared_cluster.endpoints, TENURE_ENDPOINTS=proxy.endpoints)
+    eventually(lambda: shared_cluster.get(prefix + "begun"))
+
+    proxy.hold_answers()
+    shared_cluster.put(prefix + "go", "1")
+    eventually(lambda: shared_cluster.get(prefix + "own"))
+    proxy.say_goaway()
+
+    assert writer.wait() == 0
+    assert writer.lines() == ["done"]
+
+
 def test_a_change_under_way_is_not_in_doubt_when_its_connection_takes_no_more_calls(
         new_cluster, tmp_path, ports, prefix, program):
     core = new_cluster(1)

@@ -19,20 +19,26 @@ class Proxy(Daemon):
         eventually(lambda: "ready" in self.lines())
 
     def count(self, event):
-        return sum(line.startswith(event + " ") for line in self.lines())
+        return sum(line.split()[0] == event for line in self.lines())
+
+    def _tell(self, number, event):
+        before = self.count(event)
+        self.process.send_signal(number)
+        eventually(lambda: self.count(event) > before)
 
     def refuse_connections(self):
         """From now on nobody listens."""
-        self.process.send_signal(signal.SIGUSR2)
-        eventually(lambda: "refuses" in self.lines())
+        self._tell(signal.SIGUSR2, "refuses")
 
     def reset_connections(self):
         """From now on it closes each connection that it accepts."""
-        self.process.send_signal(signal.SIGHUP)
-        eventually(lambda: "resets" in self.lines())
+        self._tell(signal.SIGHUP, "resets")
 
     def say_goaway(self):
         """Announces the end of all its connections."""
-        before = self.count("goaway")
-        self.process.send_signal(signal.SIGUSR1)
-        eventually(lambda: self.count("goaway") > before)
+        self._tell(signal.SIGUSR1, "goaway")
+
+    def hold_answers(self):
+        """Keeps back what the core says on its connections, until say_goaway() has made a client
+        come with another one."""
+        self._tell(signal.SIGALRM, "hold")

@@ -1,8 +1,9 @@
 """A TCP proxy for plaintext HTTP/2: proxy_process.py PORT TARGET_PORT. On SIGUSR1 it announces the
 end of all its connections to their clients (GOAWAY, RFC 9113, 6.8), as proxies do by age or number
 of calls: from then on their streams go on, and new ones are not passed on. On SIGUSR2 it stops
-listening, on SIGHUP it begins to close what it accepts; its connections go on. Prints a line for
-whatever happens."""
+listening, on SIGHUP it begins to close what it accepts; its connections go on. On SIGALRM it keeps
+back what the core says on them, until it has announced their end and there is another connection:
+so the clients hear of the end first. Prints a line for whatever happens."""
 import asyncio
 import signal
 import sys
@@ -25,6 +26,8 @@ class Connection:
     def __init__(self, number, client):
         self.number, self.client = number, client
         self.last, self.leaving = 0, False
+        self.passes_on = asyncio.Event()
+        self.passes_on.set()
 
     def leave(self):
         if self.leaving:
@@ -32,6 +35,12 @@ class Connection:
         self.leaving = True
         self.client.write(frame(GOAWAY, 0, self.last.to_bytes(4, "big") + bytes(4)))
         print(f"goaway {self.number}", flush=True)
+
+    def hold(self):
+        if self.leaving:
+            return
+        self.passes_on.clear()
+        print(f"hold {self.number}", flush=True)
 
     async def up(self, reader, core):
         core.write(await reader.readexactly(PREFACE))
@@ -44,7 +53,9 @@ class Connection:
 
     async def down(self, reader):
         while True:
-            self.client.write((await read_frame(reader))[2])
+            frame_ = (await read_frame(reader))[2]
+            await self.passes_on.wait()
+            self.client.write(frame_)
 
 
 async def main(port, target):
@@ -56,6 +67,9 @@ async def main(port, target):
             writer.close()
             return
         connection = Connection(len(connections) + 1, writer)
+        for other in connections:
+            if other.leaving:
+                other.passes_on.set()
         connections.append(connection)
         print(f"connection {connection.number}", flush=True)
         core_reader, core = await asyncio.open_connection("127.0.0.1", target)
@@ -82,10 +96,15 @@ async def main(port, target):
         resets = True
         print("resets", flush=True)
 
+    def hold():
+        for connection in connections:
+            connection.hold()
+
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, leave)
     loop.add_signal_handler(signal.SIGUSR2, refuse)
     loop.add_signal_handler(signal.SIGHUP, reset)
+    loop.add_signal_handler(signal.SIGALRM, hold)
     loop.add_signal_handler(signal.SIGTERM, sys.exit, 0)
     server = await asyncio.start_server(serve, "127.0.0.1", port)
     print("ready", flush=True)
