@@ -3,7 +3,7 @@
 The order is that in which steps begin, so what takes long comes first. What is in `nightly` says
 why it is not in `test`:
 
-ETCD       the same on a real etcd; `test` has the comparison of the API, one agent, one libtenure
+ETCD       the same on a real etcd; `test` has the comparison of the API (integration), one libtenure
 SANITIZED  the same with sanitizers; `test` has unit tests, worlds, one core, one agent
 TIMED      it judges how long something took, or holds leases of a second or two on the machine's
            own clock, and others on a busy machine can make it red
@@ -92,7 +92,6 @@ step("core: links that break, TLS", "tests/system/links.sh tls")
 step("core: the gateway while the leader is moved, frozen, killed",
      "tests/system/gateway_faults.sh")
 step("core: a rolling restart under load", "tests/system/rolling.sh")
-step("core: users, roles, logins", "tests/system/auth.sh")
 step("core: watches in number, beside a model", "tests/system/watches.sh")
 step("core: metrics, alerts and a dashboard", "tests/system/metrics.sh")
 step("core: leases by ids and by names", "tests/system/leases.sh")
@@ -100,8 +99,6 @@ step("core: HTTP/1.1, and clients that are slow or greedy", "tests/system/http.s
 step("core: python3-etcd3gw and etcdctl's checks", "tests/system/gateway_clients.sh")
 step("status page: served, and in a browser", "tests/system/status_page.sh")
 step("put: what comes too late is refused", "tests/system/put.sh")
-step("core beside a real etcd, and agents on one",
-     "FLEET=build/{tree}/tests/fleet/fleet tests/system/same.sh")
 step("gateway beside etcd's", "tests/system/gateway.sh")
 
 # ---- the sanitizers' share
@@ -209,8 +206,8 @@ nightly("agent, sanitizers", "tests/system/agent.sh", SANITIZED, tree="asan")
 nightly("members, sanitizers", "tests/system/members.sh", SANITIZED, tree="asan")
 nightly("watches, sanitizers", "tests/system/watches.sh", SANITIZED, tree="asan")
 nightly("who is a member, sanitizers", "tests/system/peers.sh", SANITIZED, tree="asan")
-nightly("users, roles, logins, sanitizers", "tests/system/auth.sh", SANITIZED, tree="asan")
-nightly("users, roles, logins, thread sanitizer", "tests/system/auth.sh", SANITIZED, tree="tsan")
+nightly("users, roles, logins, thread sanitizer", "tests/integration/run test_authentication.py",
+        SANITIZED, tree="tsan")
 nightly("integration, sanitizers", "tests/integration/run", SANITIZED, tree="asan")
 nightly("libtenure: a core that lies, sanitizers",
         "tests/system/libtenure_liar.sh --random 8 --seed {seed}", SANITIZED, tree="asan")
@@ -231,6 +228,8 @@ for what, command, more in (
         ("fresh inputs, fuzzers", "make --no-print-directory fuzz SECONDS=30 NEW={dir}",
          {"weight": 2}),
         ("unit tests, fresh seeds", "build/{tree}/tests/unit/unit --seed {seed}", {}),
+        ("fresh calls beside an etcd", "tests/integration/run --seed {seed} test_beside_etcd.py "
+         "test_users_beside_etcd.py -k random", {}),
         ("starved hosts", SLOW_SYNC + "tests/system/starve.sh 120", {"weight": ALONE}),
         ("fresh lies to an agent", "tests/system/liar.sh --random 60 random", {"tree": "asan"}),
         ("fresh lies to libtenure", "tests/system/libtenure_liar.sh --random 60 random",

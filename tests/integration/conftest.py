@@ -29,6 +29,16 @@ def programs(tmp_path):
         shutil.rmtree(tmp_path, ignore_errors=True)  # a replica's data are 50 MB
 
 
+def pytest_addoption(parser):
+    parser.addoption("--seed", type=int, default=1, help="of what is drawn at random")
+
+
+@pytest.fixture
+def seed(request):
+    """Of what the test draws at random; another one by `run --seed N`."""
+    return request.config.getoption("seed")
+
+
 @pytest.fixture(scope="session")
 def ports():
     return Ports()
@@ -101,6 +111,43 @@ def engine(request, shared, ports):
         return request.getfixturevalue("shared_cluster")
     _wants_etcd()
     return shared("etcd", lambda folder: etcds.Etcd(folder, ports))
+
+
+@pytest.fixture
+def fresh_pair(new_cluster, etcd):
+    """A core and an etcd, which are asked the same and must answer alike. Nobody has used them."""
+    from harness.pair import Pair  # grpc takes a moment to load, and few tests need it
+    with Pair(new_cluster(1), etcd) as pair:
+        yield pair
+
+
+@pytest.fixture
+def shared_pair(shared, ports):
+    """shared_pair("name", prepare): a pair that lasts for all tests of a worker, each of which
+    asks both for the same only. It was given to prepare() once."""
+    from harness.pair import Pair
+    pairs = []
+
+    def pair(name, prepare=lambda pair: None):
+        def make(folder):
+            engines = Cluster(folder, ports, 1), etcds.Etcd(folder, ports)
+            with Pair(*engines) as fresh:
+                prepare(fresh)
+            return engines
+        _wants_etcd()
+        pairs.append(Pair(*shared(name, make)))
+        return pairs[-1]
+
+    yield pair
+    for made in pairs:
+        made.close()
+        if ledger.failed():  # the two may differ now: the next test gets another pair
+            made.kill()
+
+
+@pytest.fixture
+def pair(shared_pair):
+    return shared_pair("pair")
 
 
 @pytest.fixture

@@ -753,6 +753,30 @@ TEST(a_snapshot_that_is_installed_wakes_who_is_next)
 
 /* ---- who has lost its key, or gone away ---- */
 
+/* Who brings no lease gets one, which is renewed for as long as it waits, and goes with it. */
+TEST(who_brings_no_lease_waits_as_long_as_it_takes)
+{
+        struct ask holder = {0}, waits = {0};
+
+        begin();
+        grant(1, 1);
+        lock(0, "l", 1, &holder);
+        settle();
+        lock(1, "l", 0, &waits);
+        settle();
+        for (unsigned i = 0; i < 10000; i++) {
+                one.now = boot_add(one.now, 20 * NSEC_PER_MSEC);
+                settle();
+                CHECK(!waits.ended);
+        }
+        remove_key("l/1");
+        CHECK(waits.ended);
+        CHECK_EQ(waits.code, RPC_OK);
+        buf_fini(&holder.reply);
+        buf_fini(&waits.reply);
+        end();
+}
+
 TEST(a_waiter_whose_key_is_gone_is_answered_at_once)
 {
         struct ask k[4] = {0};

@@ -62,6 +62,9 @@ class Rpc:
         return self
 
     def __exit__(self, *_):
+        self.close()
+
+    def close(self):
         self._channel.close()
 
     def future(self, path, request, metadata=(), timeout=PATIENCE):
@@ -77,10 +80,10 @@ class Rpc:
         except grpc.RpcError as error:
             raise Refused(error) from None
 
-    def answers(self, path, request, metadata=()):
+    def answers(self, path, request, metadata=(), reply=None):
         """The answers to one request, as they come; or a Refused."""
         stream = self._channel.unary_stream(
-            f"/{path}", _serialize, _reply(type(request)).FromString)
+            f"/{path}", _serialize, (reply or _reply(type(request))).FromString)
         try:
             yield from stream(request, wait_for_ready=True, timeout=PATIENCE,
                               metadata=[*self._metadata, *metadata])

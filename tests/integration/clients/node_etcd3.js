@@ -1,4 +1,4 @@
-// npm's etcd3, unchanged, does its work on tenure-core. usage: node client_node.js PORT
+// npm's etcd3, unchanged, does its work on tenure-core. usage: node node_etcd3.js PORT
 const { Etcd3 } = require("etcd3");
 const assert = require("assert");
 

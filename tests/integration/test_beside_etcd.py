@@ -1,0 +1,326 @@
+"""The same calls to tenure-core and to Debian's etcd, which must answer alike."""
+import itertools
+import random
+
+import pytest
+from harness.pair import alike, method, put
+from harness.random_calls import LEASES, Calls
+from harness.rpc import Refused, pb
+from harness.waiting import eventually, eventually_is
+
+
+def call_at_random(pair, calls):
+    """One call, which may be refused."""
+    name, make = calls.r.choices(
+        [("KV/Put", calls.put), ("KV/DeleteRange", calls.delete), ("KV/Range", calls.range),
+         ("KV/Txn", calls.txn)], [30, 10, 30, 27])[0]
+    return pair.ask(name, request=make())
+
+
+def test_random_calls_have_the_same_answers_and_leave_the_same_history(fresh_pair, seed):
+    calls, compacted = Calls(random.Random(seed)), 1
+    for _ in range(3000):
+        if calls.maybe(.03):
+            revision = calls.r.randrange(max(1, compacted - 1), calls.revision + 2)
+            answer = fresh_pair.ask("KV/Compact", revision=revision)
+            compacted = max(compacted, 0 if isinstance(answer, Refused) else revision)
+        else:
+            answer = call_at_random(fresh_pair, calls)
+        if not isinstance(answer, Refused):
+            calls.revision = max(calls.revision, answer.header.revision)
+        if calls.maybe(.04):
+            name, more = calls.r.choices([("LeaseGrant", {"TTL": 300}), ("LeaseRevoke", {})],
+                                         [6, 4])[0]
+            fresh_pair.ask(f"Lease/{name}", ID=calls.r.choice(LEASES), **more)
+
+    history = fresh_pair.watch(key=b"\0", range_end=b"\0", start_revision=compacted + 1,
+                               prev_kv=True)
+    fresh_pair.put(b"the end")
+    history.events(until=b"the end")
+
+
+@pytest.mark.parametrize("name, fields, sentence", [
+    ("KV/Put", dict(key=b""), "key is not provided"),
+    ("KV/DeleteRange", {}, "key is not provided"),
+    ("KV/Put", dict(key=b"k", lease=123456), "requested lease not found"),
+    ("KV/Put", dict(key=b"none", ignore_value=True), "key not found"),
+    ("KV/Put", dict(key=b"none", ignore_lease=True), "key not found"),
+    ("KV/Put", dict(key=b"k", value=b"x" * 1700000), "request is too large"),
+    ("KV/Range", dict(key=b"k", revision=1 << 40), "required revision is a future revision"),
+    ("KV/Compact", dict(revision=1 << 40), "required revision is a future revision"),
+    ("KV/Txn", dict(success=[put(b"d"), put(b"d")]), "duplicate key given"),
+    ("KV/Txn", dict(success=[put(b"d"), pb.RequestOp(request_delete_range=dict(key=b"d"))]),
+     "duplicate key given"),
+    ("KV/Txn", dict(success=[put(b"d"), put(b"e", lease=123456)]), "requested lease not found"),
+    ("KV/Txn", dict(success=[put(b"%d" % i) for i in range(129)]), "too many operations"),
+    ("Lease/LeaseGrant", dict(ID=78, TTL=9000000001), "too large lease TTL"),
+    ("Lease/LeaseRevoke", dict(ID=123456), "requested lease not found"),
+    ("Maintenance/MoveLeader", dict(targetID=1), "bad leader transferee"),
+    ("Maintenance/HashKV", dict(revision=1 << 40), "required revision is a future revision"),
+    ("Cluster/MemberRemove", dict(ID=1), "member not found"),
+    ("Cluster/MemberPromote", dict(ID=1), "member not found"),
+    ("Cluster/MemberUpdate", dict(ID=1, peerURLs=["http://127.0.0.1:1"]), "member not found"),
+], ids=itertools.count())
+def test_what_etcd_refuses_is_refused_in_its_words_and_changes_nothing(pair, name, fields,
+                                                                       sentence):
+    with pytest.raises(Refused, match=sentence):
+        pair.call(name, **fields)
+    assert pair.call("KV/Range", key=b"d").count == 0
+
+
+@pytest.mark.parametrize("name, fields, sentence", [
+    ("KV/Range", dict(key=b"a", sort_order=1, sort_target=99), "invalid sort option"),
+    ("KV/Txn", dict(success=[pb.RequestOp()]), "key not found"),
+])
+def test_what_ends_the_process_of_an_etcd_is_refused(shared_cluster, name, fields, sentence):
+    with pytest.raises(Refused, match=sentence), shared_cluster.rpc() as rpc:
+        rpc.call(*method(name, fields))
+
+
+def test_a_transaction_may_have_128_operations(pair):
+    pair.call("KV/Txn", success=[put(b"t%d" % i) for i in range(128)])
+
+
+def test_what_is_compacted_cannot_be_read_and_what_is_newer_can(pair):
+    old = pair.put(b"compacted")
+    new = pair.put(b"compacted", b"again")
+    pair.call("KV/Compact", revision=new)
+
+    for revision in old, new:
+        pair.ask("KV/Compact", revision=revision)
+        pair.ask("KV/Range", key=b"compacted", revision=revision)
+
+
+# ---- leases ----
+
+def test_a_lease_is_listed_renewed_and_revoked_with_its_keys(pair):  # A16, A35
+    pair.call("Lease/LeaseGrant", ID=77, TTL=600)
+    pair.call("Lease/LeaseGrant", ["ID"], TTL=600)
+    pair.put(b"leased/1", lease=77)
+    pair.put(b"leased/2", lease=77)
+    pair.put(b"leased/2")  # without the lease from now on
+    pair.call("Lease/LeaseTimeToLive", ["TTL"], ID=77, keys=True)
+    with pytest.raises(Refused):
+        pair.call("Lease/LeaseGrant", ID=77, TTL=600)
+
+    renewals = pair.stream("Lease/LeaseKeepAlive")
+    for lease, ttl in (77, 600), (1234567, 0), (77, 600):
+        renewals.send(pb.LeaseKeepAliveRequest(ID=lease))
+        assert renewals.next().TTL == ttl
+
+    pair.call("Lease/LeaseRevoke", ID=77)
+    assert pair.call("Lease/LeaseTimeToLive", ID=77).TTL == -1
+    kvs = pair.call("KV/Range", key=b"leased/", range_end=b"leased0").kvs
+    assert [kv.key for kv in kvs] == [b"leased/2"]
+
+
+def test_a_lease_goes_at_one_revision_with_20000_keys(pair):  # A45
+    pair.call("Lease/LeaseGrant", ID=79, TTL=600)
+    for i in range(200):
+        pair.call("KV/Txn", success=[put(b"many/%d/%d" % (i, k), lease=79) for k in range(100)])
+    revision = pair.put(b"last")
+
+    assert pair.call("Lease/LeaseRevoke", ID=79).header.revision == revision + 1
+    assert pair.call("KV/Range", key=b"many/", range_end=b"many0").count == 0
+
+
+# ---- watches ----
+
+def test_watches_of_one_stream_get_what_they_asked_for(pair):  # A40, A41
+    first = pair.put(b"w1")
+    watch = pair.watch(key=b"w", range_end=b"x")
+    assert watch.create(key=b"w1", prev_kv=True, watch_id=7).watch_id == 7
+    watch.create(key=b"w1", watch_id=7)  # an id that is taken
+    for end, id in (b"w", 8), (b"w1", 8), (b"w", 7):  # ranges that are empty
+        watch.create(key=b"w1", range_end=end, watch_id=id)
+    watch.create(key=b"w", range_end=b"x", start_revision=first,
+                 filters=[pb.WatchCreateRequest.NOPUT])
+
+    pair.put(b"w1", b"new")
+    watch.events(2, in_order=False)
+    pair.call("KV/DeleteRange", key=b"w1")
+    watch.events(3, in_order=False)
+    watch.send(pb.WatchRequest(cancel_request=dict(watch_id=7)))
+    assert watch.next().canceled
+    watch.send(pb.WatchRequest(progress_request={}))
+    watch.next()
+    pair.call("KV/Txn", success=[put(b"w%d" % i) for i in range(5)])
+    watch.events(5)
+
+
+def test_a_watch_from_the_past_begins_there_and_goes_on(pair):
+    first = pair.put(b"past", b"1")
+    for value in b"2", b"3":
+        pair.put(b"past", value)
+    watch = pair.watch(key=b"past", start_revision=first)
+    pair.put(b"past", b"4")
+    watch.events(4)
+
+
+def test_a_watch_of_the_future_begins_where_it_said(pair):
+    watch = pair.watch(key=b"future", start_revision=pair.put(b"other") + 2)
+    pair.put(b"future", b"too early")
+    pair.put(b"future", b"in time")
+    assert "in time" in watch.events(1)[0][1]
+
+
+def test_a_watch_from_before_the_compaction_is_canceled_with_its_revision(pair):
+    first, now = pair.put(b"gone"), pair.put(b"gone")
+    pair.call("KV/Compact", revision=now)
+    watch = pair.watch(key=b"gone", start_revision=first)
+    # etcd tells no reason and no revision of its own here.
+    assert watch.next(forget=["header", "cancel_reason"]).compact_revision == now
+
+
+def test_watches_go_on_when_their_client_has_said_all_it_will(pair):
+    watch = pair.watch(key=b"", range_end=b"\0")
+    watch.say_all()
+    for _ in range(3):
+        pair.put(b"any")
+        watch.events(1)
+
+
+def test_a_revision_of_many_megabytes_comes_in_fragments(pair):
+    watch = pair.watch(key=b"f", range_end=b"g", fragment=True)
+    for i in range(4):
+        pair.put(b"f%d" % i, b"z" * 900000)
+    pair.call("KV/DeleteRange", key=b"f", range_end=b"g")
+    watch.events(8)
+
+
+def test_a_range_in_parts_is_the_range(shared_cluster, prefix):
+    """RangeStream is of a later etcd than Debian's."""
+    begin, end = (prefix + "/").encode(), (prefix + "0").encode()
+    with shared_cluster.rpc() as rpc:
+        for i in range(30):
+            rpc.call(*method("KV/Put", dict(key=begin + b"%02d" % i, value=b"s" * 50000)))
+        path, asked = method("KV/Range", dict(key=begin, range_end=end, limit=25))
+        whole = rpc.call(path, asked)
+        parts = [part.range_response for part in rpc.answers(
+            path + "Stream", asked, reply=pb.RangeStreamResponse)]
+    assert len(parts) > 3
+    assert [kv for part in parts for kv in part.kvs] == list(whole.kvs)
+    assert (parts[-1].count, parts[-1].more) == (whole.count, whole.more) == (30, True)
+
+
+# ---- locks ----
+
+@pytest.fixture
+def leases(pair):
+    """Three of them, which go with the test."""
+    ids = [501, 502, 503]
+    for lease in ids:
+        pair.call("Lease/LeaseGrant", ID=lease, TTL=600)
+    yield ids
+    for lease in ids:
+        pair.ask("Lease/LeaseRevoke", ID=lease)
+
+
+def waiting(pair, name, n, service="Lock/Lock", /, **fields):
+    """Calls that wait, when @n claims are there."""
+    futures = pair.futures(service, name=name, **fields)
+    for connection in pair.connections:
+        eventually_is(n, lambda: pair.count(connection, name + b"/"))
+    return futures
+
+
+def both(futures):
+    # When they look is an engine's affair, and so is the revision that their headers have.
+    return alike([future.result() for future in futures], ["header"])
+
+
+def test_a_lock_goes_to_who_waits_next(pair, leases):
+    held = pair.call("Lock/Lock", name=b"next", lease=501).key
+    second = waiting(pair, b"next", 2, lease=502)
+    given_up = waiting(pair, b"next", 3, lease=503)
+    assert not any(future.done() for future in second + given_up)
+
+    for connection, future in zip(pair.connections, given_up):
+        future.cancel()
+        eventually_is(2, lambda: pair.count(connection, b"next/"))
+    pair.call("Lock/Unlock", key=held)
+
+    assert both(second).key == b"next/1f6"
+
+
+def test_a_lock_of_a_lease_or_key_that_is_not_there(pair):
+    pair.call("Lock/Unlock", key=b"l/none")
+    # etcd loses the code on the way: it answers UNKNOWN.
+    ours, etcds = [pair.on(connection, "Lock/Lock", name=b"l", lease=999)
+                   for connection in pair.connections]
+    assert ours.details == etcds.details == "etcdserver: requested lease not found"
+
+
+def test_its_holder_may_take_a_lock_again(pair, leases):
+    # The core writes the key again, so that an earlier claim, given up late, does not delete it.
+    pair.call("Lock/Lock", name=b"again", lease=501)
+    pair.call("Lock/Lock", ["header"], name=b"again", lease=501)
+    pair.etcd.call(*method("KV/Put", dict(key=b"again/1f5", lease=501)))
+
+
+def test_a_waiter_whose_lease_goes_does_not_get_the_lock(shared_cluster, prefix):  # A38
+    with shared_cluster.rpc() as rpc:
+        name = prefix.encode()
+        held = rpc.call(*method("Lock/Lock", dict(name=name))).key
+        lease = rpc.call(*method("Lease/LeaseGrant", dict(TTL=600))).ID
+        waits = rpc.future(*method("Lock/Lock", dict(name=name, lease=lease)))
+        eventually(lambda: shared_cluster.get(f"{prefix}/{lease:x}"))
+
+        rpc.call(*method("Lease/LeaseRevoke", dict(ID=lease)))
+        rpc.call(*method("Lock/Unlock", dict(key=held)))
+
+        assert waits.code().name == "UNKNOWN"  # an etcd 3.4 says that it has the lock
+
+
+# ---- elections ----
+
+def test_an_election_has_one_leader_after_the_other(pair, leases):
+    with pytest.raises(Refused, match="election: no leader"):
+        pair.call("Election/Leader", name=b"e")
+    leader = pair.call("Election/Campaign", name=b"e", lease=501, value=b"one").leader
+    observers = [connection.answers(*method("Election/Observe", dict(name=b"e"))) for connection in pair.connections]
+    assert [next(observer).kv.value for observer in observers] == [b"one"] * 2
+
+    assert pair.call("Election/Leader", name=b"e").kv.value == b"one"
+    pair.call("Election/Proclaim", leader=leader, value=b"two")
+    stranger = dict(name=b"e", key=leader.key, rev=1, lease=501)
+    with pytest.raises(Refused, match="not leader"):
+        pair.call("Election/Proclaim", leader=stranger, value=b"no")
+    pair.call("Election/Campaign", ["header"], name=b"e", lease=501, value=b"three")
+    following = waiting(pair, b"e", 2, "Election/Campaign", lease=502, value=b"next")
+    pair.call("Election/Resign", leader=leader)
+
+    assert both(following).leader.lease == 502
+    pair.call("Election/Resign", leader=leader)  # of who leads no more
+    for observer in observers:
+        seen = [next(observer).kv.value for _ in range(3)]
+        assert seen == [b"two", b"three", b"next"]
+        observer.close()
+
+
+# ---- maintenance ----
+
+def test_an_alarm_stops_what_would_take_room_until_it_is_disarmed(pair):
+    def alarm(action, **fields):
+        return pair.call("Maintenance/Alarm", ["header"], action=action, **fields).alarms
+
+    assert not alarm("GET")
+    alarm("ACTIVATE", memberID=5, alarm="NOSPACE")
+    assert [told.memberID for told in alarm("GET")] == [5]
+    for name, fields in (("KV/Put", dict(key=b"q")), ("Lease/LeaseGrant", dict(ID=91, TTL=50)),
+                         ("KV/Txn", dict(success=[put(b"q")]))):
+        with pytest.raises(Refused, match="database space exceeded"):
+            pair.call(name, **fields)
+    pair.call("KV/DeleteRange", key=b"q")
+    pair.call("KV/Range", key=b"q")
+    alarm("DEACTIVATE", memberID=5, alarm="NOSPACE")
+    pair.put(b"q")
+
+
+def test_a_replica_tells_how_it_is_and_sends_a_snapshot(pair):
+    pair.call("Maintenance/Defragment", ["header"])
+    said = pair.ours("Maintenance/Status")
+    assert said.leader == said.header.member_id
+    assert said.raftIndex >= said.raftAppliedIndex > 0 and said.dbSize > 0 and not said.errors
+    parts = pair.core.answers(*method("Maintenance/Snapshot", {}))
+    assert b"".join(part.blob for part in parts).startswith(b"TENSNAP1")
