@@ -79,10 +79,6 @@ step("hosts: what is around the agent", "tests/system/around.sh")
 
 step("core: etcdctl, restarts, damage, garbage, TLS", "tests/system/core.sh")
 step("core: members, snapshots", "tests/system/members.sh")
-step("core: etcd's settings, sockets, 2, 4 and 7 replicas",
-     "tests/system/settings.sh values unit sockets sizes")
-step("core: etcd's settings for TLS", "tests/system/settings.sh tls")
-step("core: from an etcd, and back", "tests/system/settings.sh moving")
 step("core: who is a member", "tests/system/peers.sh")
 step("core: which changes of members are refused", "tests/system/changes.sh")
 step("core: all disks full at once", "tests/system/full_disks.sh")

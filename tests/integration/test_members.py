@@ -69,6 +69,23 @@ def test_five_replicas_serve_while_two_are_dead(new_cluster):
     assert {cluster.get("k", at=replica).value for replica in cluster.running} == {"after"}
 
 
+@pytest.mark.parametrize("size, tolerated", [(2, 0), (4, 1), (7, 3)])
+def test_other_numbers_of_replicas_tolerate_the_failure_of_a_minority(new_cluster, size, tolerated):
+    cluster = new_cluster(size)
+    replicas = [*cluster.replicas.values()]
+    last = replicas[-1]
+    warning = f"{size} replicas tolerate no more failures than {size - 1}: run an odd number"
+    assert (warning in last.log_text()) == (size % 2 == 0)
+
+    for replica in replicas[:tolerated]:
+        replica.kill()
+    eventually(lambda: cluster.put("k", "with the others", at=last))
+
+    replicas[tolerated].kill()
+    with pytest.raises(ProgramError):
+        cluster.shown("--command-timeout=1s").put("k", "never", at=last)
+
+
 def test_a_replica_alone_leads_itself_and_keeps_its_keys_when_it_restarts(new_cluster):
     cluster = new_cluster(1)
     alone = cluster.leader()

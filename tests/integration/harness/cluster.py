@@ -24,7 +24,8 @@ class Replica(Daemon):
                  **environment):
         scheme = "https" if certificate else "http"
         self.client_url = f"{scheme}://127.0.0.1:{client_port}"
-        self.peer_url = f"{scheme}://127.0.0.1:{peer_port}"
+        peer_scheme = "https" if "--peer-auto-tls" in options else scheme
+        self.peer_url = f"{peer_scheme}://127.0.0.1:{peer_port}"
         self.data = folder / f"{name}.data"
         self.options = [*options]
         for port in ("", "peer-") if certificate else ():

@@ -102,8 +102,8 @@ class Keys:
 
     def txn(self, *, compare, then, otherwise):
         """Each a list of lines as in etcdctl's txn."""
-        said = self._ask("txn", stdin="\n\n".join("\n".join(part) for part in
-                                                   (compare, then, otherwise)) + "\n\n")
+        said = self._ask("txn", stdin="".join("\n".join([*part, "\n"]) if part else "\n"
+                                              for part in (compare, then, otherwise)))
         ranges = [answer["Response"]["ResponseRange"] for answer in said.get("responses", [])
                   if "ResponseRange" in answer["Response"]]
         return Txn(said.get("succeeded", False),
