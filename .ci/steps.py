@@ -88,7 +88,6 @@ step("core: links that break, TLS", "tests/system/links.sh tls")
 step("core: the gateway while the leader is moved, frozen, killed",
      "tests/system/gateway_faults.sh")
 step("core: a rolling restart under load", "tests/system/rolling.sh")
-step("core: watches in number, beside a model", "tests/system/watches.sh")
 step("core: metrics, alerts and a dashboard", "tests/system/metrics.sh")
 step("core: leases by ids and by names", "tests/system/leases.sh")
 step("core: HTTP/1.1, and clients that are slow or greedy", "tests/system/http.sh")
@@ -200,7 +199,6 @@ step("build with clang", "CFLAGS=-O0 CPPFLAGS=-U_FORTIFY_SOURCE make -s -j2 MODE
 
 nightly("agent, sanitizers", "tests/system/agent.sh", SANITIZED, tree="asan")
 nightly("members, sanitizers", "tests/system/members.sh", SANITIZED, tree="asan")
-nightly("watches, sanitizers", "tests/system/watches.sh", SANITIZED, tree="asan")
 nightly("who is a member, sanitizers", "tests/system/peers.sh", SANITIZED, tree="asan")
 nightly("users, roles, logins, thread sanitizer", "tests/integration/run test_authentication.py",
         SANITIZED, tree="tsan")
@@ -226,6 +224,7 @@ for what, command, more in (
         ("unit tests, fresh seeds", "build/{tree}/tests/unit/unit --seed {seed}", {}),
         ("fresh calls beside an etcd", "tests/integration/run --seed {seed} test_beside_etcd.py "
          "test_users_beside_etcd.py -k random", {}),
+        ("fresh watches", "tests/integration/run --seed {seed} test_watches_in_number.py -k each", {}),
         ("starved hosts", SLOW_SYNC + "tests/system/starve.sh 120", {"weight": ALONE}),
         ("fresh lies to an agent", "tests/system/liar.sh --random 60 random", {"tree": "asan"}),
         ("fresh lies to libtenure", "tests/system/libtenure_liar.sh --random 60 random",

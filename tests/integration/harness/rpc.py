@@ -55,7 +55,9 @@ class Rpc:
                                                  certificate.cert))))
         else:
             self._channel = grpc.insecure_channel(
-                address, options=[("grpc.max_reconnect_backoff_ms", 200)])
+                address, options=[("grpc.max_reconnect_backoff_ms", 200),
+                                  # Without it all channels of a process share a connection.
+                                  ("grpc.use_local_subchannel_pool", 1)])
         self._metadata = [("token", token)] if token else []
 
     def __enter__(self):
@@ -90,16 +92,19 @@ class Rpc:
         except grpc.RpcError as error:
             raise Refused(error) from None
 
-    def stream(self, path, request, metadata=()):
-        """@request: the class of what is sent."""
+    def stream(self, path, request, metadata=(), between=None):
+        """@request: the class of what is sent. @between: called with each answer by a thread that
+        reads no other one meanwhile."""
         return Stream(self._channel.stream_stream(
-            f"/{path}", _serialize, _reply(request).FromString), [*self._metadata, *metadata])
+            f"/{path}", _serialize, _reply(request).FromString), [*self._metadata, *metadata],
+            between)
 
 
 class Stream:
     """In both directions. next() returns an answer, None at the end, or raises Refused."""
 
-    def __init__(self, method, metadata):
+    def __init__(self, method, metadata, between=None):
+        self._between = between or (lambda answer: None)
         self._out, self._in = queue.Queue(), queue.Queue()
         self._answers = method(iter(self._out.get, None), metadata=metadata, wait_for_ready=True)
         threading.Thread(target=self._read, daemon=True).start()
@@ -108,6 +113,7 @@ class Stream:
         try:
             for answer in self._answers:
                 self._in.put(answer)
+                self._between(answer)
             self._in.put(None)
         except grpc.RpcError as error:
             self._in.put(Refused(error))
