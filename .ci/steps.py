@@ -91,7 +91,6 @@ step("core: HTTP/1.1, and clients that are slow or greedy", "tests/system/http.s
 step("core: python3-etcd3gw and etcdctl's checks", "tests/system/gateway_clients.sh")
 step("status page: served, and in a browser", "tests/system/status_page.sh")
 step("put: what comes too late is refused", "tests/system/put.sh")
-step("gateway beside etcd's", "tests/system/gateway.sh")
 
 # ---- the sanitizers' share
 

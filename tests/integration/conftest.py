@@ -65,13 +65,14 @@ def authority(tmp_path):
 
 
 @pytest.fixture
-def etcd(tmp_path, ports):
+def etcd(tmp_path, ports, wants_etcd):
     """An etcd, which the test may hurt."""
-    _wants_etcd()
     return etcds.Etcd(tmp_path, ports)
 
 
-def _wants_etcd():
+@pytest.fixture(scope="session")
+def wants_etcd():
+    """The test is skipped without an etcd."""
     if not etcds.is_installed():
         pytest.skip("etcd is not installed (as root: apt install etcd-server)")
 
@@ -109,7 +110,7 @@ def engine(request, shared, ports):
     """The test runs on the shared core, and then on a shared etcd."""
     if request.param == "tenure-core":
         return request.getfixturevalue("shared_cluster")
-    _wants_etcd()
+    request.getfixturevalue("wants_etcd")
     return shared("etcd", lambda folder: etcds.Etcd(folder, ports))
 
 

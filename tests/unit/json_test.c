@@ -1,5 +1,5 @@
-/* Texts, errors included, are what Debian's etcd 3.4 takes and says, as tests/system/gateway.py
- * sees it; where we differ on purpose, it is said so. */
+/* Texts, errors included, are what Debian's etcd 3.4 takes and says, as
+ * tests/integration/test_gateway.py sees it; where we differ on purpose, it is said so. */
 #include "wire/json.h"
 
 #include "nomem.h"
