@@ -87,7 +87,6 @@ step("core: the gateway while the leader is moved, frozen, killed",
      "tests/system/gateway_faults.sh")
 step("core: metrics, alerts and a dashboard", "tests/system/metrics.sh")
 step("core: leases by ids and by names", "tests/system/leases.sh")
-step("core: HTTP/1.1, and clients that are slow or greedy", "tests/system/http.sh")
 step("core: python3-etcd3gw and etcdctl's checks", "tests/system/gateway_clients.sh")
 step("status page: served, and in a browser", "tests/system/status_page.sh")
 step("put: what comes too late is refused", "tests/system/put.sh")
@@ -146,7 +145,6 @@ nightly("core: a disk that fails at each call of a first start", BAD_DISK + "fir
 nightly("core: a disk that fails at each call of a later start", BAD_DISK + "later", LONG)
 nightly("core: a disk that fails at each call of --restore", BAD_DISK + "restore", LONG)
 for what, script in (("agent: a hundred callers", "agent.sh"),
-                     ("core: slow and greedy clients", "http.sh"),
                      ("status page: ten thousand members", "status_page.sh")):
     nightly(f"{what}, judged by time", f"QUIET=1 tests/system/{script}", TIMED, weight=ALONE)
 nightly("core: thousands of clients at once", "tests/system/many.sh", TIMED, weight=ALONE)
