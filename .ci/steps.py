@@ -83,8 +83,6 @@ step("core: who is a member", "tests/system/peers.sh")
 step("core: which changes of members are refused", "tests/system/changes.sh")
 step("core: all disks full at once", "tests/system/full_disks.sh")
 step("core: clients that take all descriptors", "tests/system/descriptors.sh")
-step("core: the gateway while the leader is moved, frozen, killed",
-     "tests/system/gateway_faults.sh")
 step("core: metrics, alerts and a dashboard", "tests/system/metrics.sh")
 step("core: leases by ids and by names", "tests/system/leases.sh")
 step("core: python3-etcd3gw and etcdctl's checks", "tests/system/gateway_clients.sh")
