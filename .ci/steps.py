@@ -85,7 +85,6 @@ step("core: all disks full at once", "tests/system/full_disks.sh")
 step("core: clients that take all descriptors", "tests/system/descriptors.sh")
 step("core: metrics, alerts and a dashboard", "tests/system/metrics.sh")
 step("core: leases by ids and by names", "tests/system/leases.sh")
-step("status page: served, and in a browser", "tests/system/status_page.sh")
 step("put: what comes too late is refused", "tests/system/put.sh")
 
 # ---- the sanitizers' share
@@ -141,9 +140,8 @@ nightly("core: a disk that fails at each call of a first start", BAD_DISK + "fir
         limit=3600)
 nightly("core: a disk that fails at each call of a later start", BAD_DISK + "later", LONG)
 nightly("core: a disk that fails at each call of --restore", BAD_DISK + "restore", LONG)
-for what, script in (("agent: a hundred callers", "agent.sh"),
-                     ("status page: ten thousand members", "status_page.sh")):
-    nightly(f"{what}, judged by time", f"QUIET=1 tests/system/{script}", TIMED, weight=ALONE)
+nightly("agent: a hundred callers, judged by time", "QUIET=1 tests/system/agent.sh", TIMED,
+        weight=ALONE)
 nightly("core: thousands of clients at once", "tests/system/many.sh", TIMED, weight=ALONE)
 nightly("how others failed: renewals, writers, large states, leader changes",
         "tests/system/lessons.sh", TIMED)
