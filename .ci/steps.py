@@ -83,7 +83,6 @@ step("core: who is a member", "tests/system/peers.sh")
 step("core: which changes of members are refused", "tests/system/changes.sh")
 step("core: all disks full at once", "tests/system/full_disks.sh")
 step("core: clients that take all descriptors", "tests/system/descriptors.sh")
-step("core: metrics, alerts and a dashboard", "tests/system/metrics.sh")
 step("core: leases by ids and by names", "tests/system/leases.sh")
 step("put: what comes too late is refused", "tests/system/put.sh")
 

@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:tests/integration/clients/node_etcd3.js
-// npm's etcd3, unchanged, does its work on tenure-core. usage: node node_etcd3.js PORT
-========
 // npm's etcd3, unchanged, does its work on tenure-core. usage: node etcd3_of_npm.js PORT
->>>>>>>> e4eb7937 (tests: run clients that were written for etcd with pytest):tests/integration/etcd3_of_npm.js
 const { Etcd3 } = require("etcd3");
 const assert = require("assert");
 

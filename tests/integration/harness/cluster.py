@@ -1,13 +1,13 @@
 """A lease core of one or more replicas on loopback."""
-import http.client
 import json
 from dataclasses import dataclass
 
+from .http1 import Http
 from .keys import Keys
 from .places import BIN
 from .program import Daemon, run
 from .values import hexadecimal, value
-from .waiting import PATIENCE, eventually, eventually_is
+from .waiting import eventually, eventually_is
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,14 @@ class Replica(Daemon):
             "--initial-cluster", ",".join(f"{m.name}={m.peer_url}" for m in members),
             "--initial-cluster-state", state, *self.options]
 
-    def metric(self, name):
-        """The value of a metric without labels, as /metrics has it."""
-        connection = http.client.HTTPConnection(self.client_url.removeprefix("http://"),
-                                                timeout=PATIENCE)  # a replica without TLS
-        connection.request("GET", "/metrics")
-        lines = connection.getresponse().read().decode().splitlines()
-        return float(next(line.split()[1] for line in lines if line.startswith(name + " ")))
+    def metrics(self, **headers):
+        """The page /metrics, of a replica without TLS."""
+        return Http(self.client_url).get("/metrics", **headers)
+
+    def metric(self, sample):
+        """The value of a sample: the name of a metric, with labels as the page has them."""
+        lines = self.metrics().text.splitlines()
+        return float(next(line for line in lines if line.startswith(sample + " ")).split()[-1])
 
 
 class Cluster(Keys):

@@ -1,0 +1,292 @@
+"""What a replica says of itself at /metrics, and what is made of it: rules, alerts, a dashboard."""
+import json
+import os
+import re
+import shutil
+from urllib.parse import quote
+
+import pytest
+from harness.etcd import Etcd
+from harness.http1 import Http, JsonStream
+from harness.places import ENVIRONMENT, TOP
+from harness.ports import listens
+from harness.program import Daemon, run
+from harness.waiting import ProgramError, eventually, eventually_is
+
+RULES = TOP / "conf/prometheus/tenure.rules.yml"
+DASHBOARD = TOP / "conf/grafana/tenure-core.json"
+TESTS_OF_RULES = TOP / "tests/integration/metrics_rules.yml"
+OPEN_METRICS = "application/openmetrics-text"
+
+
+def metric_of(sample):
+    return re.sub(r"_(bucket|sum|count)$", "", re.match(r"\w+", sample)[0])
+
+
+def names(page):
+    return {metric_of(line) for line in page.splitlines() if not line.startswith("#")}
+
+
+@pytest.fixture(scope="session")
+def promtool():
+    if not shutil.which("promtool", path=ENVIRONMENT["PATH"]):
+        pytest.skip("promtool is not installed (as root: apt install prometheus)")
+    return lambda *words, **options: run("promtool", *words, **options)
+
+
+# ---- the page, the rules and the dashboard ----
+
+def test_promtool_finds_nothing_to_say_about_the_page(shared_cluster, prefix, promtool):
+    for replica in shared_cluster.running:
+        shared_cluster.put(prefix, "x", at=replica)
+        promtool("check", "metrics", stdin=replica.metrics().text)
+
+
+@pytest.mark.parametrize("accept, given", [
+    ("*/*", "text/plain"),
+    (OPEN_METRICS, OPEN_METRICS),
+    (f"{OPEN_METRICS};version=1.0.0,text/plain;version=0.0.4;q=0.5", OPEN_METRICS),
+    (f"{OPEN_METRICS}; version=0.0.1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1", OPEN_METRICS),
+    (f"{OPEN_METRICS};q=0,text/plain", "text/plain"),
+    (f"text/plain;version=0.0.4;q=1,{OPEN_METRICS};version=1.0.0;q=0.1", "text/plain"),
+    (f"{OPEN_METRICS};version=9.0.0,text/plain;q=0.1", "text/plain")])
+def test_the_page_comes_in_the_format_that_is_asked_for(shared_cluster, accept, given):
+    kind = {"text/plain": "text/plain; version=0.0.4; charset=utf-8",
+            OPEN_METRICS: f"{OPEN_METRICS}; version=1.0.0; charset=utf-8"}[given]
+    assert shared_cluster.running[0].metrics(Accept=accept).type == kind
+
+
+def test_a_strict_reader_of_openmetrics_takes_the_page(shared_cluster):
+    parser = pytest.importorskip("prometheus_client.openmetrics.parser")
+    page = shared_cluster.running[0].metrics(Accept=OPEN_METRICS).text
+    assert len(list(parser.text_string_to_metric_families(page))) > 90
+    assert names(page) == names(shared_cluster.running[0].metrics().text)
+
+
+def test_each_rule_does_what_its_test_expects(promtool):
+    promtool("check", "rules", RULES)
+    promtool("test", "rules", TESTS_OF_RULES)
+    alerts = set(re.findall(r"- alert: (\w+)", RULES.read_text()))
+    assert alerts == set(re.findall(r"alertname: (\w+)\n +exp_alerts:\n +- exp_labels",
+                                    TESTS_OF_RULES.read_text()))
+
+
+def test_rules_and_dashboard_name_what_there_is(shared_cluster, prefix):
+    rules = re.sub(r"(?m)^ *#.*", "", RULES.read_text())
+    targets = [target["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"]
+               for target in panel.get("targets", [])]
+    named = {metric_of(name) for name in re.findall(
+        r"\b(?:etcd|grpc|process|tenure)_[a-z_]+", "\n".join([rules, *targets]))}
+    named -= {"grpc_code", "grpc_method", "grpc_service", "grpc_type"}  # labels
+    shared_cluster.put(prefix, "x", at=shared_cluster.leader())
+    page = shared_cluster.leader().metrics().text
+    assert len(named) >= 40 and named <= set(re.findall(r"(?m)^# HELP (\w+)", page))
+
+
+# etcd's own alerts and dashboard (contrib/mixin), and what operators' lists name besides.
+USED = {"etcd_" + name for name in """
+    cluster_version debugging_lease_granted_total debugging_lease_renewed_total
+    debugging_lease_revoked_total debugging_lease_ttl_total debugging_mvcc_db_total_size_in_bytes
+    debugging_mvcc_events_total debugging_mvcc_keys_total debugging_mvcc_slow_watcher_total
+    debugging_mvcc_watch_stream_total debugging_mvcc_watcher_total
+    debugging_server_lease_expired_total disk_backend_commit_duration_seconds
+    disk_wal_fsync_duration_seconds mvcc_db_total_size_in_bytes
+    mvcc_db_total_size_in_use_in_bytes network_active_peers
+    network_client_grpc_received_bytes_total network_client_grpc_sent_bytes_total
+    network_peer_received_bytes_total network_peer_round_trip_time_seconds
+    network_peer_sent_bytes_total network_peer_sent_failures_total server_has_leader
+    server_health_failures server_health_success server_heartbeat_send_failures_total server_id
+    server_is_leader server_leader_changes_seen_total server_proposals_applied_total
+    server_proposals_committed_total server_proposals_failed_total server_proposals_pending
+    server_quota_backend_bytes server_slow_apply_total server_slow_read_indexes_total
+    server_version""".split()} | set("""
+    grpc_server_handled_total grpc_server_handling_seconds grpc_server_started_total
+    process_cpu_seconds_total process_max_fds process_open_fds process_resident_memory_bytes
+    process_start_time_seconds""".split())
+# Of Go's runtime, of bbolt, of snapshots by HTTP or of API v2: nothing here that they could mean.
+ONLY_ETCDS = ("go_|promhttp_|etcd_server_go_version$|etcd_debugging_(store|disk_backend|"
+              "mvcc_(db|index)_compaction|mvcc_pending_events|snap_save_marshalling)|"
+              "etcd_disk_backend_(defrag|snapshot)|etcd_disk_defrag|"
+              "etcd_mvcc_(db_open_read|hash)|etcd_snap_(db_)?fsync|"
+              "etcd_server_(client_requests|learner_promote)|etcd_grpc_proxy|"
+              "etcd_network_(snapshot|server_stream)")
+
+
+@pytest.fixture
+def beside(shared_cluster, tmp_path, ports, prefix, wants_etcd):
+    """The pages of a replica and of an etcd that counts what it can."""
+    etcd = Etcd(tmp_path, ports, "--metrics", "extensive")
+    etcd.put("x", "y")
+    leader = shared_cluster.leader()
+    shared_cluster.put(prefix, "x", at=leader)
+    return leader.metrics().text, Http(etcd.client_url).get("/metrics").text
+
+
+def test_metrics_have_the_names_buckets_and_labels_of_etcd(beside):
+    ours, theirs = beside
+    assert USED <= names(ours)
+    assert {name for name in names(theirs) - names(ours) if not re.match(ONLY_ETCDS, name)} == set()
+
+    def bounds(page, name):
+        return set(re.findall(rf'(?m)^{name}_bucket{{.*\ble="([^"]*)"', page))
+
+    for name in ("etcd_disk_wal_fsync_duration_seconds", "etcd_debugging_lease_ttl_total",
+                 "etcd_disk_backend_commit_duration_seconds", "grpc_server_handling_seconds"):
+        assert bounds(ours, name) == bounds(theirs, name) != set()
+
+    def labels(page, name):
+        return set(re.findall(r"(\w+)=", re.search(rf"(?m)^{name}{{(.*)}}", page)[1]))
+
+    for name in ("grpc_server_started_total", "grpc_server_handled_total", "etcd_server_version",
+                 "etcd_server_id", "etcd_cluster_version"):
+        assert labels(ours, name) == labels(theirs, name) != set()
+
+
+# ---- figures that move ----
+
+def handled(service, method, code):
+    return (f'grpc_server_handled_total{{grpc_code="{code}",grpc_method="{method}",'
+            f'grpc_service="etcdserverpb.{service}",grpc_type="unary"}}')
+
+
+@pytest.fixture
+def grows(cluster):
+    """grows("name", 2): it is more by at least so much, at each replica or one, at last."""
+    before = {replica: replica.metrics().text for replica in cluster.running}
+
+    def value(page, sample):
+        return sum(float(line.split()[-1]) for line in page.splitlines()
+                   if line.split()[0] == sample or line.startswith(sample + "{"))
+
+    def check(sample, by=1, at=None):
+        for replica in [at] if at else cluster.running:
+            eventually(lambda: value(replica.metrics().text, sample)
+                       >= value(before[replica], sample) + by)
+
+    return check
+
+
+def test_puts_and_calls_are_counted(cluster, grows):
+    at = cluster.running[0]
+    for name in "abc":
+        cluster.put(name, "v", at=at)
+    grows("etcd_mvcc_put_total", 3)
+    grows("etcd_disk_wal_fsync_duration_seconds_count")
+    grows(handled("KV", "Put", "OK"), 3, at)
+    with pytest.raises(ProgramError):
+        cluster.etcdctl("lease", "revoke", "77", at=at)
+    grows(handled("Lease", "LeaseRevoke", "NotFound"), 1, at)
+
+
+def test_leases_are_counted_from_the_grant_to_the_end(cluster, grows):
+    cluster.grant(1)
+    grows("etcd_debugging_lease_granted_total")
+    grows('etcd_debugging_lease_ttl_total_bucket{le="1"}')
+    grows("etcd_debugging_server_lease_expired_total")
+    grows("tenure_lease_expiry_lateness_seconds_count", 1, cluster.leader())
+
+
+def test_renewals_are_counted_where_they_come_and_share_log_entries(cluster, grows):
+    lease = cluster.grant(60)
+    for replica in cluster.running:
+        http = Http(replica.client_url)
+        for _ in range(200):
+            renewed = http.post("/v3/lease/keepalive", ID=lease)["result"]
+            assert renewed["TTL"] == "60"
+        grows("tenure_lease_renewal_batch_size_count", 1, replica)
+        grows("tenure_lease_renewal_left_ratio_count", 1, replica)
+        # A renewal needs no entry of its own while the last one is young.
+        assert 0 < replica.metric("tenure_lease_renewals_covered_total") < 200
+    grows("etcd_debugging_lease_renewed_total", 2)
+    assert 0 < cluster.leader().metric("tenure_lease_next_deadline_seconds") <= 61
+    assert cluster.lease(lease).ttl <= 60
+
+
+def test_a_watch_is_counted_where_it_is(cluster, grows):
+    at = cluster.running[2]
+    watchers = "etcd_debugging_mvcc_watcher_total"
+    stream = JsonStream(at.client_url, "/v3/watch", {"create_request": {"key": b"w"}})
+    assert stream.next()["result"]["created"]
+    assert [replica.metric(watchers) for replica in cluster.running] == [0, 0, 1]
+    cluster.put("w", "1")
+    assert stream.next()["result"]["events"]
+    grows("etcd_debugging_mvcc_events_total", 1, at)
+    stream.close()
+    eventually_is(0, lambda: at.metric(watchers))
+
+
+def test_the_figures_of_the_process_are_those_of_the_kernel(shared_cluster):
+    replica = shared_cluster.running[0]
+    with open(f"/proc/{replica.pid}/statm") as statm:
+        resident = int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    assert resident / 2 < replica.metric("process_resident_memory_bytes") < resident * 2
+    descriptors = len(os.listdir(f"/proc/{replica.pid}/fd"))
+    assert abs(replica.metric("process_open_fds") - descriptors) <= 4
+    began = os.stat(f"/proc/{replica.pid}").st_ctime
+    assert abs(replica.metric("process_start_time_seconds") - began) < 60
+
+
+def test_a_prometheus_reads_all_and_calls_nobody(cluster, tmp_path, ports):
+    if not shutil.which("prometheus", path=ENVIRONMENT["PATH"]):
+        pytest.skip("prometheus is not installed (as root: apt install prometheus)")
+    targets = [url.removeprefix("http://") for url in cluster.endpoints.split(",")]
+    (tmp_path / "prometheus.yml").write_text(json.dumps({
+        "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+        "rule_files": [str(RULES)],
+        "scrape_configs": [{"job_name": "core", "static_configs": [{"targets": targets}]}]}))
+    port = ports.take()
+    Daemon(tmp_path / "prometheus.log", "prometheus", "--config.file=prometheus.yml",
+           "--storage.tsdb.path=prometheus.d", f"--web.listen-address=127.0.0.1:{port}").start()
+    eventually(lambda: listens(port))
+    http = Http(f"http://127.0.0.1:{port}")
+
+    def ask(query):
+        answer = http.get("/api/v1/query?query=" + quote(query))
+        assert answer.status == 200, answer.text
+        return [sample["value"][1] for sample in answer.json()["data"]["result"]]
+
+    eventually_is(["1"] * 3, lambda: ask('up{job="core"}'))
+    eventually_is(["1"], lambda: ask("sum(etcd_server_is_leader)"))
+    eventually_is(["3"], lambda: ask("count(tenure:log_sync_seconds:p99)"))
+    assert ask('count(ALERTS{alertstate="firing"})') == []
+
+
+# ---- a replica that goes, and comes again ----
+
+def test_the_loss_of_a_leader_is_counted(cluster, grows):
+    gone = cluster.leader()
+    gone.kill()
+    leader = eventually(lambda: (led := cluster.leader()).is_running and led)
+    grows("etcd_server_leader_changes_seen_total")
+    for replica in cluster.running:
+        eventually(lambda: re.findall(r"(?m)^etcd_network_active_peers{.*} 0$",
+                                      replica.metrics().text))
+    grows("etcd_network_peer_sent_failures_total", 1, leader)
+    grows("etcd_network_peer_round_trip_time_seconds_count", 1, leader)
+    # The time in which nobody led is not counted against leases.
+    eventually(lambda: leader.metric("tenure_lease_outage_seconds_total") > 0)
+
+
+def test_a_replica_that_starts_again_counts_from_nothing(cluster):
+    """Its log was counted before: applied again, it would look like new calls, late expiries."""
+    again, other, _ = cluster.replicas.values()
+    cluster.put("k", "v", lease=cluster.grant(600))
+    cluster.revoke(cluster.grant(600))
+    cluster.grant(1)
+    eventually_is(1, lambda: again.metric("etcd_debugging_server_lease_expired_total"))
+
+    again.kill()
+    again.start()
+    eventually(lambda: cluster.get("k", at=again))
+    for name in ("etcd_mvcc_put_total", "etcd_debugging_lease_granted_total",
+                 "etcd_debugging_lease_revoked_total", "etcd_debugging_lease_ttl_total_count",
+                 "etcd_debugging_server_lease_expired_total",
+                 "tenure_lease_expiry_lateness_seconds_count"):
+        assert again.metric(name) == 0
+    assert again.metric("etcd_debugging_mvcc_keys_total") == 1
+    cluster.put("k", "again", at=again)
+    eventually_is(1, lambda: again.metric("etcd_mvcc_put_total"))
+    page = again.metrics().text
+    samples = [line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")]
+    assert len({name for name, _ in samples}) == len(samples)
+    assert all(float(value) >= 0 for _, value in samples)  # NaN is not
