@@ -33,7 +33,7 @@ static int fail(struct tenure *t)
 
 static void work_at(const struct tenure_work *w, size_t shard)
 {
-        char name[16];
+        char name[24];
 
         snprintf(name, sizeof(name), "%zu", shard);
         /* Check immediately before each act, keep the act short, and pass on the token. */
