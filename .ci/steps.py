@@ -108,7 +108,6 @@ step("agent: whose place it is: clones, other and emptied cores", "tests/system/
 step("fleet: what agents tell, and when",
      FLEET + "--ttl-ms 5000 cases --rounds 4")
 step("top: on a terminal and as tables", "tests/system/top.sh")
-step("lock: nothing runs beside the next holder", "tests/system/lock.sh")
 step("libtenure: installed, and who is there", "tests/system/libtenure.sh")
 step("libtenure on a real etcd: who is there", "ENGINE=etcd tests/system/libtenure.sh")
 step("libtenure: a core that lies", "tests/system/libtenure_liar.sh --random 8 --seed {seed}")

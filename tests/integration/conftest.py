@@ -1,4 +1,5 @@
 """Fixtures: what a test may ask for, by name. README.md has them in a table."""
+import re
 import shutil
 import uuid
 
@@ -10,6 +11,7 @@ from harness.agent import Agent
 from harness.authority import Authority
 from harness.bus import Bus
 from harness.cluster import Cluster
+from harness.duty import Duty
 from harness.library import Program
 from harness.ports import Ports
 from harness.proxy import Proxy
@@ -195,6 +197,13 @@ def bus(tmp_path):
 def agent(agents, bus):
     """The host h1, whose agent is on `bus` and holds its place."""
     return agents("h1", bus=bus)
+
+
+@pytest.fixture
+def duty(request, tmp_path, core):
+    """What only one host may do at a time, with a lock of this test's own. duty.other("b") has
+    another one."""
+    return Duty(tmp_path, core, re.sub(r"\W+", "-", request.node.name)[:100])
 
 
 @pytest.fixture

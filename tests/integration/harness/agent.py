@@ -67,11 +67,12 @@ class Watch(Daemon):
 
 class Agent(Daemon):
     """Holds its place when it has been made, unless @held is False. @core: anything with
-    endpoints. @settings: of the [Agent] section."""
+    endpoints. @certificate: what it shows to a core with TLS. @settings: of the [Agent] section."""
 
     ends_by = signal.SIGUSR1  # at once: the place is of no interest any more
 
-    def __init__(self, folder, core, name="h1", *, bus=None, held=True, **settings):
+    def __init__(self, folder, core, name="h1", *, bus=None, held=True, certificate=None,
+                 **settings):
         self.bus = bus or Bus(folder, f"bus.{name}")
         self.folder = folder / name
         for directory in "run", "state", "services.d":
@@ -82,7 +83,7 @@ class Agent(Daemon):
             "Endpoints": core.endpoints, "TTL": "30s", "NodeName": name, "LogLevel": "debug",
             "NodeId": hashlib.md5(str(self.folder).encode()).hexdigest(),
             "ServicesPath": self.folder / "services.d", **settings}
-        self.configuration = self.folder / "tenured.conf"
+        self.configuration, self.certificate = self.folder / "tenured.conf", certificate
         self.write_settings()
         super().__init__(
             folder / f"{name}.log", BIN / "tenured", "--config", self.configuration,
@@ -95,8 +96,11 @@ class Agent(Daemon):
 
     def write_settings(self, **changed):
         self.settings.update(changed)
-        lines = [f"{key}={given}\n" for key, given in self.settings.items()]
-        self.configuration.write_text("[Agent]\n" + "".join(lines))
+        lines = ["[Agent]", *(f"{key}={given}" for key, given in self.settings.items())]
+        if shown := self.certificate:
+            lines += ["[TLS]", f"CertFile={shown.cert}", f"KeyFile={shown.key}",
+                      f"TrustedCAFile={shown.authority}"]
+        self.configuration.write_text("\n".join(lines) + "\n")
 
     @property
     def key(self):
