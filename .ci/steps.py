@@ -84,7 +84,6 @@ step("core: which changes of members are refused", "tests/system/changes.sh")
 step("core: all disks full at once", "tests/system/full_disks.sh")
 step("core: clients that take all descriptors", "tests/system/descriptors.sh")
 step("core: leases by ids and by names", "tests/system/leases.sh")
-step("put: what comes too late is refused", "tests/system/put.sh")
 
 # ---- the sanitizers' share
 
@@ -167,7 +166,6 @@ nightly("the same verdict anywhere", ".ci/anywhere", LONG)
 for what, command in (
         ("hosts", "hosts.sh"),
         ("agent: whose place it is", "identity.sh"),
-        ("put", "put.sh"),
         ("libtenure: calls and watches", "libtenure_calls.sh"),
         ("libtenure: sessions, locks, guarded writes", "libtenure_hold.sh"),
         ("libtenure: reads from caches", "libtenure_cache.sh"),

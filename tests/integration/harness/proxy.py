@@ -39,6 +39,6 @@ class Proxy(Daemon):
         self._tell(signal.SIGUSR1, "goaway")
 
     def hold_answers(self):
-        """Keeps back what the core says on its connections, until say_goaway() has made a client
-        come with another one."""
-        self._tell(signal.SIGALRM, "hold")
+        """Keeps back what the core says from now on, until say_goaway() has made a client come with
+        another connection."""
+        self._tell(signal.SIGALRM, "holds")

@@ -1,9 +1,9 @@
 """A TCP proxy for plaintext HTTP/2: proxy_process.py PORT TARGET_PORT. On SIGUSR1 it announces the
 end of all its connections to their clients (GOAWAY, RFC 9113, 6.8), as proxies do by age or number
 of calls: from then on their streams go on, and new ones are not passed on. On SIGUSR2 it stops
-listening, on SIGHUP it begins to close what it accepts; its connections go on. On SIGALRM it keeps
-back what the core says on them, until it has announced their end and there is another connection:
-so the clients hear of the end first. Prints a line for whatever happens."""
+listening, on SIGHUP it begins to close what it accepts; its connections go on. On SIGALRM it begins
+to keep back what the core says, until it has announced the end of its connections and there is
+another one: so the clients hear of the end first. Prints a line for whatever happens."""
 import asyncio
 import signal
 import sys
@@ -36,12 +36,6 @@ class Connection:
         self.client.write(frame(GOAWAY, 0, self.last.to_bytes(4, "big") + bytes(4)))
         print(f"goaway {self.number}", flush=True)
 
-    def hold(self):
-        if self.leaving:
-            return
-        self.passes_on.clear()
-        print(f"hold {self.number}", flush=True)
-
     async def up(self, reader, core):
         core.write(await reader.readexactly(PREFACE))
         while True:
@@ -59,7 +53,7 @@ class Connection:
 
 
 async def main(port, target):
-    connections, resets = [], False
+    connections, resets, holds = [], False, False
 
     async def serve(reader, writer):
         if resets:
@@ -67,6 +61,8 @@ async def main(port, target):
             writer.close()
             return
         connection = Connection(len(connections) + 1, writer)
+        if holds:
+            connection.passes_on.clear()
         for other in connections:
             if other.leaving:
                 other.passes_on.set()
@@ -84,6 +80,8 @@ async def main(port, target):
         writer.close()
 
     def leave():
+        nonlocal holds
+        holds = False
         for connection in connections:
             connection.leave()
 
@@ -97,8 +95,11 @@ async def main(port, target):
         print("resets", flush=True)
 
     def hold():
+        nonlocal holds
+        holds = True
         for connection in connections:
-            connection.hold()
+            connection.passes_on.clear()
+        print("holds", flush=True)
 
     loop = asyncio.get_running_loop()
     loop.add_signal_handler(signal.SIGUSR1, leave)
