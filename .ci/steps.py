@@ -118,10 +118,6 @@ step("libtenure: guarded writes that come too late", "tests/system/libtenure_hol
 step("libtenure: reads from caches", "tests/system/libtenure_cache.sh")
 step("libtenure for Python", "tests/system/libtenure_python.sh")
 step("libtenure under valgrind", "tests/system/libtenure_valgrind.sh")
-step("switchovers: who is named is next, and what is refused",
-     "tests/system/switchover.sh named refused")
-step("switchovers: no two act, whoever dies",
-     "tests/system/switchover.sh goes replicas deadline frozen ties times rights")
 step("shared work with libtenure", "tests/system/work.sh members example rights")
 step("shared work with tenurectl", "tests/system/work.sh commands")
 step("tokens: a file and a PostgreSQL that refuse late holders", "tests/system/tokens.sh")
@@ -170,8 +166,6 @@ for what, command in (
         ("libtenure: sessions, locks, guarded writes", "libtenure_hold.sh"),
         ("libtenure: reads from caches", "libtenure_cache.sh"),
         ("libtenure for Python", "libtenure_python.sh"),
-        ("switchovers: who is named is next", "switchover.sh named refused ties rights"),
-        ("switchovers: no two act", "switchover.sh goes deadline frozen times"),
         ("shared work", "work.sh members rights")):
     late = "LATE=10 " if "hold" in command else ""
     nightly(f"{what}, on a real etcd", f"ENGINE=etcd {late}tests/system/{command}", ETCD)
