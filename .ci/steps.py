@@ -118,8 +118,6 @@ step("libtenure: guarded writes that come too late", "tests/system/libtenure_hol
 step("libtenure: reads from caches", "tests/system/libtenure_cache.sh")
 step("libtenure for Python", "tests/system/libtenure_python.sh")
 step("libtenure under valgrind", "tests/system/libtenure_valgrind.sh")
-step("shared work with libtenure", "tests/system/work.sh members example rights")
-step("shared work with tenurectl", "tests/system/work.sh commands")
 step("tokens: a file and a PostgreSQL that refuse late holders", "tests/system/tokens.sh")
 step("recipes: the script of the PostgreSQL primary, when something fails",
      "tests/system/postgresql_script.sh")
@@ -165,8 +163,7 @@ for what, command in (
         ("libtenure: calls and watches", "libtenure_calls.sh"),
         ("libtenure: sessions, locks, guarded writes", "libtenure_hold.sh"),
         ("libtenure: reads from caches", "libtenure_cache.sh"),
-        ("libtenure for Python", "libtenure_python.sh"),
-        ("shared work", "work.sh members rights")):
+        ("libtenure for Python", "libtenure_python.sh")):
     late = "LATE=10 " if "hold" in command else ""
     nightly(f"{what}, on a real etcd", f"ENGINE=etcd {late}tests/system/{command}", ETCD)
 

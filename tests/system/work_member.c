@@ -3,9 +3,8 @@
  * from when until when it had each task. Records survive whatever becomes of it: they are in a
  * mapped file, work_check.py reads them.
  *
- * usage: work_member join GROUP NAME TTL_MS TASKS WEIGHT RECORDS: a member, with libtenure, as
- * the user MEMBER_USER, if any, until SIGTERM, which lets it leave work_member act RECORDS
- * [deaf]: a command of `tenurectl work`, until SIGTERM; deaf: it does not listen to that
+ * usage: work_member join GROUP NAME TTL_MS TASKS WEIGHT RECORDS: a member, with libtenure,
+ * until SIGTERM, which lets it leave
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -71,8 +70,6 @@ static struct record *record_new(const char *task, int64_t token)
         return r;
 }
 
-/* ---- a member ---- */
-
 static void on_event(struct tenure *t, struct tenure_work *w, const struct tenure_event *e)
 {
         size_t i = e->task ? strtoul(e->task, NULL, 10) : 0;
@@ -125,8 +122,7 @@ static int be_member(char **argv)
         open_records(argv[5], RECORDS);
         if (tenure_new(&t) < 0)
                 return 1;
-        if (tenure_set_user(t, getenv("MEMBER_USER"), getenv("MEMBER_PASSWORD")) < 0 ||
-            tenure_hold_own(t, strtoull(argv[2], NULL, 10), argv[1]) < 0 ||
+        if (tenure_hold_own(t, strtoull(argv[2], NULL, 10), argv[1]) < 0 ||
             tenure_work_join(t, argv[0], &o, &w) < 0 || tenure_start(t) < 0)
                 return fail(t);
         p.fd = tenure_get_fd(t);
@@ -159,36 +155,12 @@ static int be_member(char **argv)
         return 0;
 }
 
-/* ---- a command ---- */
-
-static int be_command(const char *path, bool deaf)
-{
-        struct timespec ms = {.tv_nsec = 2000000};
-        struct record *r;
-
-        open_records(path, 1);
-        r = record_new(getenv("TENURE_TASK"), strtoll(getenv("TENURE_TOKEN"), NULL, 10));
-        while (!told || deaf) {
-                r->last = now();
-                nanosleep(&ms, NULL);
-        }
-        r->last = now();
-        return 0;
-}
-
 int main(int argc, char **argv)
 {
-        char path[4096];
-
         setvbuf(stdout, NULL, _IOLBF, 0);
         signal(SIGTERM, on_term);
         if (argc == 8 && strcmp(argv[1], "join") == 0)
                 return be_member(argv + 2);
-        if (argc >= 3 && strcmp(argv[1], "act") == 0) {
-                snprintf(path, sizeof(path), "%s.%s.%d", argv[2], getenv("TENURE_TASK"),
-                         (int) getpid());
-                return be_command(path, argc > 3);
-        }
-        fprintf(stderr, "usage: work_member join|act ...\n");
+        fprintf(stderr, "usage: work_member join ...\n");
         return 2;
 }

@@ -1,0 +1,377 @@
+"""Members of a group divide its tasks, with libtenure and with `tenurectl work`: each task is at
+one of them, and at another one soon after that has gone. That no task is ever at two, whatever
+fails, is what tests/sim/sharers.c proves in simulated worlds."""
+import json
+import os
+import pathlib
+import re
+import signal
+
+import pytest
+
+from harness.places import BIN, ENVIRONMENT
+from harness.program import Daemon, run
+from harness.waiting import ProgramError, eventually, eventually_is
+
+TERM = signal.SIGTERM
+NAMES = "alpha,beta,gamma,delta,epsilon,zeta,eta,theta"
+
+# Each process of a command has a file of its task locked, and so one that begins sees whether
+# anything of another one still runs.
+COMMAND = r"""
+exec 9>>"$1/$TENURE_TASK"
+flock -n 9 || { echo beside another; exit 1; }
+[ "$2" != deaf ] || trap "" TERM
+echo "$TENURE_TASK $TENURE_TOKEN"
+exec sleep 36000
+"""
+
+MEMBER = """
+import os, signal, sys, tenure
+cluster, name, ttl, weight, tasks = sys.argv[1:6]
+login = {"user": sys.argv[6], "password": sys.argv[6]} if sys.argv[6:] else {}
+with tenure.Tie(cluster=cluster, hold=int(ttl), name=name, **login) as tie:
+    work = tie.work("g", int(tasks), weight=int(weight))
+    signal.signal(signal.SIGTERM, lambda *_: work.leave())
+    while event := tie.wait():
+        print(event.type.name, event.task or event.reason, event.revision, flush=True)
+        if event.type == tenure.Type.TASK_END:
+            work.ended(event.task)
+        if event.type == tenure.Type.WORK_LEFT and event.error == 0:
+            break
+    tie.leave()
+"""
+
+
+class Group:
+    """Of a cluster that no other test uses."""
+
+    def __init__(self, request, folder, core, program, name="g"):
+        self.cluster = re.sub(r"\W+", "-", request.node.name)[-60:]
+        self.core, self.folder, self.program, self.name = core, folder, program, name
+        self.path = f"/tenure/{self.cluster}/work/{name}/"
+        self.files = folder / "tasks"
+        self.files.mkdir()
+        self.begun = []
+
+    def tasks(self):
+        """{task: its key}, of those that somebody has."""
+        return {kv.key.rsplit("/", 1)[1]: kv for kv in self.core.range(self.path + "tasks/")}
+
+    def owners(self):
+        return {task: kv.value for task, kv in self.tasks().items()}
+
+    def of(self, member):
+        return {task for task, owner in self.owners().items() if owner == member}
+
+    def members(self):
+        return {kv.key.rsplit("/", 1)[1] for kv in self.core.range(self.path + "members/")}
+
+    def running(self):
+        """The tasks of which a command runs."""
+        locked = {line.split()[5].rsplit(":", 1)[1] for line in open("/proc/locks")
+                  if "FLOCK" in line and "->" not in line}
+        return {file.name for file in self.files.iterdir() if str(file.stat().st_ino) in locked}
+
+    # ---- with libtenure ----
+
+    N = 40
+
+    def join(self, name, ttl=60, weight=100, user=()):
+        """A member with libtenure, which divides N tasks with the others."""
+        return self._until_killed(self.program.python(
+            MEMBER, self.cluster, name, ttl, weight, self.N, *user,
+            TENURE_ENDPOINTS=self.core.endpoints))
+
+    @staticmethod
+    def _until_killed(member):
+        member.ends_by = signal.SIGKILL  # asked to end, it would wait for a core that has gone
+        return member
+
+    def divided_by(self, *names):
+        """{task: member}, once each of these members has some, and together they have all."""
+        return eventually(lambda: set(names) == set((owners := self.owners()).values())
+                          and len(owners) == self.N and owners)
+
+    # ---- with tenurectl ----
+
+    def ctl(self, *words):
+        return [BIN / "tenurectl", f"--endpoints={self.core.endpoints}",
+                f"--cluster={self.cluster}", "work", *words]
+
+    def begin(self, *options, command=(), stderr=None, name="a", tasks=NAMES, ttl="60s"):
+        """A tenurectl work; its member is called GROUP:NAME."""
+        command = command or ["sh", "-c", COMMAND, "work", self.files]
+        to = ["sh", "-c", 'exec "$@" 2>"$0"', stderr] if stderr else []
+        log = self.folder / f"{name}{len(list(self.folder.iterdir()))}.log"
+        self.begun.append(Daemon(
+            log, *to, *self.ctl(self.name, f"--tasks={tasks}", f"--name={name}", f"--ttl={ttl}",
+                                *options, "--", *command), out=log.with_suffix(".out")).start())
+        return self._until_killed(self.begun[-1])
+
+    def runs(self, *names):
+        """Returns once these members, and no others, have the tasks, and all tasks run; and no
+        command has begun beside another one of its task."""
+        eventually(lambda: {f"{self.name}:{name}" for name in names} == set(self.owners().values())
+                   and self.running() == set(NAMES.split(",")) == set(self.owners()))
+        assert not any("beside another" in member.lines() for member in self.begun)
+
+
+@pytest.fixture
+def group(request, tmp_path, core, program):
+    return Group(request, tmp_path, core, program)
+
+
+# ---- libtenure ----
+
+def test_the_tasks_of_a_member_that_dies_go_to_the_others_and_no_other_task_moves(engine, group):
+    group.join("m1")
+    eventually(lambda: len(group.of("m1")) == group.N)
+    group.join("m2")
+    dies = group.join("m3", ttl=3)
+    before = group.divided_by("m1", "m2", "m3")
+
+    dies.kill()
+
+    after = group.divided_by("m1", "m2")
+    assert {t: m for t, m in after.items() if before[t] != "m3"} == {
+        t: m for t, m in before.items() if m != "m3"}
+    group.join("m3")
+    eventually_is(before, group.owners)  # it has its tasks again, and all is as it was
+
+
+def test_a_member_that_was_frozen_beyond_its_time_has_lost_its_tasks_and_gets_them_again(
+        engine, group):
+    group.join("m1")
+    sleeps = group.join("m2", ttl=3)
+    before = group.divided_by("m1", "m2")
+    tokens = {task: kv.create_revision for task, kv in group.tasks().items()}
+
+    sleeps.freeze()
+    group.divided_by("m1")
+    sleeps.thaw()
+
+    eventually_is(before, group.owners)
+    eventually(lambda: any(line.startswith("LOST") for line in sleeps.lines()))
+    assert all(kv.create_revision > tokens[task] for task, kv in group.tasks().items()
+               if before[task] == "m2")
+
+
+def test_a_member_that_leaves_gives_its_tasks_away_before_it_ends(engine, group):
+    group.join("m1")
+    leaves = group.join("m2", ttl=600)  # whose end nobody waits for
+    group.divided_by("m1", "m2")
+
+    assert leaves.stop() == 0
+
+    assert group.members() == {"m1"}
+    group.divided_by("m1")
+
+
+def test_a_member_of_three_times_the_weight_has_about_three_times_as_many(shared_cluster, group):
+    group.join("m1")
+    group.join("m2", weight=300)
+
+    owners = group.divided_by("m1", "m2")
+
+    assert list(owners.values()).count("m2") in range(25, 36)  # by a hash: always the same
+
+
+def test_keys_that_an_operator_deletes_are_made_again(engine, group):
+    group.join("m1")
+    group.join("m2")
+    before = group.divided_by("m1", "m2")
+    token = group.tasks()["1"].create_revision
+
+    engine.delete(group.path + "tasks/1")
+    eventually(lambda: group.tasks()["1"].create_revision > token if "1" in group.tasks() else None)
+    engine.delete(group.path + "members/m1")
+
+    eventually(lambda: group.members() == {"m1", "m2"} and group.owners() == before)
+
+
+def test_a_member_that_may_not_see_the_group_has_no_share(request, tmp_path, new_cluster, program):
+    core = new_cluster(1)
+    group = Group(request, tmp_path, core, program)
+    grant = "role", "grant-permission", "--prefix=true"
+    for words in (
+            ["user", "add", "root:root"], ["user", "grant-role", "root", "root"],
+            *(["role", "add", name] for name in ("all", "few")),
+            [*grant, "all", "readwrite", "/tenure/"],
+            *([*grant, "few", "readwrite", f"/tenure/{group.cluster}/{what}/"]
+              for what in ("sessions", "work/g/members")),
+            *(["user", "add", f"{name}:{name}"] for name in ("all", "few")),
+            *(["user", "grant-role", name, name] for name in ("all", "few")), ["auth", "enable"]):
+        core.etcdctl(*words)
+    group.core = core.as_user("root", "root")
+    group.join("m1", user=["all"])
+    group.divided_by("m1")
+
+    refused = group.join("m2", user=["few"])
+
+    eventually(lambda: re.search("WORK_LEFT .*permission denied", refused.text()))
+    group.join("m3", user=["all"])  # which gets its share later
+    group.divided_by("m1", "m3")
+    assert refused.is_running
+
+
+def test_the_example_divides_shards(request, tmp_path, engine, program):
+    group = Group(request, tmp_path, engine, program, "shards")
+    group.path = "/tenure/default/work/shards/"
+    shards = program.compile("conf/examples/libtenure/shards.c")
+    first, second = (Daemon(tmp_path / f"{name}.log", shards, name,
+                            TENURE_ENDPOINTS=engine.endpoints) for name in "ab")
+    first.start()
+    eventually(lambda: len(group.of("a")) == 12)
+    second.start()
+    eventually(lambda: set(group.owners().values()) == {"a", "b"} and len(group.owners()) == 12)
+    eventually(lambda: re.search(r"^shard \d+, token \d+$", second.text(), re.M))
+    assert re.search(r"^end \d+: it goes to the member b$", first.text(), re.M)
+
+    assert first.stop() == 0
+
+    eventually(lambda: len(group.of("b")) == 12)
+    assert second.stop() == 0
+
+
+# ---- tenurectl work ----
+
+def test_members_run_the_command_for_their_tasks_and_anybody_can_list_them(engine, group):
+    group.begin(name="a")
+    group.runs("a")
+    group.begin(name="b")
+    group.runs("a", "b")
+
+    table = run(*group.ctl("g"))
+    listed = json.loads(run(*group.ctl("g", "--json=short")))
+
+    lines = table.splitlines()
+    assert lines[0].split() == ["TASK", "MEMBER", "TOKEN"]
+    assert lines[-1] == "8 task(s), 0 of them unassigned."
+    assert [each["task"] for each in listed] == sorted(NAMES.split(","))
+    assert {each["task"]: each["member"] for each in listed} == group.owners()
+
+
+def test_the_commands_of_a_tenurectl_that_is_killed_end_and_run_elsewhere(engine, group):
+    first = group.begin(name="a", ttl="3s")
+    group.begin(name="b")
+    group.runs("a", "b")
+
+    first.kill()
+
+    group.runs("b")
+
+
+def test_the_commands_of_a_tenurectl_that_is_stopped_end_before_its_lease(engine, group):
+    first = group.begin(name="a", ttl="3s")
+    group.begin(name="b")
+    group.runs("a", "b")
+
+    first.freeze()
+    group.runs("b")
+    first.thaw()
+
+    group.runs("a", "b")  # it joins again
+    assert "the lease is lost; asking for another one" in first.log_text()
+
+
+def test_when_a_keeper_is_killed_all_commands_of_its_member_begin_anew(shared_cluster, group):
+    member = group.begin()
+    group.runs("a")
+
+    os.kill(children(member.pid)[0], signal.SIGKILL)
+
+    eventually(lambda: len(member.lines()) == 16)
+    group.runs("a")
+    assert "a process that supervised a command was killed" in member.log_text()
+
+
+def children(pid):
+    return list(map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+
+
+def test_a_command_that_ends_is_run_again(shared_cluster, group):
+    member = group.begin()
+    group.runs("a")
+    keeper = children(member.pid)[0]
+
+    os.kill(children(keeper)[0], signal.SIGKILL)
+
+    eventually(lambda: len(member.lines()) == 9)
+    assert re.search("the command for task [a-z]+ ended by SIGKILL; it is run again in 0.1 s",
+                     member.log_text())
+
+
+@pytest.mark.parametrize("how", ["", "deaf"])
+def test_a_member_that_is_told_to_leave_ends_its_commands_and_leaves_nothing(
+        shared_cluster, group, how):
+    leaves = group.begin("--grace=500ms", ttl="600s", command=[
+        "sh", "-c", COMMAND, "work", group.files, how])
+    group.runs("a")
+    group.begin(name="b")
+    group.runs("a", "b")
+
+    assert leaves.stop() == 0
+
+    group.runs("b")
+    assert group.members() == {"g:b"}
+    assert shared_cluster.get(f"/tenure/{group.cluster}/sessions/g:a") is None
+
+
+def test_each_task_goes_to_a_member_that_lists_it(engine, group, tmp_path):
+    (tmp_path / "list").write_text("# tasks\none\n\ntwo\n")
+    group.begin(name="a", tasks=f"@{tmp_path}/list")
+    group.begin(name="b", tasks="two,three")
+
+    eventually(lambda: set(group.owners()) == {"one", "two", "three"})
+
+    assert (group.owners()["one"], group.owners()["three"]) == ("g:a", "g:b")
+    third = group.begin(name="b", tasks="two")
+    eventually(lambda: "the session 'g:b' is held by another program" in third.log_text())
+
+
+def test_a_command_finds_its_group_task_and_token_and_nothing_of_our_bus(shared_cluster, group):
+    member = group.begin("--bus=unix:path=/none", tasks="1", command=[
+        "sh", "-c", 'echo "$TENURE_GROUP $TENURE_TASK $TENURE_TOKEN $DBUS_SYSTEM_BUS_ADDRESS"; '
+        "exec sleep 36000"])
+
+    eventually(member.lines)
+
+    assert member.lines() == [f"g 1 {group.tasks()['1'].create_revision} "
+                              + ENVIRONMENT["DBUS_SYSTEM_BUS_ADDRESS"]]
+
+
+def test_tasks_stay_while_nobody_reads_what_is_said_of_them(shared_cluster, group, tmp_path):
+    os.mkfifo(tmp_path / "unread")
+    reader = os.open(tmp_path / "unread", os.O_RDONLY | os.O_NONBLOCK)
+    member = group.begin(tasks="1,2", stderr=tmp_path / "unread", command=[
+        "sh", "-c", '[ "$TENURE_TASK" = 1 ] || exec head -c 1000000 /dev/zero >&2; '
+        "echo again; exit 1"])
+    eventually(lambda: "again" in member.lines())
+    token = group.tasks()["1"].create_revision
+
+    eventually(lambda: member.lines().count("again") >= 4)
+
+    assert group.tasks()["1"].create_revision == token
+    assert member.stop() == 0
+    os.close(reader)
+
+
+NAME_RULE = "has 1 to 255 letters, digits and . _ - :, without a leading dot; "
+
+
+@pytest.mark.parametrize("words, said", [
+    (["g", "--", "true"], "work needs GROUP --tasks=TASKS -- COMMAND"),
+    (["g", "--tasks=a,b,a", "--", "true"], "the task 'a' is named twice"),
+    (["g", "--tasks=a/b", "--", "true"], f"a task's name {NAME_RULE}'a/b' is not one"),
+    (["g", "--tasks=10001", "--", "true"], "--tasks must be a number from 1 to 10000"),
+    (["g", "--tasks=1", "--weight=0", "--", "true"],
+     "--weight must be a number from 1 to 10000, not '0'"),
+    (["x" * 5000, "--endpoints=http://127.0.0.1:1", "--cluster=c"],
+     f"a group's name {NAME_RULE}'xxx"),
+    (["g", "--tasks=@/nowhere", "--", "true"], "cannot read tasks from /nowhere: No such file")])
+def test_what_is_no_group_or_no_list_of_tasks_is_refused(words, said):
+    with pytest.raises(ProgramError) as refusal:
+        run(BIN / "tenurectl", "work", *words)
+
+    assert refusal.value.status == 125 and said in refusal.value.err
