@@ -30,8 +30,9 @@ class Program:
         log = self.folder / f"{name}{self.n}.log"
         return Daemon(log, *command, out=log.with_suffix(".out"), **environment).start()
 
-    def compile(self, source):
-        """@source: C, or the path of a .c file from the top of the tree. Returns the program."""
+    def compile(self, source, *options):
+        """@source: C, or the path of a .c file from the top of the tree. @options: of the
+        compiler. Returns the program."""
         self.n += 1
         if source.endswith(".c"):
             path = TOP / source
@@ -41,7 +42,7 @@ class Program:
         program = self.folder / f"{path.stem}.{self.n}"
         flags, _ = _sanitizers()
         run("gcc", *_WARNINGS, *flags, "-I", _INCLUDE, "-o", program, path, "-L", SO, "-ltenure",
-            "-Xlinker", "-rpath", "-Xlinker", SO)
+            "-Xlinker", "-rpath", "-Xlinker", SO, *options)
         return program
 
     def c(self, source, *arguments, **environment):
