@@ -118,8 +118,6 @@ step("libtenure: guarded writes that come too late", "tests/system/libtenure_hol
 step("libtenure: reads from caches", "tests/system/libtenure_cache.sh")
 step("libtenure for Python", "tests/system/libtenure_python.sh")
 step("libtenure under valgrind", "tests/system/libtenure_valgrind.sh")
-step("recipes: the script of the PostgreSQL primary, when something fails",
-     "tests/system/postgresql_script.sh")
 
 # ---- the night
 
