@@ -111,10 +111,6 @@ step("libtenure: installed, and who is there", "tests/system/libtenure.sh")
 step("libtenure on a real etcd: who is there", "ENGINE=etcd tests/system/libtenure.sh")
 step("libtenure: a core that lies", "tests/system/libtenure_liar.sh --random 8 --seed {seed}")
 step("libtenure: calls and watches on three replicas", "tests/system/libtenure_calls.sh")
-step("libtenure: by the agent's place", "tests/system/libtenure_hold.sh sealed file")
-step("libtenure: sessions, locks, guarded writes",
-     "tests/system/libtenure_hold.sh own lock stale examples rights")
-step("libtenure: guarded writes that come too late", "tests/system/libtenure_hold.sh late")
 step("libtenure: reads from caches", "tests/system/libtenure_cache.sh")
 step("libtenure for Python", "tests/system/libtenure_python.sh")
 step("libtenure under valgrind", "tests/system/libtenure_valgrind.sh")
@@ -158,11 +154,9 @@ for what, command in (
         ("hosts", "hosts.sh"),
         ("agent: whose place it is", "identity.sh"),
         ("libtenure: calls and watches", "libtenure_calls.sh"),
-        ("libtenure: sessions, locks, guarded writes", "libtenure_hold.sh"),
         ("libtenure: reads from caches", "libtenure_cache.sh"),
         ("libtenure for Python", "libtenure_python.sh")):
-    late = "LATE=10 " if "hold" in command else ""
-    nightly(f"{what}, on a real etcd", f"ENGINE=etcd {late}tests/system/{command}", ETCD)
+    nightly(f"{what}, on a real etcd", f"ENGINE=etcd tests/system/{command}", ETCD)
 
 build("tsan", programs("tsan"), "nightly", LONG)
 build("cov", programs("cov") + " tests-cov", "as needed", compiler="clang")

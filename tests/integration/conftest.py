@@ -15,6 +15,8 @@ from harness.duty import Duty
 from harness.library import Program
 from harness.ports import Ports
 from harness.proxy import Proxy
+from harness.tie import Tie
+from harness.waiting import eventually
 
 pytest_plugins = ["harness.own_process", "harness.report"]
 
@@ -210,3 +212,17 @@ def duty(request, tmp_path, core):
 def program(tmp_path):
     """Compiles and runs programs that use libtenure."""
     return Program(tmp_path)
+
+
+@pytest.fixture
+def ties(tmp_path, core):
+    """Makes ties, to `core` or by the agent that is on a bus: ties(hold=60, name="one") holds its
+    lease when it has been made, and ties(hold="agent", bus=agent.bus) its place."""
+    def new(bus=None, held=True, **options):
+        environment = bus.environment_for_clients if bus else {"TENURE_ENDPOINTS": core.endpoints}
+        tie = Tie(tmp_path, environment, **options)
+        if held and "hold" in options:
+            eventually(tie.may_act)
+        return tie
+
+    return new

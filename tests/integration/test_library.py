@@ -23,6 +23,26 @@ def test_a_program_in_c_hears_who_is_there_and_who_joins_and_leaves(agents, clus
     assert synced.startswith("synced at revision ")
 
 
+def test_a_ring_moves_only_the_keys_that_a_node_gains_or_loses(new_cluster, program):
+    """conf/examples/libtenure/ring.c"""
+    core, keys = new_cluster(1), "abcdefghijklmnop"
+    for name in "r1", "r2":
+        core.put(f"/tenure/default/nodes/{name}", f'{{"name":"{name}"}}')
+    ring = program.c("conf/examples/libtenure/ring.c", *keys, TENURE_ENDPOINTS=core.endpoints)
+
+    def owners():
+        return dict(line.split() for line in ring.lines())
+
+    before = eventually(lambda: len(owners()) == len(keys) and owners())
+    core.put("/tenure/default/nodes/r3", '{"name":"r3"}')
+    eventually(lambda: "r3" in owners().values())
+    core.delete("/tenure/default/nodes/r3")
+
+    eventually_is(before, owners)
+    assert set(before.values()) == {"r1", "r2"}
+    assert all(line.endswith(" r3") or before[line[0]] == line[2:] for line in ring.lines())
+
+
 def test_a_program_finds_the_core_through_the_agent_of_its_host(agent, program):
     asked = program.python("""
 import tenure

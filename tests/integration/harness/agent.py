@@ -67,12 +67,13 @@ class Watch(Daemon):
 
 class Agent(Daemon):
     """Holds its place when it has been made, unless @held is False. @core: anything with
-    endpoints. @certificate: what it shows to a core with TLS. @settings: of the [Agent] section."""
+    endpoints. @certificate: what it shows to a core with TLS. @keeps: whether its page lasts, as a
+    file in RUNTIME_DIRECTORY. @settings: of the [Agent] section."""
 
     ends_by = signal.SIGUSR1  # at once: the place is of no interest any more
 
     def __init__(self, folder, core, name="h1", *, bus=None, held=True, certificate=None,
-                 **settings):
+                 keeps=True, **settings):
         self.bus = bus or Bus(folder, f"bus.{name}")
         self.folder = folder / name
         for directory in "run", "state", "services.d":
@@ -85,10 +86,12 @@ class Agent(Daemon):
             "ServicesPath": self.folder / "services.d", **settings}
         self.configuration, self.certificate = self.folder / "tenured.conf", certificate
         self.write_settings()
+        self.page = self.folder / "run" / "tenancy"
+        runtime = {"RUNTIME_DIRECTORY": str(self.page.parent)} if keeps else {}
         super().__init__(
             folder / f"{name}.log", BIN / "tenured", "--config", self.configuration,
-            RUNTIME_DIRECTORY=str(self.folder / "run"), STATE_DIRECTORY=str(self.folder / "state"),
-            TENURE_BOOT_ID=uuid.uuid4().hex, **self.bus.environment_for_clients)
+            STATE_DIRECTORY=str(self.folder / "state"), TENURE_BOOT_ID=uuid.uuid4().hex,
+            **runtime, **self.bus.environment_for_clients)
         self.n_watches = 0
         self.start()
         if held:
