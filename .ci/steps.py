@@ -113,7 +113,6 @@ step("libtenure: a core that lies", "tests/system/libtenure_liar.sh --random 8 -
 step("libtenure: calls and watches on three replicas", "tests/system/libtenure_calls.sh")
 step("libtenure: reads from caches", "tests/system/libtenure_cache.sh")
 step("libtenure for Python", "tests/system/libtenure_python.sh")
-step("libtenure under valgrind", "tests/system/libtenure_valgrind.sh")
 
 # ---- the night
 

@@ -3,7 +3,7 @@
  * refuses: calls, watches, locks, caches and work are begun and freed at random, between events
  * and before the first one; processes are forked, and descriptors run out. Whether anything of
  * that is wrong is for valgrind or a sanitizer to say, and whether events name what is there is
- * checked here. usage: libtenure_random SEED TIES
+ * checked here. usage: any_order SEED TIES
  */
 #include <errno.h>
 #include <stdio.h>
