@@ -110,7 +110,6 @@ step("top: on a terminal and as tables", "tests/system/top.sh")
 step("libtenure: installed, and who is there", "tests/system/libtenure.sh")
 step("libtenure on a real etcd: who is there", "ENGINE=etcd tests/system/libtenure.sh")
 step("libtenure: a core that lies", "tests/system/libtenure_liar.sh --random 8 --seed {seed}")
-step("libtenure: reads from caches", "tests/system/libtenure_cache.sh")
 step("libtenure for Python", "tests/system/libtenure_python.sh")
 
 # ---- the night
@@ -151,7 +150,6 @@ nightly("the same verdict anywhere", ".ci/anywhere", LONG)
 for what, command in (
         ("hosts", "hosts.sh"),
         ("agent: whose place it is", "identity.sh"),
-        ("libtenure: reads from caches", "libtenure_cache.sh"),
         ("libtenure for Python", "libtenure_python.sh")):
     nightly(f"{what}, on a real etcd", f"ENGINE=etcd tests/system/{command}", ETCD)
 
