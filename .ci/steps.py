@@ -110,7 +110,6 @@ step("top: on a terminal and as tables", "tests/system/top.sh")
 step("libtenure: installed, and who is there", "tests/system/libtenure.sh")
 step("libtenure on a real etcd: who is there", "ENGINE=etcd tests/system/libtenure.sh")
 step("libtenure: a core that lies", "tests/system/libtenure_liar.sh --random 8 --seed {seed}")
-step("libtenure for Python", "tests/system/libtenure_python.sh")
 
 # ---- the night
 
