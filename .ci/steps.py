@@ -3,7 +3,7 @@
 The order is that in which steps begin, so what takes long comes first. What is in `nightly` says
 why it is not in `test`:
 
-ETCD       the same on a real etcd; `test` has the comparison of the API (integration), one libtenure
+ETCD       the same on a real etcd; `test` has the comparison of the API
 SANITIZED  the same with sanitizers; `test` has unit tests, worlds, one core, one agent
 TIMED      it judges how long something took, or holds leases of a second or two on the machine's
            own clock, and others on a busy machine can make it red
@@ -107,8 +107,6 @@ step("agent: whose place it is: clones, other and emptied cores", "tests/system/
 step("fleet: what agents tell, and when",
      FLEET + "--ttl-ms 5000 cases --rounds 4")
 step("top: on a terminal and as tables", "tests/system/top.sh")
-step("libtenure: installed, and who is there", "tests/system/libtenure.sh")
-step("libtenure on a real etcd: who is there", "ENGINE=etcd tests/system/libtenure.sh")
 step("libtenure: a core that lies", "tests/system/libtenure_liar.sh --random 8 --seed {seed}")
 
 # ---- the night
