@@ -146,8 +146,7 @@ nightly("the same verdict anywhere", ".ci/anywhere", LONG)
 
 for what, command in (
         ("hosts", "hosts.sh"),
-        ("agent: whose place it is", "identity.sh"),
-        ("libtenure for Python", "libtenure_python.sh")):
+        ("agent: whose place it is", "identity.sh")):
     nightly(f"{what}, on a real etcd", f"ENGINE=etcd tests/system/{command}", ETCD)
 
 build("tsan", programs("tsan"), "nightly", LONG)

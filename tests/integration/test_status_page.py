@@ -405,6 +405,7 @@ def test_a_page_goes_on_when_its_replica_is_back(page, cluster):
         fleet.node(name)
     page.open(own.client_url + fleet.address)
     eventually_is(["db1", "db2"], lambda: names(page))
+    page.until("document.querySelector('#live.on')")  # what comes from now on is an event
     own.kill()
     page.shows("#trouble", "does not answer|Not followed")
     page.shows("#live", "^Not connected$")
