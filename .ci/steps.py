@@ -77,10 +77,7 @@ step("hosts: what is around the agent", "tests/system/around.sh")
 
 # ---- the core
 
-step("core: etcdctl, restarts, damage, garbage, TLS", "tests/system/core.sh")
-step("core: members, snapshots", "tests/system/members.sh")
 step("core: who is a member", "tests/system/peers.sh")
-step("core: which changes of members are refused", "tests/system/changes.sh")
 step("core: all disks full at once", "tests/system/full_disks.sh")
 step("core: clients that take all descriptors", "tests/system/descriptors.sh")
 step("core: leases by ids and by names", "tests/system/leases.sh")
@@ -93,7 +90,8 @@ step("fuzzers' corpus, sanitizers", BEHIND + "build/asan/tests/fuzz/replay tests
      tree="asan")
 step("simulation, sanitizers: 40 fixed seeds",
      BEHIND + "build/asan/tests/sim/sim --from 1 --seeds 40", tree="asan", limit=1800)
-step("core, sanitizers", "tests/system/core.sh", tree="asan")
+step("core, sanitizers", "tests/integration/run test_bad_input.py test_core.py test_damage.py "
+     "test_tls.py", tree="asan")
 step("agent: a core that lies, sanitizers", "tests/system/liar.sh --random 8 --seed {seed}",
      tree="asan")
 
@@ -156,7 +154,6 @@ step("build with clang", "CFLAGS=-O0 CPPFLAGS=-U_FORTIFY_SOURCE make -s -j2 MODE
      "programs tests-clang", "nightly", LONG, tree=None, weight=2, limit=1800)
 
 nightly("agent, sanitizers", "tests/system/agent.sh", SANITIZED, tree="asan")
-nightly("members, sanitizers", "tests/system/members.sh", SANITIZED, tree="asan")
 nightly("who is a member, sanitizers", "tests/system/peers.sh", SANITIZED, tree="asan")
 nightly("users, roles, logins, thread sanitizer", "tests/integration/run test_authentication.py",
         SANITIZED, tree="tsan")

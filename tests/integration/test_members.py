@@ -1,8 +1,11 @@
 """Replicas of the core come and go while clients are served."""
+import json
+
 import pytest
 
 from harness.places import BIN
 from harness.program import run
+from harness.rpc import Refused, pb
 from harness.waiting import ProgramError, eventually, eventually_is
 
 
@@ -47,7 +50,8 @@ def test_the_removed_one_of_two_is_told_and_the_other_serves(new_cluster, throug
 
 
 def test_what_was_acknowledged_survives_the_death_of_all_replicas(cluster):
-    revision = cluster.put("k", "acknowledged")
+    lease = cluster.grant(600)
+    revision = cluster.put("k", "acknowledged", lease=lease)
 
     for replica in cluster.replicas.values():
         replica.kill()
@@ -56,6 +60,7 @@ def test_what_was_acknowledged_survives_the_death_of_all_replicas(cluster):
 
     found = eventually(lambda: cluster.get("k"))
     assert (found.value, found.mod_revision) == ("acknowledged", revision)
+    assert cluster.lease(lease).keys == ["k"]
 
 
 def test_five_replicas_serve_while_two_are_dead(new_cluster):
@@ -105,3 +110,67 @@ def test_a_member_with_a_bad_url_is_refused(shared_cluster, url, reason):
     with pytest.raises(ProgramError, match=reason):
         shared_cluster.ctl("core", "add", url)
     assert set(shared_cluster.members()) == {"a", "b", "c"}
+
+
+# ---- the leader ----
+
+def test_the_leader_is_moved_to_a_member_by_its_name(cluster):
+    other = next(replica for replica in cluster.running if replica is not cluster.leader())
+    with pytest.raises(ProgramError, match="no member is named 'nobody'"):
+        cluster.ctl("core", "move-leader", "nobody")
+
+    assert "is the leader now" in cluster.ctl("core", "move-leader", other.name)
+
+    assert cluster.leader() is other
+
+
+def test_streams_that_ask_for_a_leader_end_when_there_is_none_and_no_others(cluster):
+    alone, *others = cluster.replicas.values()
+    watch = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=b"k"))
+    with cluster.rpc(at=alone) as rpc:
+        asks = [("hasleader", "true")]
+        streams = [rpc.stream("etcdserverpb.Watch/Watch", pb.WatchRequest, asks),
+                   rpc.stream("etcdserverpb.Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, asks),
+                   rpc.stream("etcdserverpb.Watch/Watch", pb.WatchRequest)]
+        for stream, request in zip(streams, (watch, pb.LeaseKeepAliveRequest(ID=1), watch)):
+            stream.send(request)
+            stream.next()
+
+        for replica in others:
+            replica.kill()
+
+        *asked, silent = streams
+        for stream in asked:
+            with pytest.raises(Refused, match="UNAVAILABLE: etcdserver: no leader"):
+                stream.next()
+        for replica in others:
+            replica.start()
+        eventually(lambda: cluster.put("k", "again"))
+        assert silent.next().events[0].kv.value == b"again"
+
+
+# ---- data ----
+
+def test_the_directory_of_another_member_is_refused(cluster):
+    a, b = cluster.replicas["a"], cluster.replicas["b"]
+    a.kill()
+    b.kill()
+    b.data.rename(a.data.with_suffix(".aside"))
+    a.data.rename(b.data)
+    b.configure(cluster.replicas.values(), "existing")
+
+    b.start()
+
+    assert b.wait() == 1
+    assert b.said(f"belongs to member [0-9a-f]+ at {a.peer_url}, "
+                  "but --initial-cluster puts b at ")
+
+
+def test_all_replicas_have_the_same_hash(shared_cluster, prefix):
+    shared_cluster.put(prefix + "k", "v")
+    hashes = set()
+    for replica in shared_cluster.running:
+        shared_cluster.get(prefix + "k", at=replica)
+        said = shared_cluster.etcdctl("endpoint", "hashkv", "-w", "json", at=replica)
+        hashes.add(json.loads(said)[0]["HashKV"]["hash"])
+    assert len(hashes) == 1

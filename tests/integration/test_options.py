@@ -1,9 +1,10 @@
 """Options and settings that are wrong get one sentence, and an exit status."""
+import re
 import signal
 
 import pytest
 
-from harness.places import BIN
+from harness.places import BIN, TOP
 from harness.program import run
 from harness.waiting import ProgramError, eventually, eventually_is
 
@@ -28,6 +29,43 @@ def test_an_unknown_setting_is_refused_with_file_and_line(tmp_path):
         run(BIN / "tenured", "--test", "--config", settings)
     assert refused.value.status == 1
     assert f"{settings}:3: unknown key 'Nonsense' in [Agent]" in refused.value.err
+
+
+@pytest.mark.parametrize("words, sentence", [
+    (["--name", "x", "--initial-cluster", "a=http://127.0.0.1:1"], "does not name this replica"),
+    (["--listen-peer-urls", "http://10.0.0.1:2380"], "AllowPlaintextPeers=yes"),
+    (["--name", "a", "--initial-cluster", "a=http://10.0.0.1:2380,b=http://10.0.0.2:2380"],
+     "--initial-cluster: http://10.0.0.1:2380 .*AllowPlaintextPeers=yes"),
+    (["--name", "a", "--initial-cluster", "a=https://10.0.0.1:2380"], "needs --peer-cert-file"),
+    (["--peer-cert-allowed-cn", "a", "--peer-cert-allowed-hostname", "b"], "choose one"),
+])
+def test_settings_of_a_replica_that_cannot_be_are_refused(words, sentence):
+    with pytest.raises(ProgramError, match=sentence):
+        run(BIN / "tenure-core", "--test", *words)
+
+
+def test_an_unknown_setting_of_a_replica_is_refused_with_file_line_and_section(tmp_path):
+    settings = tmp_path / "core.conf"
+    settings.write_text("[Core]\nName=n1\n\n[Clients]\nListenClientURL=x\n")
+    with pytest.raises(ProgramError) as refused:
+        run(BIN / "tenure-core", "--test", "--config-file", settings)
+    assert f"{settings}:5: unknown key 'ListenClientURL' in [Clients]" in refused.value.err
+
+
+def test_settings_of_a_replica_that_were_printed_are_read_as_the_same_settings(tmp_path):
+    settings = tmp_path / "core.conf"
+    settings.write_text(run(BIN / "tenure-core", "-t", "--name", "n1"))
+
+    assert run(BIN / "tenure-core", "--test", "--config-file", settings) == settings.read_text()
+
+
+def test_the_manual_page_of_the_core_has_every_option():
+    options = re.findall(r"^  (?:-., |    )?--([a-z-]+)", run(BIN / "tenure-core", "--help"),
+                         re.MULTILINE)
+    manual = (TOP / "agent/tenure-core/tenure-core.8").read_text()
+    assert "initial-cluster" in options
+    assert [option for option in options if option not in ("help", "version")
+            and f"Fl -{option}" not in manual] == []
 
 
 def test_settings_that_were_checked_and_printed_are_read_as_the_same_settings(tmp_path):

@@ -1,18 +1,67 @@
 """Whoever shows the right certificate is served, and nobody else."""
-import re
+import dataclasses
+import shutil
 import signal
+import socket
+import ssl
 
 import pytest
+
 from harness.authority import Authority
-from harness.places import BIN
-from harness.program import run
 from harness.rpc import pb
-from harness.waiting import ProgramError, eventually
+from harness.waiting import PATIENCE, eventually
+
+# Of a client of HTTP/2: only with the server's answer does a client of TLS 1.3 know that it is
+# accepted, and have a session.
+HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
 
 
 @pytest.fixture
 def secured(new_cluster, authority):
     return new_cluster(3, authority=authority)
+
+
+@pytest.fixture(params=["TLSv1_2", "TLSv1_3"])
+def version(request):
+    return ssl.TLSVersion[request.param]
+
+
+class Client:
+    """Keeps the session of its first connection."""
+
+    def __init__(self, url, certificate=None, *, trusts, version=ssl.TLSVersion.TLSv1_3):
+        self.port, self.session = int(url.rsplit(":", 1)[1]), None
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self.context.minimum_version = self.context.maximum_version = version
+        self.context.check_hostname = False
+        self.context.load_verify_locations(trusts)
+        if certificate:
+            self.context.load_cert_chain(certificate.cert, certificate.key)
+
+    def connect(self):
+        """Returns "new" or "resumed", or the reason why it was refused."""
+        raw = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
+        try:
+            with raw, self.context.wrap_socket(raw, session=self.session) as connection:
+                connection.sendall(HELLO)
+                assert connection.recv(1)
+                self.session = self.session or connection.session
+                return "resumed" if connection.session_reused else "new"
+        except ssl.SSLError as error:
+            return error.reason
+
+
+def replace(certificate, by):
+    """Renews it under its names, and those who are trusted with it."""
+    for old, new in zip(dataclasses.astuple(certificate), dataclasses.astuple(by)):
+        shutil.copyfile(new, old)
+
+
+def reload(cluster, sentence="The certificates were reloaded"):
+    before = {replica: len(replica.log_text()) for replica in cluster.running}
+    for replica in cluster.running:
+        replica.signal(signal.SIGHUP)
+    eventually(lambda: all(sentence in replica.log_text()[n:] for replica, n in before.items()))
 
 
 def test_replicas_and_clients_show_certificates_to_each_other(secured):
@@ -24,155 +73,69 @@ def test_replicas_and_clients_show_certificates_to_each_other(secured):
             assert answer.kvs[0].value.decode() == replica.name
 
 
-def test_a_client_without_a_certificate_of_this_authority_is_refused(secured, tmp_path):
-    authority = f"--cacert={secured.client.authority}"
-    stranger = Authority(tmp_path, "stranger").certificate("client")
-    for shown in ([authority],
-                  [authority, f"--cert={stranger.cert}", f"--key={stranger.key}"]):
-        with pytest.raises(ProgramError):
-            secured.shown(*shown, "--dial-timeout=1s", "--command-timeout=1s").get("k")
-    with pytest.raises(ProgramError):
-        secured.shown("--command-timeout=1s", "--insecure-transport").etcdctl(
-            "--endpoints", secured.endpoints.replace("https", "http"), "get", "k")
+def test_whoever_shows_no_certificate_of_this_authority_is_refused(secured, authority, tmp_path):
+    replica, stranger = secured.replicas["a"], Authority(tmp_path, "stranger").certificate("client")
+    for url in replica.client_url, replica.peer_url:
+        assert Client(url, trusts=authority.cert).connect() == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+        assert Client(url, stranger, trusts=authority.cert).connect() == "TLSV1_ALERT_UNKNOWN_CA"
 
 
-# ---- which clients ----
-
-@pytest.fixture
-def bad(authority):
-    return authority.certificate("bad", san="DNS:web2.example.org")
-
-
-def takes(core, certificate):
-    return core.shown(*certificate.for_etcdctl).put("k", "v")
+def test_a_plaintext_client_is_refused(secured):
+    replica = secured.replicas["a"]
+    port = int(replica.client_url.rsplit(":", 1)[1])
+    with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as plain:
+        plain.sendall(HELLO)
+        assert plain.recv(1) == b""
 
 
-def refuses(core, certificate, sentence):
-    """That client of the replica, whose log says why (once a minute)."""
-    with pytest.raises(ProgramError):
-        core.shown(*certificate.for_etcdctl, "--command-timeout=1s").put("k", "v")
-    said = eventually(lambda: re.search(r"Refused client 127\.0\.0\.1:\d+: .*",
-                                        core.replicas["a"].log_text()))
-    assert sentence in said[0]
+def test_a_session_is_resumed_until_the_certificates_are_read_again(secured, authority, version):
+    client = Client(secured.replicas["a"].client_url, secured.client, trusts=authority.cert,
+                    version=version)
+    assert client.connect() == "new"
+    assert client.connect() == "resumed"
+
+    reload(secured)
+
+    assert client.connect() == "new"
 
 
-def restarted(core, *options):
-    """With further options, by which its own client may be refused."""
-    replica = core.replicas["a"]
-    replica.stop()
-    replica.command += options
-    replica.start()
-    eventually(lambda: replica.log_text().count(" serves clients on ") == 2)
-    return core
+def test_a_client_of_a_former_authority_does_not_resume_its_session(
+        secured, authority, tmp_path, version):
+    newer = Authority(tmp_path, "newer").certificate("replica")
+    client = Client(secured.replicas["a"].client_url, secured.client, trusts=authority.cert,
+                    version=version)
+    assert client.connect() == "new"
+
+    replace(secured.certificate, newer)
+    reload(secured)
+
+    client.context.load_verify_locations(newer.authority)
+    assert client.connect() == "TLSV1_ALERT_UNKNOWN_CA"
 
 
-@pytest.mark.parametrize("when", [
-    {}, {"expires": "20200101000000Z"},
-    {"since": "20400101000000Z", "expires": "20410101000000Z"}], ids=["now", "old", "tomorrow"])
-def test_a_revoked_client_is_refused_whenever_the_list_counts(new_cluster, authority, bad, when):
-    revoked = authority.revocation_list(bad, **when)
-    core = new_cluster(1, f"--client-crl-file={revoked}", authority=authority)
-    takes(core, core.client)
-    refuses(core, bad, "certificate revoked")
+def test_certificates_of_another_authority_and_kind_are_taken_without_a_restart(
+        secured, tmp_path):
+    newer = Authority(tmp_path, "newer", key="rsa:2048")
+    secured.put("k", "before")
+
+    replace(secured.certificate, newer.certificate("replica"))
+    reload(secured)
+
+    secured.client = newer.certificate("client")
+    secured.credentials = secured.client.for_etcdctl
+    secured.put("k", "after")
+    secured.replicas["c"].kill()
+    secured.replicas["c"].start()
+    c = secured.replicas["c"]
+    assert eventually(lambda: secured.get("k", at=c)).value == "after"
+    assert Client(c.client_url, secured.client, trusts=newer.cert).connect() == "new"
 
 
-def test_a_list_is_taken_in_der_and_reloaded(new_cluster, authority, bad):
-    file = authority.revocation_list(bad)
-    run("openssl", "crl", "-in", file, "-outform", "DER", "-out", file)
-    core = new_cluster(1, f"--client-crl-file={file}", authority=authority)
-    refuses(core, bad, "certificate revoked")
+def test_a_key_that_is_none_changes_nothing(secured):
+    secured.certificate.key.write_text("nonsense\n")
 
-    authority.revocation_list(core.client)
-    core.replicas["a"].signal(signal.SIGHUP)
-    eventually(lambda: "certificates were reloaded" in core.replicas["a"].log_text())
+    reload(secured, "The certificates in use remain unchanged")
 
-    takes(core, bad)
-    refuses(core, core.client, "certificate revoked")
-
-
-def test_clients_are_refused_if_the_list_is_of_another_authority(tmp_path, new_cluster, authority,
-                                                                 bad):
-    others = Authority(tmp_path, "other").revocation_list()
-    core = restarted(new_cluster(1, authority=authority), f"--client-crl-file={others}")
-    refuses(core, bad, "there is no revocation list of the CA that signed its certificate")
-
-
-@pytest.mark.parametrize("allowed", [
-    "--client-cert-allowed-hostname=web1.example.org,web9.example.org",
-    "--client-cert-allowed-cn=someone,good one"])
-def test_only_clients_whose_host_or_name_is_allowed_are_taken(new_cluster, authority, bad, allowed):
-    good = authority.certificate("good", subject="/CN=good one", san="DNS:web1.example.org")
-    core = restarted(new_cluster(1, authority=authority), allowed)
-    takes(core, good)
-    refuses(core, bad, "its certificate has none of the names, or hosts, that are allowed")
-
-
-@pytest.mark.parametrize("option, file, sentence", [
-    ("--client-crl-file", "{0.key}",
-     "cannot use the certificate revocation list '{0.key}': no start line."),
-    ("--cert-file", "nowhere.pem",
-     "cannot use the certificate 'nowhere.pem': No such file or directory."),
-])
-def test_a_file_that_is_none_is_named(authority, tmp_path, option, file, sentence):
-    given = authority.certificate("server")
-    with pytest.raises(ProgramError) as refused:
-        run(BIN / "tenure-core", "--data-dir", tmp_path / "data", "--listen-client-urls",
-            "https://127.0.0.1:1", "--cert-file", given.cert, "--key-file", given.key,
-            "--trusted-ca-file", given.authority, option, file.format(given))
-    assert sentence.format(given) in refused.value.err
-
-
-# ---- which TLS ----
-
-def shakes_hands(core, *options):
-    """The protocol and the cipher suite that both agree on, or "(NONE)"."""
-    shown = core.client
-    try:
-        said = run("openssl", "s_client", "-connect", core.endpoints.removeprefix("https://"),
-                   "-CAfile", shown.authority, "-cert", shown.cert, "-key", shown.key, *options)
-    except ProgramError as refused:
-        said = refused.out
-    return re.search(r"^New, (.*)", said, re.M)[1]
-
-
-def test_cipher_suites_are_chosen_by_gos_names(new_cluster, authority):
-    core = new_cluster(1, "--cipher-suites=TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305",
-                       authority=authority)
-    assert shakes_hands(core, "-tls1_2") == "TLSv1.2, Cipher is ECDHE-ECDSA-CHACHA20-POLY1305"
-    assert "NONE" in shakes_hands(core, "-tls1_2", "-cipher", "ECDHE-ECDSA-AES128-GCM-SHA256")
-    assert "TLSv1.3" in shakes_hands(core, "-tls1_3")  # those of 1.3 are the default ones
-
-
-@pytest.mark.parametrize("option, taken, refused", [
-    ("--tls-min-version=TLS1.3", "-tls1_3", "-tls1_2"),
-    ("--tls-max-version=TLS1.2", "-tls1_2", "-tls1_3")])
-def test_versions_of_tls_can_be_left_out(new_cluster, authority, option, taken, refused):
-    core = new_cluster(1, option, authority=authority)
-    assert "TLSv1" in shakes_hands(core, taken)
-    assert "NONE" in shakes_hands(core, refused)
-
-
-# ---- self-signed ----
-
-def test_a_replica_makes_a_certificate_of_its_own(new_cluster, ports, authority):
-    url = f"https://127.0.0.1:{ports.take()}"
-    core = new_cluster(1, f"--listen-client-http-urls={url}", "--auto-tls")
-    etcdctl = "etcdctl", "--endpoints", url
-    run(*etcdctl, "--insecure-transport=false", "--insecure-skip-tls-verify", "put", "k", "v")
-    assert core.get("k").value == "v"
-    with pytest.raises(ProgramError):
-        run(*etcdctl, "--command-timeout=1s", "--cacert", authority.cert, "get", "k")
-    assert "IP Address:127.0.0.1" in certificate_at(url, "-ext", "subjectAltName")
-
-
-def certificate_at(url, *what):
-    shown = run("openssl", "s_client", "-connect", url.removeprefix("https://"))
-    return run("openssl", "x509", "-noout", *what, stdin=shown)
-
-
-def test_replicas_speak_tls_with_certificates_that_each_makes_itself(new_cluster):
-    core = new_cluster(3, "--peer-auto-tls")
-    core.put("k", "v")
-    for replica in core.replicas.values():
-        assert certificate_at(replica.peer_url, "-subject", "-issuer").split("\n")[:2] == [
-            "subject=O = tenure", "issuer=O = tenure"]
+    assert all(replica.said(f"cannot use the key '{secured.certificate.key}'")
+               for replica in secured.running)
+    secured.put("k", "served")

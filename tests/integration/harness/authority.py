@@ -4,7 +4,7 @@ from pathlib import Path
 
 from .program import run
 
-_KEY = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+_EC = ["ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
 _DATABASE = """[ca]
 default_ca = d
 [d]
@@ -28,20 +28,22 @@ class Certificate:
 
 
 class Authority:
-    """Its own certificate is .cert. All files are in a folder of its name."""
+    """Its own certificate is .cert. All files are in a folder of its name. @key: the kind of all
+    keys, as openssl-req(1) writes it; elliptic curves, if it is not given."""
 
-    def __init__(self, folder, name="ca"):
+    def __init__(self, folder, name="ca", key=None):
         self.folder = folder / name
         self.folder.mkdir()
+        self._new_key = ["-nodes", "-newkey", *([key] if key else _EC)]
         self.cert, self._key = self.folder / "ca.pem", self.folder / "ca.key"
-        run("openssl", "req", "-x509", *_KEY, "-keyout", self._key, "-out", self.cert,
+        run("openssl", "req", "-x509", *self._new_key, "-keyout", self._key, "-out", self.cert,
             "-days", "2", "-subj", f"/CN={name}")
 
     def certificate(self, name, *, subject=None, san="IP:127.0.0.1", usages=None):
         """@usages: of the key, as extendedKeyUsage has them; None: any."""
         cert, key, request, extensions = (self.folder / f"{name}.{kind}"
                                           for kind in ("pem", "key", "req", "ext"))
-        run("openssl", "req", *_KEY, "-keyout", key, "-out", request,
+        run("openssl", "req", *self._new_key, "-keyout", key, "-out", request,
             "-subj", subject or f"/CN={name}")
         extensions.write_text(f"subjectAltName={san}\n"
                               + (f"extendedKeyUsage={usages}\n" if usages else ""))

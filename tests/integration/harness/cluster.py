@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from .http1 import Http
 from .keys import Keys
-from .places import BIN
+from .places import BIN, ENVIRONMENT
 from .program import Daemon, run
 from .values import hexadecimal, value
 from .waiting import eventually, eventually_is
@@ -37,11 +37,12 @@ class Replica(Daemon):
 
     def configure(self, members, state="new"):
         """@members: every member from the beginning, this one among them."""
-        self.command = [
-            str(BIN / "tenure-core"), "--name", self.name, "--data-dir", str(self.data),
-            "--listen-client-urls", self.client_url, "--listen-peer-urls", self.peer_url,
-            "--initial-cluster", ",".join(f"{m.name}={m.peer_url}" for m in members),
-            "--initial-cluster-state", state, *self.options]
+        self.identity = [
+            "--name", self.name, "--data-dir", self.data, "--listen-peer-urls", self.peer_url,
+            "--initial-cluster", ",".join(f"{m.name}={m.peer_url}" for m in members)]
+        self.command = [str(word) for word in (
+            BIN / "tenure-core", *self.identity, "--listen-client-urls", self.client_url,
+            "--initial-cluster-state", state, *self.options)]
 
     def metrics(self, **headers):
         """The page /metrics, of a replica without TLS."""
@@ -55,25 +56,30 @@ class Replica(Daemon):
 
 class Cluster(Keys):
     """Serves clients when it has been made. Replicas are named a, b, c and so on. @options: of
-    each replica; @authority: signs the certificates that all ports want, and .client's, who asks;
-    @environment: of each replica."""
+    each replica; @authority: signs the .certificate that all replicas show, and .client's, who
+    asks; @restore: the file of a snapshot; @environment: of each replica."""
 
-    def __init__(self, folder, ports, size=3, *options, authority=None, **environment):
+    def __init__(self, folder, ports, size=3, *options, authority=None, restore=None,
+                 **environment):
         self.folder, self.ports, self.replicas = folder, ports, {}
         self.client = authority and authority.certificate("client")
+        self.certificate = authority and authority.certificate("replica")
         self.credentials = self.client.for_etcdctl if authority else ()
-        self._made = options, {"certificate": authority and authority.certificate("replica"),
-                               **environment}
+        self._made = options, {"certificate": self.certificate, **environment}
         for name in "abcdefg"[:size]:
-            self._new_replica(name)
+            self.new_replica(name)
         for replica in self.replicas.values():
             replica.configure(self.replicas.values())
+            if restore:
+                run(BIN / "tenurectl", "core", "snapshot", "restore", restore, *replica.identity,
+                    PATH=f"{BIN}:{ENVIRONMENT['PATH']}")
             replica.start()
         # Before that, a member is listed without its name.
         eventually_is(set(self.replicas), lambda: set(self.members()))
         self.leader()
 
-    def _new_replica(self, name):
+    def new_replica(self, name):
+        """One that the core has not been told of, and that has not been started."""
         options, more = self._made
         self.replicas[name] = Replica(name, self.folder, self.ports.take(), self.ports.take(),
                                       *options, **more)
@@ -108,7 +114,7 @@ class Cluster(Keys):
 
     def add_learner(self, name):
         """Told to the core first, then started, as tenure-core(8) says."""
-        replica = self._new_replica(name)
+        replica = self.new_replica(name)
         eventually(lambda: self.ctl("core", "add", replica.peer_url))  # not while one is away
         replica.configure(self.replicas.values(), "existing")
         return replica.start()

@@ -109,17 +109,25 @@ class Keys:
         return Txn(said.get("succeeded", False),
                    [[_key_value(kv) for kv in found.get("kvs", [])] for found in ranges])
 
-    def grant(self, ttl):
-        """Returns the lease's id."""
-        return self._ask("lease", "grant", str(ttl))["ID"]
+    def revision(self):
+        return self._ask("get", "-")["header"]["revision"]
 
-    def revoke(self, lease):
-        self.etcdctl("lease", "revoke", f"{lease:x}")
+    def grant(self, ttl, at=None):
+        """Returns the lease's id."""
+        return self._ask("lease", "grant", str(ttl), at=at)["ID"]
+
+    def revoke(self, lease, at=None):
+        self.etcdctl("lease", "revoke", f"{lease:x}", at=at)
 
     def lease(self, lease):
         said = self._ask("lease", "timetolive", "--keys", f"{lease:x}")
         return Lease(said["id"], said["ttl"], said.get("granted-ttl", 0),
                      [_text(key) for key in said.get("keys") or []])
+
+    def member_ids(self):
+        """Of all members, by peer URL."""
+        return {url: said["ID"] for said in self._ask("member", "list")["members"]
+                for url in said["peerURLs"]}
 
     def watch(self, prefix, revision):
         """All changes below the prefix, beginning with that revision: nothing is missed while

@@ -1,4 +1,5 @@
 """A program that runs for a test."""
+import re
 import signal
 import subprocess
 
@@ -95,6 +96,10 @@ class Daemon:
 
     def log_text(self):
         return self.log.read_text(errors="replace") if self.log.exists() else ""
+
+    def said(self, pattern):
+        """What of its log the regular expression fits, or None."""
+        return re.search(pattern, self.log_text())
 
     # ---- for the ledger ----
 

@@ -92,6 +92,14 @@ class Rpc:
         except grpc.RpcError as error:
             raise Refused(error) from None
 
+    def send_bytes(self, path, message):
+        """The answers, as bytes, to what need not be a message."""
+        try:
+            return list(self._channel.unary_stream(f"/{path}")(
+                message, wait_for_ready=True, timeout=PATIENCE))
+        except grpc.RpcError as error:
+            raise Refused(error) from None
+
     def stream(self, path, request, metadata=(), between=None):
         """@request: the class of what is sent. @between: called with each answer by a thread that
         reads no other one meanwhile."""

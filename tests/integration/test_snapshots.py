@@ -1,0 +1,153 @@
+"""A snapshot becomes another core; what is no snapshot does not."""
+import os
+
+import pytest
+
+from harness.places import BIN
+from harness.program import run
+from harness.rpc import Refused, pb
+from harness.waiting import ProgramError, eventually
+
+KEYS = 40
+
+
+@pytest.fixture
+def snapshot(shared_cluster, tmp_path):
+    file = tmp_path / "snapshot"
+    assert shared_cluster.ctl("core", "snapshot", "save", file).startswith("Saved")
+    return file
+
+
+def restore(file, directory, *options):
+    return run(BIN / "tenure-core", "--restore", file, "--name", "a", "--data-dir", directory,
+               "--initial-cluster", "a=http://127.0.0.1:1", *options)
+
+
+def test_a_snapshot_becomes_a_core_of_three_with_its_keys_and_leases(
+        shared_cluster, new_cluster, prefix, tmp_path):
+    lease = shared_cluster.grant(600)
+    for n in range(KEYS):
+        shared_cluster.put(f"{prefix}{n}", "v", lease=lease)
+    shared_cluster.ctl("core", "snapshot", "save", tmp_path / "snapshot")
+
+    core = new_cluster(3, restore=tmp_path / "snapshot")
+
+    for replica in core.replicas.values():
+        assert len(core.range(prefix, at=replica)) == KEYS
+    assert len(core.lease(lease).keys) == KEYS
+    core.put(prefix + "k", "again")
+
+
+def test_a_replica_without_a_majority_still_gives_etcdctl_a_snapshot(
+        cluster, new_cluster, tmp_path):
+    for n in range(KEYS):
+        cluster.put(f"k{n}", "v")
+    alone, *others = cluster.replicas.values()
+    cluster.get("k0", at=alone)  # it has heard of all that came before
+    for replica in others:
+        replica.kill()
+
+    cluster.etcdctl("snapshot", "save", tmp_path / "snapshot", at=alone)
+
+    alone.kill()
+    alone.data.rename(tmp_path / "lost")
+    assert len(new_cluster(1, restore=tmp_path / "snapshot").range("k")) == KEYS
+
+
+def cut(snapshot):
+    os.truncate(snapshot, 200)
+
+
+def lengthen(snapshot):
+    os.truncate(snapshot, 8 << 30)  # more than there is memory for
+
+
+def replace_by_zeros(snapshot):
+    os.truncate(snapshot, 0)
+    os.truncate(snapshot, 8 << 30)
+
+
+def replace_by_a_directory(snapshot):
+    snapshot.unlink()
+    snapshot.mkdir()
+
+
+def replace_by_a_fifo(snapshot):
+    snapshot.unlink()
+    os.mkfifo(snapshot)
+
+
+@pytest.mark.parametrize("damage, sentence", [
+    (cut, "is not a snapshot of a lease core, or it is damaged"),
+    (lengthen, "is not a snapshot of a lease core"),
+    (replace_by_zeros, "is not a snapshot of a lease core"),
+    (replace_by_a_directory, "Cannot read .*: Is a directory"),
+    (replace_by_a_fifo, "it is not a regular file"),
+])
+def test_what_is_no_snapshot_is_not_restored(snapshot, tmp_path, damage, sentence):
+    damage(snapshot)
+    with pytest.raises(ProgramError, match=sentence):
+        restore(snapshot, tmp_path / "data")
+
+
+def test_a_snapshot_of_etcd_is_left_to_etcd(etcd, tmp_path):
+    etcd.etcdctl("snapshot", "save", tmp_path / "snapshot")
+    with pytest.raises(ProgramError, match="it is an etcd snapshot; restore it with etcd"):
+        restore(tmp_path / "snapshot", tmp_path / "data")
+
+
+def test_a_snapshot_is_not_restored_over_a_replica(snapshot, new_cluster):
+    core = new_cluster(1)
+    replica = core.leader()
+    core.put("k", "kept")
+    replica.stop()
+    with pytest.raises(ProgramError, match="already holds a replica"):
+        run(BIN / "tenure-core", "--restore", snapshot, *replica.identity)
+    replica.start()
+    assert eventually(lambda: core.get("k")).value == "kept"
+
+
+# ---- without a snapshot: two of three are lost ----
+
+def test_a_replica_that_was_restarted_without_a_majority_tells_nothing_old(cluster):
+    cluster.put("k", "old")
+    alone = cluster.replicas["a"]
+    for replica in cluster.replicas.values():
+        replica.kill()
+    alone.start()
+
+    with cluster.rpc(at=alone) as rpc:
+        read = rpc.future("etcdserverpb.KV/Range", pb.RangeRequest(key=b"k", serializable=True))
+        with pytest.raises(Refused, match="UNAVAILABLE: etcdserver: no leader"):
+            next(rpc.answers("etcdserverpb.Maintenance/Snapshot", pb.SnapshotRequest()))
+        assert read.exception().details() == "etcdserver: no leader"
+
+
+def test_a_replica_that_lost_the_others_goes_on_alone_when_it_is_told_to(cluster):
+    lease = cluster.grant(600)
+    cluster.put("k", "acknowledged", lease=lease)
+    alone = cluster.replicas["a"]
+    cluster.get("k", at=alone)  # it has heard of all that came before
+    for replica in cluster.replicas.values():
+        replica.kill()
+
+    usual = alone.command
+    alone.command = [*usual, "--force-new-cluster"]
+    alone.start()
+    assert alone.wait() == 0
+    alone.command = usual
+    alone.start()
+
+    assert alone.said("is its only member now")
+    eventually(lambda: cluster.put("after", "v"))
+    assert set(cluster.members()) == {"a"}
+    assert cluster.lease(lease).keys == ["k"]
+    cluster.replicas = {"a": alone}
+    learner = cluster.add_learner("d")
+    eventually(lambda: cluster.ctl("core", "promote", "d"))
+    assert cluster.get("k", at=learner).value == "acknowledged"
+
+
+def test_an_empty_directory_has_nobody_to_go_on(tmp_path):
+    with pytest.raises(ProgramError, match="holds no replica"):
+        run(BIN / "tenure-core", "--force-new-cluster", "--data-dir", tmp_path / "nothing")
