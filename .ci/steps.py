@@ -77,7 +77,6 @@ step("hosts: what is around the agent", "tests/system/around.sh")
 
 # ---- the core
 
-step("core: who is a member", "tests/system/peers.sh")
 step("core: all disks full at once", "tests/system/full_disks.sh")
 step("core: clients that take all descriptors", "tests/system/descriptors.sh")
 step("core: leases by ids and by names", "tests/system/leases.sh")
@@ -154,7 +153,6 @@ step("build with clang", "CFLAGS=-O0 CPPFLAGS=-U_FORTIFY_SOURCE make -s -j2 MODE
      "programs tests-clang", "nightly", LONG, tree=None, weight=2, limit=1800)
 
 nightly("agent, sanitizers", "tests/system/agent.sh", SANITIZED, tree="asan")
-nightly("who is a member, sanitizers", "tests/system/peers.sh", SANITIZED, tree="asan")
 nightly("users, roles, logins, thread sanitizer", "tests/integration/run test_authentication.py",
         SANITIZED, tree="tsan")
 nightly("integration, sanitizers", "tests/integration/run", SANITIZED, tree="asan")
