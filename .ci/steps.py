@@ -79,7 +79,6 @@ step("hosts: what is around the agent", "tests/system/around.sh")
 
 step("core: all disks full at once", "tests/system/full_disks.sh")
 step("core: clients that take all descriptors", "tests/system/descriptors.sh")
-step("core: leases by ids and by names", "tests/system/leases.sh")
 
 # ---- the sanitizers' share
 
