@@ -163,8 +163,8 @@ def test_the_port_for_members_is_there_while_there_is_somebody_to_join(new_clust
     core.etcdctl("member", "add", "x", "--learner", "--peer-urls", url)
 
     eventually(lambda: listens(port))
-    assert peer.greet(alone.peer_url, cluster_id, stranger)
+    assert eventually(lambda: peer.greet(alone.peer_url, cluster_id, stranger))
     assert not alone.said(MALFORMED)
 
     core.etcdctl("member", "remove", f"{core.member_ids()[url]:x}")
-    assert peer.greet(alone.peer_url, cluster_id, stranger)
+    assert eventually(lambda: peer.greet(alone.peer_url, cluster_id, stranger))

@@ -39,16 +39,22 @@ class Client:
             self.context.load_cert_chain(certificate.cert, certificate.key)
 
     def connect(self):
-        """Returns "new" or "resumed", or the reason why it was refused."""
+        """Returns "new" or "resumed"."""
+        with self._socket() as connection:
+            connection.sendall(HELLO)
+            assert connection.recv(1)
+            self.session = self.session or connection.session
+            return "resumed" if connection.session_reused else "new"
+
+    def refusal(self):
+        """The reason. It says nothing itself, which would reset the connection and lose that."""
+        with pytest.raises(ssl.SSLError) as refused, self._socket() as connection:
+            connection.recv(1)
+        return refused.value.reason
+
+    def _socket(self):
         raw = socket.create_connection(("127.0.0.1", self.port), timeout=PATIENCE)
-        try:
-            with raw, self.context.wrap_socket(raw, session=self.session) as connection:
-                connection.sendall(HELLO)
-                assert connection.recv(1)
-                self.session = self.session or connection.session
-                return "resumed" if connection.session_reused else "new"
-        except ssl.SSLError as error:
-            return error.reason
+        return self.context.wrap_socket(raw, session=self.session)
 
 
 def replace(certificate, by):
@@ -76,8 +82,8 @@ def test_replicas_and_clients_show_certificates_to_each_other(secured):
 def test_whoever_shows_no_certificate_of_this_authority_is_refused(secured, authority, tmp_path):
     replica, stranger = secured.replicas["a"], Authority(tmp_path, "stranger").certificate("client")
     for url in replica.client_url, replica.peer_url:
-        assert Client(url, trusts=authority.cert).connect() == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
-        assert Client(url, stranger, trusts=authority.cert).connect() == "TLSV1_ALERT_UNKNOWN_CA"
+        assert Client(url, trusts=authority.cert).refusal() == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
+        assert Client(url, stranger, trusts=authority.cert).refusal() == "TLSV1_ALERT_UNKNOWN_CA"
 
 
 def test_a_plaintext_client_is_refused(secured):
@@ -110,7 +116,7 @@ def test_a_client_of_a_former_authority_does_not_resume_its_session(
     reload(secured)
 
     client.context.load_verify_locations(newer.authority)
-    assert client.connect() == "TLSV1_ALERT_UNKNOWN_CA"
+    assert client.refusal() == "TLSV1_ALERT_UNKNOWN_CA"
 
 
 def test_certificates_of_another_authority_and_kind_are_taken_without_a_restart(

@@ -20,14 +20,17 @@ def _connect(url, certificate, authority):
 
 
 def _say(url, said, certificate, authority):
-    """What the replica says until it ends the connection, or b"" if it says nothing or is not
-    there."""
+    """What the replica says until it ends the connection, also if it resets that; b"" if it says
+    nothing or is not there."""
+    answer = b""
     try:
         with _connect(url, certificate, authority) as connection:
             connection.sendall(said)
-            return b"".join(iter(lambda: connection.recv(4096), b""))
+            while part := connection.recv(4096):
+                answer += part
     except OSError:
-        return b""
+        pass
+    return answer
 
 
 def greet(url, cluster, member, certificate=None, authority=None):
