@@ -10,22 +10,25 @@ _spec = importlib.util.spec_from_file_location("system_ports", TOP / "tests/syst
 _system = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(_system)
 
-BLOCK = 48  # several tests' worth: a port is used again late, when its connections are forgotten
+BLOCK = 48  # several tests' worth
+LATE = 24   # a port is given out again only after so many others: its user has come, or gone
 
 
 class Ports:
     def __init__(self):
-        self._free = []
+        self._ours = []  # those that were given out last are at the end
 
     def take(self):
         """A port on which nobody listens. It stays reserved until this process ends."""
-        for _ in range(len(self._free)):
-            port = self._free.pop(0)
-            self._free.append(port)
+        for port in self._ours[:-LATE]:
             if _system.is_free(port):
-                return port
-        self._free = _system.reserve(BLOCK, os.getpid()) + self._free
-        return self.take()
+                break
+        else:
+            self._ours = _system.reserve(BLOCK, os.getpid()) + self._ours
+            return self.take()
+        self._ours.remove(port)
+        self._ours.append(port)
+        return port
 
 
 def listens(port):
