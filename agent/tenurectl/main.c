@@ -30,14 +30,17 @@
 int ctl_fail(const char *what, int r, const sd_bus_error *error)
 {
         const char *why = error && error->message ? error->message : strerror(-r);
+        size_t n = strlen(why);
         char shown[1024];
 
+        if (n > 0 && why[n - 1] == '.') /* the agent's sentences have theirs, errno's do not */
+                n--;
         if (error && sd_bus_error_has_name(error, SD_BUS_ERROR_SERVICE_UNKNOWN))
                 fprintf(stderr, "tenurectl: no agent answers on this bus; is tenured running? "
                                 "(systemctl status tenured)\n");
         else
                 fprintf(stderr, "tenurectl: %s: %s.\n", what,
-                        utf8_shown(why, strlen(why), shown, sizeof(shown)));
+                        utf8_shown(why, n, shown, sizeof(shown)));
         return -1;
 }
 

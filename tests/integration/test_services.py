@@ -1,7 +1,8 @@
 """Services of a host: published, found, and gone with whoever offered them."""
+import pytest
 from harness.agent import NAME, Service
 from harness.bus import GONE
-from harness.waiting import eventually, eventually_is
+from harness.waiting import ProgramError, eventually, eventually_is
 
 
 def test_a_registered_service_goes_with_the_connection_of_its_caller(agent):
@@ -52,3 +53,14 @@ def test_a_service_that_is_registered_outlives_a_restart_of_the_agent(agent):
 
     eventually_is(before, agent.services)
     assert caller.is_running
+
+
+def test_a_sentence_of_the_agent_ends_once(agent):
+    agent.background("register", "cache/a")
+    eventually(agent.services)
+
+    with pytest.raises(ProgramError) as refused:
+        agent.ctl("register", "cache/a")
+
+    assert refused.value.err == ("tenurectl: cannot register: The service 'cache' a on this host "
+                                 "belongs to somebody else.\n")
