@@ -95,11 +95,9 @@ step("agent: a core that lies, sanitizers", "tests/system/liar.sh --random 8 --s
 
 # ---- the agent, tenurectl and libtenure
 
-step("agent: D-Bus, notify, takeover, a core that goes, TLS", "tests/system/agent.sh")
 step("agent: endpoints that have names", "tests/system/names.sh")
 step("agent: metrics", "tests/system/agent_metrics.sh")
 step("agent: advice on the TTL", "tests/system/ttl.sh")
-step("agent: whose place it is: clones, other and emptied cores", "tests/system/identity.sh")
 step("fleet: what agents tell, and when",
      FLEET + "--ttl-ms 5000 cases --rounds 4")
 step("top: on a terminal and as tables", "tests/system/top.sh")
@@ -114,8 +112,6 @@ nightly("core: a disk that fails at each call of a first start", BAD_DISK + "fir
         limit=3600)
 nightly("core: a disk that fails at each call of a later start", BAD_DISK + "later", LONG)
 nightly("core: a disk that fails at each call of --restore", BAD_DISK + "restore", LONG)
-nightly("agent: a hundred callers, judged by time", "QUIET=1 tests/system/agent.sh", TIMED,
-        weight=ALONE)
 nightly("core: thousands of clients at once", "tests/system/many.sh", TIMED, weight=ALONE)
 nightly("how others failed: renewals, writers, large states, leader changes",
         "tests/system/lessons.sh", TIMED)
@@ -140,10 +136,7 @@ nightly("Debian packages: equal builds, lintian, upgrade, purge", "tests/system/
         limit=1800)
 nightly("the same verdict anywhere", ".ci/anywhere", LONG)
 
-for what, command in (
-        ("hosts", "hosts.sh"),
-        ("agent: whose place it is", "identity.sh")):
-    nightly(f"{what}, on a real etcd", f"ENGINE=etcd tests/system/{command}", ETCD)
+nightly("hosts, on a real etcd", "ENGINE=etcd tests/system/hosts.sh", ETCD)
 
 build("tsan", programs("tsan"), "nightly", LONG)
 build("cov", programs("cov") + " tests-cov", "as needed", compiler="clang")
@@ -151,7 +144,6 @@ build("cov", programs("cov") + " tests-cov", "as needed", compiler="clang")
 step("build with clang", "CFLAGS=-O0 CPPFLAGS=-U_FORTIFY_SOURCE make -s -j2 MODE=clang CC=clang "
      "programs tests-clang", "nightly", LONG, tree=None, weight=2, limit=1800)
 
-nightly("agent, sanitizers", "tests/system/agent.sh", SANITIZED, tree="asan")
 nightly("users, roles, logins, thread sanitizer", "tests/integration/run test_authentication.py",
         SANITIZED, tree="tsan")
 nightly("integration, sanitizers", "tests/integration/run", SANITIZED, tree="asan")

@@ -1,80 +1,10 @@
 """What one caller on the bus asks costs the agent, and those who ask beside it, little."""
-import signal
-
 import pytest
 
 from harness.agent import MANAGER, NAME, PATH
 from harness.bus import Bus
+from harness.dbus import Connection
 from harness.waiting import ProgramError, eventually
-
-# Calls a method many times, with an array of bytes if there is a text, and reads no answer. In
-# D-Bus's own words, since a library would read.
-CALLS = """
-import os, select, signal, socket, struct, sys, time
-address, *target, text, times = sys.argv[1:]
-
-def field(code, kind, text):
-    return struct.pack("<BB2sI", code, 1, kind + b"\\0", len(text)) + text.encode() + b"\\0"
-
-def call(serial, to, path, interface, member, text=""):
-    fields = b""
-    for each in (1, b"o", path), (6, b"s", to), (2, b"s", interface), (3, b"s", member):
-        fields += bytes(-len(fields) % 8) + field(*each)
-    if text:
-        fields += bytes(-len(fields) % 8) + struct.pack("<BB2sB3s", 8, 1, b"g\\0", 2, b"ay\\0")
-    body = struct.pack("<I", len(text)) + text.encode() if text else b""
-    head = struct.pack("<cBBBIII", b"l", 1, 0, 1, len(body), serial, len(fields)) + fields
-    return head + bytes(-len(head) % 8) + body
-
-bus = socket.socket(socket.AF_UNIX)
-bus.connect("\\0" + address.removeprefix("unix:abstract="))
-for line in "\\0AUTH EXTERNAL " + str(os.getuid()).encode().hex(), "NEGOTIATE_UNIX_FD":
-    bus.sendall(line.encode() + b"\\r\\n")
-    bus.recv(4096)
-bus.sendall(b"BEGIN\\r\\n" + call(1, *["org.freedesktop.DBus", "/org/freedesktop/DBus",
-                                   "org.freedesktop.DBus", "Hello"]))
-for i in range(int(times)):
-    bus.sendall(call(i + 2, *target, text))
-"""
-
-HOARDER = CALLS + """
-while True:  # what another call of this user had at that moment, too
-    time.sleep(0.1)
-    i += 1
-    bus.sendall(call(i + 2, *target, text))
-"""
-
-
-# Reads, once it gets SIGUSR1, until something that it has called meanwhile is answered. Prints
-# whether all that it had called before was answered, too.
-LATE_READER = """
-import signal
-signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
-""" + CALLS + """
-def read(n):
-    data = b""
-    while len(data) < n:
-        data += bus.recv(n - len(data))
-    return data
-
-signal.sigwait([signal.SIGUSR1])
-answered, bus_waits = set(), select.poll()
-bus_waits.register(bus, select.POLLIN)
-while not answered or max(answered) < int(times) + 2:
-    if not bus_waits.poll(10):
-        i += 1
-        bus.sendall(call(i + 2, *target, text))
-        continue
-    head = read(16)
-    body, fields = struct.unpack("<4xI4xI", head)
-    fields = read(fields + -fields % 8)
-    read(body)
-    at = fields.find(b"\\x05\\x01u\\0")
-    if at >= 0:
-        answered.add(struct.unpack_from("<I", fields, at + 4)[0])
-print(answered >= set(range(2, int(times) + 2)))
-"""
-
 
 def call(agent, method, *arguments, path=PATH):
     return agent.bus.call(NAME, path, MANAGER, method, *arguments)
@@ -92,45 +22,55 @@ def refusal(agent, *words, **options):
 TENANCY, TURN = ("OpenTenancy",), ("OpenTurn", "ay", "1", str(ord("x")))
 
 
-def hoard(agent, program, method):
+def hoard(agent, method):
     """A program that reads none of the descriptors that it asks for, and has all that there are."""
-    hoarder = program.python(HOARDER, agent.bus.address, NAME, PATH, MANAGER, method[0],
-                             "x" if method[1:] else "", "100")
-    eventually(lambda: "16 calls of this user" in refusal(agent, *method))
+    hoarder, values = Connection(agent.bus), [b"x"] if method[1:] else []
+
+    def has_all():
+        hoarder.send(NAME, PATH, MANAGER, *method[:2], *values)
+        return "16 calls of this user" in refusal(agent, *method)
+
+    eventually(has_all)
     return hoarder
 
 
 @pytest.mark.parametrize("method", [TENANCY, TURN])
-def test_who_does_not_read_descriptors_gets_no_more_and_others_are_served(agent, program, method):
-    hoarder = hoard(agent, program, method)
+def test_who_does_not_read_descriptors_gets_no_more_and_others_are_served(agent, method):
+    hoarder = hoard(agent, method)
 
     assert agent.holds()
 
-    hoarder.kill()
+    hoarder.close()
     eventually(lambda: refusal(agent, *method) == "")
 
 
-def test_calls_are_dropped_while_the_bus_takes_no_answers(agents, tmp_path, program):
+def test_calls_are_dropped_while_the_bus_takes_no_answers(agents, tmp_path):
     # It takes no more of the agent while so much of it waits for those who do not read.
     bus = Bus(tmp_path, "narrow", max_incoming_bytes=65536, max_replies_per_connection=50000)
-    agent = agents("h1", bus=bus)
-    reader = program.python(LATE_READER, bus.address, NAME, "/",
-                            "org.freedesktop.DBus.Introspectable", "Introspect", "", "15000")
-    eventually(lambda: "Calls are dropped until it does." in agent.log_text())
+    agent, reader = agents("h1", bus=bus), Connection(bus)
 
-    reader.process.send_signal(signal.SIGUSR1)
+    def ask():
+        return reader.send(NAME, "/", "org.freedesktop.DBus.Introspectable", "Introspect")
 
-    assert reader.wait() == 0
-    assert reader.lines() == ["False"]
+    asked = [ask() for _ in range(15_000)]
+    agent.log_has("Calls are dropped until it does.")
+
+    answered = {0}
+    while max(answered) <= asked[-1]:  # until a later one is
+        ask()
+        answered.add(reader.receive().fields.get("reply_to", 0))
+
+    assert not answered >= set(asked)
+    reader.close()
     assert agent.holds()
 
 
-def test_a_lock_waits_while_others_of_its_user_have_all_the_descriptors(agent, program):
-    hoarder = hoard(agent, program, TURN)
+def test_a_lock_waits_while_others_of_its_user_have_all_the_descriptors(agent):
+    hoarder = hoard(agent, TURN)
     command = agent.background("lock", "bus-busy", "--", "true")
     eventually(lambda: f'"pid":{command.pid},' in agent.bus.busctl("list"))
 
-    hoarder.kill()
+    hoarder.close()
 
     assert command.wait() == 0
 

@@ -1,11 +1,13 @@
 """Names and reasons that somebody else has chosen are data: for shells, terminals and files."""
+import json
 import os
+import re
 
 import pytest
 
 from harness.places import BIN, TOP
 from harness.program import run
-from harness.waiting import ProgramError
+from harness.waiting import ProgramError, eventually
 
 # Completes the words, the last of which is being typed, and prints what is offered.
 COMPLETE = """
@@ -60,3 +62,31 @@ def test_a_reason_cannot_control_the_terminal(agent, shared_cluster, prefix):
     assert refused.value.err == (
         f"tenurectl: A switchover of '{lock}' to h1\\x1b[2J is under way, which "
         "x\\xc2\\x9b2J\\xe2\\x80\\xae asked for.\n")
+
+
+@pytest.fixture
+def rogue(agent, shared_cluster):
+    """A client that may write to the core has chosen the text of records."""
+    text = r'"a\u001b[2J\u009b31m\u202e\r\u007f"'
+    shared_cluster.put(agent.key.replace("h1", "rogue"), '{"id":"i","os_release":%s,"since":%s,'
+                       '"addresses":[%s]}' % (text, text, text))
+    shared_cluster.put(agent.key.replace("nodes/h1", "services/odd/rogue"), '{"unit":%s}' % text)
+    eventually(lambda: agent.services() and "rogue" in agent.nodes())
+    return json.loads(text)
+
+
+@pytest.mark.parametrize("words", [
+    "nodes", "services", "nodes --json=pretty", "services --json=short", "describe", "top --once",
+    "--endpoints={} cache --once --prefix {}"])
+def test_a_record_cannot_control_the_terminal(agent, shared_cluster, rogue, words):
+    below = agent.key.removesuffix("nodes/h1")
+    shown = agent.ctl(*words.format(shared_cluster.endpoints, below).split())
+
+    assert "rogue" in shown
+    assert re.findall("[\0-\x08\x0b-\x1f\x7f-\x9f\u202e]", shown) == []
+
+
+def test_the_bytes_of_a_record_are_escaped_for_people_and_whole_in_json(agent, rogue):
+    assert re.search(r"^rogue +a\\x1b\[2J\\xc2\\x9b31m\\xe2\\x80\\xae\\x0d\\x7f ",
+                     agent.ctl("nodes", "rogue"), re.M)
+    assert agent.nodes()["rogue"].addresses == [rogue]

@@ -1,8 +1,11 @@
 """Locks by the command line, and by the place of the host."""
 import os
+import re
+import signal
 
 import pytest
 
+from harness.program import Daemon
 from harness.waiting import ProgramError, eventually
 
 NOBODY = 65534
@@ -162,3 +165,73 @@ time.sleep(3600)
 
     assert agent.ctl("lock", "locks-other", "--", "echo", "runs") == "runs\n"
     command.kill()
+
+
+def test_a_command_gets_the_place_of_its_lock_in_the_order_and_its_status_comes_through(agent):
+    said = agent.ctl("lock", "locks-env", "--", "sh", "-c",
+                     'echo "$TENURE_LOCK_KEY $TENURE_LOCK_REVISION"')
+
+    assert re.fullmatch(r"locks-env/[0-9a-f]+ [1-9]\d*\n", said)
+    assert agent.refusal("lock", "locks-env", "--", "sh", "-c", "exit 7")[1] == 7
+
+
+def test_a_command_that_cannot_be_run_gives_its_lock_back(agent, shared_cluster):
+    sentence, status = agent.refusal("lock", "locks-none", "--", "/nonexistent")
+
+    assert (sentence, status) == ("cannot run /nonexistent: No such file or directory.", 127)
+    assert shared_cluster.range("locks-none/") == []
+
+
+def test_tenurectl_ends_by_the_signal_that_ended_its_command(agent):
+    command = agent.background("lock", "locks-signal", "--", "sh", "-c", "kill -TERM $$")
+    command.expect_death_by(signal.SIGTERM)
+
+    assert command.wait() == -signal.SIGTERM
+
+
+def test_sigterm_ends_the_command_and_gives_the_lock_back(agent, shared_cluster):
+    command = runs(agent, "locks-term")
+
+    assert command.stop() == -signal.SIGTERM
+
+    assert shared_cluster.range("locks-term/") == []
+
+
+def test_a_lock_that_etcdctl_has_is_waited_for(agent, engine, tmp_path):
+    os.mkfifo(tmp_path / "ends")
+    other = Daemon(tmp_path / "etcdctl.log", "etcdctl", "--endpoints", engine.endpoints, "lock",
+                   "locks-etcdctl", "--", "sh", "-c", f"read line <{tmp_path}/ends").start()
+    eventually(lambda: engine.range("locks-etcdctl/"))
+    assert agent.refusal("--wait=1ms", "lock", "locks-etcdctl", "--", "echo", "mine")[1] == 124
+    waits = agent.background("lock", "locks-etcdctl", "--", "echo", "mine")
+    eventually(lambda: len(engine.range("locks-etcdctl/")) == 2)
+    assert waits.lines() == []
+
+    (tmp_path / "ends").write_text("\n")
+
+    assert other.wait() == 0
+    assert waits.wait() == 0
+    assert waits.lines() == ["mine"]
+
+
+def test_who_is_ended_while_it_waits_leaves_nothing_behind(agents, shared_cluster):
+    runs(agents("h1"), "locks-left")
+    waits = agents("h2").background("lock", "locks-left", "--", "true")
+    eventually(lambda: len(shared_cluster.range("locks-left/")) == 2)
+
+    assert waits.stop() == -signal.SIGTERM
+
+    assert len(shared_cluster.range("locks-left/")) == 1
+
+
+def test_a_lock_whose_tenurectl_was_killed_stays_until_it_is_given_back(agents, shared_cluster):
+    agent = agents("h1")
+    command = runs(agent, "locks-killed")
+    next_one = agents("h2").background("lock", "locks-killed", "--", "echo", "next")
+    eventually(lambda: len(shared_cluster.range("locks-killed/")) == 2)
+
+    command.kill()
+    eventually(lambda: agent.ctl("unlock", "locks-killed") == "")  # once its command is dead
+
+    assert next_one.wait() == 0
+    assert next_one.lines() == ["next"]

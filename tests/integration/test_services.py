@@ -1,8 +1,72 @@
 """Services of a host: published, found, and gone with whoever offered them."""
+import re
+
 import pytest
 from harness.agent import NAME, Service
 from harness.bus import GONE
-from harness.waiting import ProgramError, eventually, eventually_is
+from harness.waiting import eventually, eventually_is
+
+
+@pytest.fixture
+def entry(agent):
+    """Writes the file of a service, which the agent then reads."""
+    def write(file, *lines):
+        (agent.folder / f"services.d/{file}.service-entry").write_text(
+            "".join(f"{line}\n" for line in ("[Service]", *lines)))
+        agent.reload()
+
+    return write
+
+
+def published(agent):
+    return [(service.name, service.port) for service in agent.services()]
+
+
+def test_a_service_of_a_file_is_published_on_the_lease_of_its_host(agent, core, entry):
+    entry("web", "Port=80", "Tags=proto=http")
+
+    eventually_is([Service("web", "h1", "", 80, {"proto": "http"})], agent.services)
+    record, = core.range(agent.key.replace("nodes/h1", "services/web/"))
+    assert record.lease == agent.status().lease_id
+    assert re.search("^web +h1 +- +80 ", agent.ctl("services"), re.M)
+
+
+def test_a_file_that_says_something_else_is_read_again_and_one_with_an_error_is_named(agent, entry):
+    entry("web", "Port=80")
+    eventually_is([("web", 80)], lambda: published(agent))
+
+    entry("bad", "Port=x")
+    entry("web", "Name=www", "Port=81")
+
+    eventually_is([("www", 81)], lambda: published(agent))
+    agent.log_has("services.d/bad.service-entry:2: Port= must be a whole number")
+
+
+def test_of_two_files_of_one_service_one_counts(agent, entry):
+    entry("a", "Name=www", "Port=81")
+
+    entry("www", "Name=www", "Port=82")
+
+    agent.log_has("www.service-entry: the service www is already published by a.service-entry")
+    eventually_is([("www", 81)], lambda: published(agent))
+
+
+def test_a_name_that_somebody_else_has_registered_is_refused(agent, entry):
+    entry("web", "Port=80")
+    agent.background("register", "cache/a")
+    eventually(lambda: len(agent.services()) == 2)
+
+    for name, shown in ("web", "'web'"), ("cache/a", "'cache' a"):
+        assert agent.refusal("register", name) == (
+            f"cannot register: The service {shown} on this host belongs to somebody else.", 1)
+
+
+@pytest.mark.parametrize("words, sentence", [
+    (["a,b"], "letters, digits"),
+    (["x", "Port=70000"], "Port= is a number from 1 to 65535"),
+])
+def test_a_service_that_cannot_be_is_refused(agent, words, sentence):
+    assert sentence in agent.refusal("register", *words)[0]
 
 
 def test_a_registered_service_goes_with_the_connection_of_its_caller(agent):
@@ -53,14 +117,3 @@ def test_a_service_that_is_registered_outlives_a_restart_of_the_agent(agent):
 
     eventually_is(before, agent.services)
     assert caller.is_running
-
-
-def test_a_sentence_of_the_agent_ends_once(agent):
-    agent.background("register", "cache/a")
-    eventually(agent.services)
-
-    with pytest.raises(ProgramError) as refused:
-        agent.ctl("register", "cache/a")
-
-    assert refused.value.err == ("tenurectl: cannot register: The service 'cache' a on this host "
-                                 "belongs to somebody else.\n")

@@ -38,7 +38,7 @@ is "systemctl service-log-level" "$(on h4 systemctl service-log-level tenured)" 
 quietly "systemd executes itself anew" systemctl daemon-reexec
 quietly "an upgrade in place" sh -c 'cp /usr/bin/tenured /usr/bin/t.new && mv /usr/bin/t.new /usr/bin/tenured && systemctl daemon-reload && systemctl try-restart tenured'
 
-# The unit asks for real-time scheduling. (Locked memory: agent.sh; hosts in containers may not raise the limit.)
+# The unit asks for real-time scheduling. (Locked memory: tests/integration/test_tenurectl.py; hosts in containers may not raise the limit.)
 is "SCHED_RR" "$(on h4 ps -o cls= -p "$(prop h4 tenured MainPID)" | tr -d ' ')" RR
 
 # Services. Every host gets their events within milliseconds, and wakes up only for events.

@@ -65,15 +65,20 @@ class Watch(Daemon):
         return [value(Event, said) for said in json_lines(self.lines())]
 
 
+# The settings that are not in [Agent].
+_SECTIONS = {"FlapLimit": "Steadiness", "FlapRest": "Steadiness", "FenceLead": "Fencing",
+             "TrustedCAFile": "TLS", "CertFile": "TLS", "KeyFile": "TLS"}
+
+
 class Agent(Daemon):
     """Holds its place when it has been made, unless @held is False. @core: anything with
     endpoints. @certificate: what it shows to a core with TLS. @keeps: whether its page lasts, as a
-    file in RUNTIME_DIRECTORY. @settings: of the [Agent] section."""
+    file in RUNTIME_DIRECTORY. @environment: further variables. @settings: as in tenured.conf(5)."""
 
     ends_by = signal.SIGUSR1  # at once: the place is of no interest any more
 
     def __init__(self, folder, core, name="h1", *, bus=None, held=True, certificate=None,
-                 keeps=True, **settings):
+                 keeps=True, environment=None, **settings):
         self.bus = bus or Bus(folder, f"bus.{name}")
         self.folder = folder / name
         for directory in "run", "state", "services.d":
@@ -84,14 +89,18 @@ class Agent(Daemon):
             "Endpoints": core.endpoints, "TTL": "30s", "NodeName": name, "LogLevel": "debug",
             "NodeId": hashlib.md5(str(self.folder).encode()).hexdigest(),
             "ServicesPath": self.folder / "services.d", **settings}
-        self.configuration, self.certificate = self.folder / "tenured.conf", certificate
+        if certificate:
+            self.settings |= {"CertFile": certificate.cert, "KeyFile": certificate.key,
+                              "TrustedCAFile": certificate.authority}
+        self.configuration = self.folder / "tenured.conf"
         self.write_settings()
         self.page = self.folder / "run" / "tenancy"
         runtime = {"RUNTIME_DIRECTORY": str(self.page.parent)} if keeps else {}
         super().__init__(
             folder / f"{name}.log", BIN / "tenured", "--config", self.configuration,
-            STATE_DIRECTORY=str(self.folder / "state"), TENURE_BOOT_ID=uuid.uuid4().hex,
-            **runtime, **self.bus.environment_for_clients)
+            **{**runtime, "TENURE_BOOT_ID": uuid.uuid4().hex,
+               "STATE_DIRECTORY": str(self.folder / "state"),
+               **self.bus.environment_for_clients, **(environment or {})})
         self.n_watches = 0
         self.start()
         if held:
@@ -99,19 +108,55 @@ class Agent(Daemon):
 
     def write_settings(self, **changed):
         self.settings.update(changed)
-        lines = ["[Agent]", *(f"{key}={given}" for key, given in self.settings.items())]
-        if shown := self.certificate:
-            lines += ["[TLS]", f"CertFile={shown.cert}", f"KeyFile={shown.key}",
-                      f"TrustedCAFile={shown.authority}"]
-        self.configuration.write_text("\n".join(lines) + "\n")
+        self.configuration.write_text("".join(
+            f"[{_SECTIONS.get(key, 'Agent')}]\n{key}={given}\n"
+            for key, given in self.settings.items()))
+
+    def reload(self, **changed):
+        """It reads its settings again, these among them."""
+        self.write_settings(**changed)
+        self.signal(signal.SIGHUP)
+
+    def restart(self):
+        """As systemctl restart does it: it keeps its place."""
+        self.signal(signal.SIGUSR1)
+        assert self.wait() == 0
+        self.start()
+        eventually(self.holds)
 
     @property
     def key(self):
         """Of its record in the core."""
         return f"/tenure/{self.settings.get('Cluster', 'default')}/nodes/{self.name}"
 
-    def ctl(self, *words):
-        return run(BIN / "tenurectl", f"--bus={self.bus.address}", *words)
+    def ctl(self, *words, **options):
+        return run(BIN / "tenurectl", f"--bus={self.bus.address}", *words, **options)
+
+    def refusal(self, *words):
+        """The sentence with which tenurectl refuses that, and its exit status."""
+        try:
+            said = self.ctl(*words)
+        except ProgramError as error:
+            return error.err.removeprefix("tenurectl: ").strip(), error.status
+        raise AssertionError(f"it is not refused: {said}")
+
+    def ctl_whatever(self, *words):
+        """What tenurectl prints, whatever its exit status is."""
+        try:
+            return self.ctl(*words)
+        except ProgramError as error:
+            return error.out
+
+    def call(self, method, *arguments, path=PATH, interface=MANAGER):
+        return self.bus.call(NAME, path, interface, method, *arguments)
+
+    def log_has(self, text):
+        """Waits until the log has it."""
+        __tracebackhide__ = True
+        return eventually(lambda: text in self.log_text() or self._lacks(text))
+
+    def _lacks(self, text):
+        raise AssertionError(f"the log of {self.name} lacks {text!r}")
 
     def status(self):
         try:
@@ -124,6 +169,11 @@ class Agent(Daemon):
 
     def holds(self):
         return self.status().state == "held"
+
+    def holds_another(self, lease):
+        """It holds its place by another lease than that one."""
+        status = self.status()
+        return status.state == "held" and status.lease_id != lease
 
     def properties(self, path=PATH, interface=MANAGER):
         return self.bus.properties(NAME, path, interface)

@@ -36,8 +36,12 @@ class Authority:
         self.folder.mkdir()
         self._new_key = ["-nodes", "-newkey", *([key] if key else _EC)]
         self.cert, self._key = self.folder / "ca.pem", self.folder / "ca.key"
+        self.remake()
+
+    def remake(self):
+        """It has another key from now on, so that nothing that it has signed before counts."""
         run("openssl", "req", "-x509", *self._new_key, "-keyout", self._key, "-out", self.cert,
-            "-days", "2", "-subj", f"/CN={name}")
+            "-days", "2", "-subj", f"/CN={self.folder.name}")
 
     def certificate(self, name, *, subject=None, san="IP:127.0.0.1", usages=None):
         """@usages: of the key, as extendedKeyUsage has them; None: any."""

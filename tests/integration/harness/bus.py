@@ -12,7 +12,7 @@ DAEMON = "org.freedesktop.DBus"
 GONE = "/org/freedesktop/DBus", DAEMON, "NameOwnerChanged", "sss"  # then a name, before and after
 _numbers = itertools.count()
 
-# As Debian's system.conf, apart from what this user may ask of the bus itself.
+# As Debian's system.conf, apart from what this user may ask of the bus itself, and polkit's part.
 _CONFIGURATION = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Configuration 1.0//EN"
  "http://www.freedesktop.org/standards/dbus/1.0/busconfig.dtd">
 <busconfig>
@@ -31,6 +31,8 @@ _CONFIGURATION = """<!DOCTYPE busconfig PUBLIC "-//freedesktop//DTD D-Bus Bus Co
     <allow receive_type="error"/>
     <allow receive_type="signal"/>
     <allow send_destination="org.freedesktop.DBus"/>
+    <allow own="org.freedesktop.PolicyKit1"/>
+    <allow send_destination="org.freedesktop.PolicyKit1"/>
   </policy>
   {limits}
   <include>policy.conf</include>

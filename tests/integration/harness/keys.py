@@ -88,6 +88,15 @@ class Keys:
         with_lease = [f"--lease={lease:x}"] if lease else []
         return self._ask("put", key, value, *with_lease, at=at)["header"]["revision"]
 
+    def put_all(self, entries):
+        """Thousands of (key, value), a hundred at a time."""
+        from .rpc import pb
+        with self.rpc() as rpc:
+            for n in range(0, len(entries), 100):
+                rpc.call("etcdserverpb.KV/Txn", pb.TxnRequest(success=[pb.RequestOp(
+                    request_put=pb.PutRequest(key=key.encode(), value=value.encode()))
+                    for key, value in entries[n:n + 100]]))
+
     def get(self, key, *options, at=None):
         """The KeyValue, or None."""
         kvs = self._ask("get", key, *options, at=at).get("kvs", [])

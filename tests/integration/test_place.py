@@ -1,0 +1,346 @@
+"""A place belongs to one life of one host in one core, and lasts as long as that."""
+import os
+import re
+import shutil
+import signal
+import uuid
+
+import pytest
+from harness.places import TOP
+from harness.program import run
+from harness.waiting import eventually, eventually_is
+
+
+def told(watch, name):
+    """What was announced of that node, apart from changes."""
+    return [(event.event + " " + event.reason).strip() for event in watch.events()
+            if event.name == name and event.event != "NodeChanged"]
+
+
+@pytest.fixture
+def full_pipe(tmp_path):
+    """A pipe that nobody reads, and that takes no more."""
+    os.mkfifo(tmp_path / "pipe")
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR | os.O_NONBLOCK)
+    with pytest.raises(BlockingIOError):
+        while True:
+            os.write(pipe, bytes(4096))
+    yield tmp_path / "pipe"
+    os.close(pipe)
+
+
+@pytest.fixture
+def other(agents):
+    """Another host. It hears of the agent of a test that names it after this one."""
+    other = agents("h9")
+    other.announced = other.watch()
+
+    def joined(*names):
+        eventually(lambda: set(names) <= set(other.nodes()))
+
+    other.joined = joined
+    return other
+
+
+# ---- over a restart ----
+
+def test_a_restart_keeps_lease_services_and_tags_and_nobody_hears_of_it(other, agent, core):
+    agent.background("register", "queue", "Port=1")
+    agent.ctl("set-tags", "kept=yes")
+    eventually(lambda: other.services() and other.nodes()["h1"].tags)
+    n, records = len(other.announced.events()), core.range(agent.key.removesuffix("nodes/h1"))
+
+    agent.restart()
+    eventually(agent.services)
+
+    assert core.range(agent.key.removesuffix("nodes/h1")) == records  # not even written again
+    agent.ctl("set-tags", "later=yes")
+    eventually(lambda: other.announced.events()[n:])
+    assert {event.event for event in other.announced.events()[n:]} == {"NodeChanged"}
+
+
+def test_a_service_goes_whose_program_has_ended_while_no_agent_was_there(agent, core):
+    caller = agent.background("register", "queue", "Port=1")
+    eventually(agent.services)
+    lease = agent.status().lease_id
+
+    agent.kill()
+    caller.kill()
+    agent.start()
+
+    eventually(lambda: core.range(agent.key.replace("nodes/h1", "services/")) == [])
+    eventually(agent.holds)
+    assert agent.status().lease_id == lease
+
+
+def test_a_host_that_keeps_nothing_of_its_place_replaces_itself(other, agents):
+    agent = agents("h1", environment={"RUNTIME_DIRECTORY": "", "STATE_DIRECTORY": ""})
+    other.joined("h1")
+
+    agent.kill()
+    agent.start()
+
+    eventually_is(["NodeJoined", "NodeLeft replaced", "NodeJoined"],
+                  lambda: told(other.announced, "h1"))
+
+
+def test_another_name_waits_until_the_place_is_given_back(agent):
+    lease = agent.status().lease_id
+    agent.write_settings(NodeName="h7")
+
+    agent.restart()
+    assert "NodeName=h7 waits: this place is held as h1" in agent.log_text()
+    assert (agent.status().node_name, agent.status().lease_id) == ("h1", lease)
+
+    assert agent.stop() == 0
+    agent.start()
+    eventually(agent.holds)
+    assert agent.status().node_name == "h7"
+
+
+def test_a_damaged_file_is_no_place(agent):
+    place = agent.folder / "run/place"
+    agent.kill()
+    place.write_text(place.read_text().replace("NODE=h1", "NODE=h2"))
+
+    agent.start()
+
+    agent.log_has("left is damaged")
+    eventually(agent.holds)
+    assert agent.status().node_name == "h1"
+
+
+def test_an_agent_that_comes_back_too_late_knows_that_it_has_lost(agents, core):
+    agent = agents("h1", TTL="2s")
+    lease = agent.status().lease_id
+    agent.kill()
+    eventually(lambda: core.get(agent.key) is None)
+
+    agent.start()
+
+    eventually(lambda: agent.holds_another(lease))
+    assert "lost its place: no renewal was acknowledged" in agent.log_text()
+
+
+def test_a_stop_gives_the_place_back_and_leaves_none_to_resume(agent, core):
+    assert agent.stop() == 0
+
+    assert core.get(agent.key) is None
+    assert (agent.folder / "run/place").read_text() == ""
+
+
+def test_a_log_that_nobody_reads_holds_up_nobody(agent, full_pipe):
+    lease = agent.status().lease_id
+    agent.command = ["sh", "-c", f'exec "$@" 2<>{full_pipe}', "sh", *agent.command]
+
+    agent.restart()
+
+    agent.ctl("set-tags", "goes-on=yes")
+    eventually(lambda: agent.nodes()["h1"].tags)
+    assert agent.status().lease_id == lease
+
+
+# ---- out on request ----
+
+def test_who_leaves_persistently_stays_out_also_after_a_boot(agent):
+    agent.ctl("leave", "--persistent")
+    agent.kill()
+    shutil.rmtree(agent.folder / "run")
+    (agent.folder / "run").mkdir()
+    agent.environment["TENURE_BOOT_ID"] = uuid.uuid4().hex
+
+    agent.start()
+    eventually(lambda: agent.properties()["Maintenance"] == "persistent")
+    assert agent.status().state == "left"
+
+    agent.ctl("join")
+    agent.ctl("join")  # that is no mistake
+    eventually(agent.holds)
+
+
+def test_who_leaves_until_the_next_boot_is_told_so(agent, core):
+    agent.ctl("leave")
+
+    assert core.get(agent.key) is None
+    agent.ctl("leave")  # that is no mistake
+    assert "Stays out: until the next boot" in agent.ctl_whatever("status")
+    assert agent.stop() == 0
+    agent.start()
+    eventually(lambda: agent.properties()["Maintenance"] == "boot")
+
+
+def test_who_cannot_write_that_it_stays_out_leaves_and_says_so(agent):
+    state = agent.folder / "state"
+    state.rename(agent.folder / "away")
+
+    sentence, status = agent.refusal("leave", "--persistent")
+
+    assert re.search("will join again at its next boot: .*No such file or directory", sentence)
+    assert agent.status().state == "left"
+    (agent.folder / "away").rename(state)
+
+
+# ---- what ends it ----
+
+def test_a_node_that_flaps_stays_out_until_somebody_lets_it_in(agents, core):
+    agent = agents("h1", FlapLimit=2, FlapRest="1h")
+    for _ in range(2):
+        lease = agent.status().lease_id
+        core.revoke(lease)
+        eventually(lambda: agent.holds_another(lease) or "it stays out" in agent.log_text())
+
+    agent.log_has("2 times by now, so it stays out for 3600 s")
+    agent.signal(signal.SIGUSR1)
+    agent.wait()
+    agent.start()
+    eventually(lambda: "because it flapped" in agent.ctl_whatever("status"))
+    assert agent.status().state == "joining"
+
+    agent.ctl("join")
+    eventually(agent.holds)
+
+
+def test_most_nodes_gone_at_once_is_a_mass_failure(agent, core):
+    lease = core.grant(600)
+    for n in range(5):
+        core.put(agent.key.replace("h1", f"mass{n}"), '{"id":"i"}', lease=lease)
+    eventually(lambda: len(agent.nodes()) == 6)
+    assert not agent.properties()["MassFailure"]
+
+    core.revoke(lease)
+
+    eventually(lambda: agent.properties()["MassFailure"])
+    assert "most nodes have gone at once" in agent.ctl("status")
+    assert set(agent.nodes()) == {"h1"}
+
+
+def test_a_silent_core_costs_the_place_and_the_commands_that_depend_on_it(agents, cluster):
+    agent = agents("h1", TTL="4s")
+    command = agent.background("lock", "job", "--", "sh", "-c",
+                               'trap "echo told; exit 5" TERM; echo runs; while :; do :; done')
+    eventually(command.lines)
+
+    for replica in cluster.replicas.values():
+        replica.freeze()
+
+    eventually(lambda: command.lines() == ["runs", "told"])
+    agent.log_has("Node h1 lost its place")
+    # A46: the exit status tells whether the host holds its place.
+    assert agent.refusal("status")[1] == 2
+    for replica in cluster.replicas.values():
+        replica.thaw()
+    assert command.wait() == 123
+    eventually(agent.holds)
+
+
+def test_a_wall_clock_that_is_set_by_days_costs_no_lease(new_cluster, agents, tmp_path):
+    clock, library = tmp_path / "clock", tmp_path / "wrong_clock.so"
+    run("gcc", "-shared", "-fPIC", "-o", library, TOP / "tests/system/wrong_clock.c", "-ldl")
+    clock.write_text("0")
+    wrong = {"LD_PRELOAD": str(library), "WRONG_CLOCK": str(clock),
+             "ASAN_OPTIONS": "verify_asan_link_order=0"}
+    agent = agents("h1", Endpoints=new_cluster(1, **wrong).endpoints, TTL="4s", environment=wrong)
+    lease = agent.status().lease_id
+
+    for days in 3, -5, 400:
+        clock.write_text(str(days * 86400))
+        renewed = agent.properties()["LastRenewalUSec"]
+        eventually(lambda: agent.properties()["LastRenewalUSec"] > renewed)
+
+    assert agent.status().lease_id == lease
+
+
+# ---- whose place it is ----
+
+def test_a_host_whose_key_is_deleted_joins_again(other, agent, engine):
+    other.joined("h1")
+    before = agent.nodes()["h1"]
+
+    engine.delete(agent.key)
+
+    eventually(lambda: agent.holds_another(before.lease_id))
+    assert "Node h1 lost its place: its key was deleted" in agent.log_text()
+    eventually_is(["NodeJoined", "NodeLeft expired", "NodeJoined"],
+                  lambda: told(other.announced, "h1"))
+    assert agent.nodes()["h1"].incarnation != before.incarnation
+
+
+def test_a_host_whose_key_was_deleted_while_it_was_away_joins_again(agent, engine):
+    lease = agent.status().lease_id
+    agent.kill()
+    engine.delete(agent.key)
+
+    agent.start()
+
+    eventually(lambda: agent.holds_another(lease))
+    assert engine.get(agent.key).lease == agent.status().lease_id
+
+
+def test_a_place_that_another_host_has_taken_is_lost_and_the_log_says_to_whom(agent, engine):
+    lease = engine.grant(600)
+    engine.put(agent.key, '{"id":"%s","boot_id":"b","incarnation":"x"}' % ("f" * 32), lease=lease)
+
+    agent.log_has("Node h1 lost its place: another host has taken it")
+    agent.log_has("the name 'h1' is held by another node (id " + "f" * 32)
+    engine.revoke(lease)
+
+    eventually(agent.holds)
+
+
+def test_a_name_that_is_taken_is_refused_and_its_holder_holds_on(agents):
+    holder = agents("h1")
+
+    second = agents("h2", NodeName="h1", held=False)
+
+    second.log_has(f"the name 'h1' is held by another node (id {holder.settings['NodeId']}")
+    assert holder.holds()
+    assert second.stop() == 0
+
+
+def test_an_agent_without_a_bus_holds_its_place_and_says_so(agents):
+    agent = agents("h1", held=False, environment={"DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/none"})
+
+    agent.log_has("Not on the system bus")
+    agent.log_has("Node h1 holds its place")
+
+
+def test_a_clone_gets_no_place_while_its_original_has_it(other, agents, engine):
+    def twin(name):
+        return agents(name, NodeName="h1", NodeId="1" * 32, held=False)
+
+    refused = "the place of 'h1' is held by another host with the same node id"
+    first = twin("first")
+    eventually(first.holds)
+    lease = first.status().lease_id
+    other.joined("h1")
+    second = twin("second")
+
+    second.log_has(refused)
+    first.log_has("Another host claims to be node h1")
+    second.kill()
+    second.start()  # it was never the holder, and knows it
+    eventually(lambda: second.log_text().count(refused) == 2)
+    assert (first.status().lease_id, second.status().state) == (lease, "joining")
+    assert told(other.announced, "h1") == ["NodeJoined"]
+
+    assert first.stop() == 0
+    eventually(second.holds)
+    first.start()
+    first.log_has(refused)
+    assert second.holds()
+
+
+def test_an_earlier_boot_of_a_host_is_no_clone_of_it(other, agents, engine):
+    agent = agents("h1")
+    other.joined("h1")
+    lease = agent.status().lease_id
+    agent.kill()
+    # No host boots within a second; an etcd tells times in whole ones.
+    eventually(lambda: engine.lease(lease).ttl <= 27)
+    (agent.folder / "run/place").unlink()
+    agent.environment["TENURE_BOOT_ID"] = uuid.uuid4().hex
+
+    agent.start()
+
+    eventually_is(["NodeJoined", "NodeLeft rebooted", "NodeJoined"],
+                  lambda: told(other.announced, "h1"))
