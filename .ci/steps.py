@@ -95,7 +95,6 @@ step("agent: a core that lies, sanitizers", "tests/system/liar.sh --random 8 --s
 
 # ---- the agent, tenurectl and libtenure
 
-step("agent: endpoints that have names", "tests/system/names.sh")
 step("fleet: what agents tell, and when",
      FLEET + "--ttl-ms 5000 cases --rounds 4")
 step("top: on a terminal and as tables", "tests/system/top.sh")

@@ -1,0 +1,61 @@
+"""A network, and a resolver, of a test's own."""
+import ctypes
+import os
+
+from .places import TOP
+from .program import Daemon, run
+from .waiting import eventually
+
+_NEWNS, _FS, _NEWNET = 0x20000, 0x200, 0x40000000
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def _system(call, *arguments):
+    if call(*arguments):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+class Network:
+    """Loopback, and a link on which no other host is: addresses of it do not answer. What is
+    started in this context is in it, and resolves names below .domain as .names says."""
+
+    domain, silent = "tenure.test", ("10.78.0.98", "10.78.0.99", "fd00:78::98", "fd00:78::99")
+
+    def __init__(self, folder):
+        self.folder, self._hosts, self._before = folder, folder / "hosts", []
+        self._hosts.touch()
+
+    def __enter__(self):
+        self._before = [(os.open(f"/proc/thread-self/ns/{kind}", os.O_RDONLY), flag)
+                        for kind, flag in (("net", _NEWNET), ("mnt", _NEWNS))]
+        _system(_libc.unshare, _FS | _NEWNS | _NEWNET)
+        run("mount", "--make-rprivate", "/")
+        run("ip", "link", "set", "lo", "up")
+        run("ip", "link", "add", "live", "type", "veth", "peer", "name", "nobody")
+        for link in "live", "nobody":
+            run("ip", "link", "set", link, "up")
+        run("ip", "address", "add", "10.78.0.53/24", "dev", "live")
+        run("ip", "address", "add", "fd00:78::1/64", "dev", "live", "nodad")
+        for file, text in (("resolv.conf", "nameserver 10.78.0.53\n"),
+                           ("nsswitch.conf", "hosts: dns\n")):
+            (self.folder / file).write_text(text)
+            run("mount", "--bind", self.folder / file, f"/etc/{file}")
+        self.resolver = Daemon(self.folder / "dns.log", "/usr/bin/python3", "-B",
+                               TOP / "tests/system/dns.py", "10.78.0.53", self.domain, self._hosts)
+        self.resolver.start()
+        eventually(lambda: "ready" in self.resolver.text())
+        return self
+
+    def names(self, **addresses):
+        """names(h1=["10.78.0.1"]): from now on."""
+        new = self._hosts.with_suffix(".new")
+        new.write_text("".join(f"{name} {address}\n" for name, given in addresses.items()
+                               for address in given))
+        new.rename(self._hosts)
+
+    def __exit__(self, *_):
+        folder = os.getcwd()
+        for namespace, flag in self._before:
+            _system(_libc.setns, namespace, flag)
+            os.close(namespace)
+        os.chdir(folder)  # another mount namespace begins at its root
