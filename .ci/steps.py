@@ -97,7 +97,6 @@ step("agent: a core that lies, sanitizers", "tests/system/liar.sh --random 8 --s
 
 step("fleet: what agents tell, and when",
      FLEET + "--ttl-ms 5000 cases --rounds 4")
-step("top: on a terminal and as tables", "tests/system/top.sh")
 step("libtenure: a core that lies", "tests/system/libtenure_liar.sh --random 8 --seed {seed}")
 
 # ---- the night

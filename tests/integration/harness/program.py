@@ -27,7 +27,8 @@ class Daemon:
         self._asked = self._judged = False
         self._read = 0
 
-    def start(self):
+    def start(self, **files):
+        """@files: as of Popen, in place of an empty input and the logs."""
         assert not self.is_running, f"{self.name} runs already"
         if self.process:
             self._judge_end()
@@ -35,9 +36,9 @@ class Daemon:
         self._asked = self._judged = False
         with open(self.log, "ab") as log, open(self.out or self.log, "ab") as out:
             self.process = subprocess.Popen(
-                _LAUNCHER + self.command, stdin=subprocess.DEVNULL, stdout=out, stderr=log,
-                cwd=self.log.parent, env={**ENVIRONMENT, **self.environment},
-                start_new_session=True)
+                _LAUNCHER + self.command, cwd=self.log.parent,
+                env={**ENVIRONMENT, **self.environment}, start_new_session=True,
+                **{"stdin": subprocess.DEVNULL, "stdout": out, "stderr": log, **files})
         ledger.enter(self)
         return self
 
