@@ -127,7 +127,7 @@ def fresh_pair(new_cluster, etcd):
 
 
 @pytest.fixture
-def shared_pair(shared, ports):
+def shared_pair(shared, ports, wants_etcd):
     """shared_pair("name", prepare): a pair that lasts for all tests of a worker, each of which
     asks both for the same only. It was given to prepare() once."""
     from harness.pair import Pair
@@ -139,7 +139,6 @@ def shared_pair(shared, ports):
             with Pair(*engines) as fresh:
                 prepare(fresh)
             return engines
-        _wants_etcd()
         pairs.append(Pair(*shared(name, make)))
         return pairs[-1]
 

@@ -107,7 +107,9 @@ def test_signals_are_passed_on_to_the_command_whose_end_is_ours(agent, duty, sen
     for number in PASSED_ON:
         job = Job(agent, duty.lock)
         send_all(send, job, [*NO_END, number])
-        assert (job.wait(), job.lines()[1:]) == (7, ["got-" + number.name.removeprefix("SIG")])
+        assert job.wait() == 7
+        # One that is sent to the group comes to the command twice, if it still runs.
+        assert set(job.lines()[1:]) == {"got-" + number.name.removeprefix("SIG")}
         assert duty.line() == []
 
 

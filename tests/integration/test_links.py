@@ -118,8 +118,8 @@ class Relay:
 class Relayed(Cluster):
     """The URLs of its members are those of relays."""
 
-    def _new_replica(self, name):
-        replica = super()._new_replica(name)
+    def new_replica(self, name):
+        replica = super().new_replica(name)
         listens, port = replica.peer_url, self.ports.take()
         scheme, _, own = listens.rpartition(":")
         replica.relay = Relay(port, int(own))

@@ -167,10 +167,11 @@ def test_the_directory_of_another_member_is_refused(cluster):
 
 
 def test_all_replicas_have_the_same_hash(shared_cluster, prefix):
-    shared_cluster.put(prefix + "k", "v")
+    revision = shared_cluster.put(prefix + "k", "v")
     hashes = set()
     for replica in shared_cluster.running:
-        shared_cluster.get(prefix + "k", at=replica)
-        said = shared_cluster.etcdctl("endpoint", "hashkv", "-w", "json", at=replica)
+        shared_cluster.get(prefix + "k", at=replica)  # so that it is not behind
+        said = shared_cluster.etcdctl("endpoint", "hashkv", f"--rev={revision}", "-w", "json",
+                                      at=replica)
         hashes.add(json.loads(said)[0]["HashKV"]["hash"])
     assert len(hashes) == 1
