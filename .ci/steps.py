@@ -131,6 +131,9 @@ nightly("a virtual machine that is paused, and slewed",
 nightly("Debian packages: equal builds, lintian, upgrade, purge", "tests/system/packages.sh", LONG,
         limit=1800)
 nightly("the same verdict anywhere", ".ci/anywhere", LONG)
+for suite in "bookworm", "trixie":
+    nightly(f"the CI file's lines on a new Debian {suite}: build, main job",
+            f"TREES=build/trees tests/system/workflow.sh {suite} Build,", LONG, limit=1800)
 
 nightly("hosts, on a real etcd", "ENGINE=etcd tests/system/hosts.sh", ETCD)
 

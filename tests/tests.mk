@@ -132,10 +132,12 @@ recipes: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
 	@BIN=$(O)/bin DIR="$(CURDIR)/build/recipes" tests/system/recipes.sh all
 
-# The Debian packages, built and tested in trees of Debian's suites, which come from the mirror that this machine uses.
+# The Debian packages, built and tested in trees of Debian's suites, which come from the mirror that this machine uses; and there,
+# too, what .github/workflows/ci.yml runs, line by line.
 SUITES ?= bookworm trixie
 packages: build/.deps-packages
 	@for s in $(SUITES); do DIR="$(CURDIR)/build/packages-$$s" TREES="$(CURDIR)/build/trees" tests/system/packages.sh $$s || exit 1; done
+	@for s in $(SUITES); do DIR="$(CURDIR)/build/workflow-$$s" TREES="$(CURDIR)/build/trees" tests/system/workflow.sh $$s || exit 1; done
 
 # Random faults on a real systemd host, RUNS=n times: what must run once never runs twice. SEED=n draws the same again.
 RUNS ?= 300
