@@ -64,7 +64,8 @@ step("unit tests", "build/{tree}/tests/unit/unit --seed {seed}", "check")
 step("fuzzers' corpus", "build/{tree}/tests/fuzz/replay tests/fuzz/corpus", "check")
 step("simulation: 1000 fixed seeds, every coincidence",
      BEHIND + "build/{tree}/tests/sim/sim --from 1 --seeds 1000 --all", "check", weight=2)
-step("integration", "tests/integration/run")
+# They wait more than they work.
+step("integration", "tests/integration/run -n 4", weight=2)
 
 step("how scripts are started", SLOW_SYNC + "tests/system/anew.sh")
 

@@ -100,10 +100,11 @@ def test_a_writer_waits_for_the_one_before_it_and_is_refused_if_that_had_a_large
     assert file.lines() == ["10 before", "40 next"]
 
 
-def test_writers_that_append_at_once_leave_no_token_after_a_larger_one(file, tmp_path):
+def test_writers_that_append_at_once_leave_no_token_after_a_larger_one(file, tmp_path, seed):
+    drawn = random.Random(seed)
     refused = 'for t; do "$0" file $t x || [ $? = 3 ] || exit 1; done'
     writers = [Daemon(tmp_path / f"writer{w}.log", "sh", "-c", refused, file.program,
-                      *(i + random.randrange(40) for i in range(100))).start() for w in range(4)]
+                      *(i + drawn.randrange(40) for i in range(1, 101))).start() for w in range(4)]
 
     assert [writer.wait() for writer in writers] == [0] * 4
 
