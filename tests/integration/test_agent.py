@@ -43,7 +43,7 @@ def test_a_record_with_invalid_text_is_listed_and_no_agent_leaves_the_bus(agent,
 
     described, = agent.bus.call(NAME, PATH, MANAGER, "Describe")
 
-    ghost = agent.nodes()["ghost"]
+    ghost = agent.node("ghost")
     assert (ghost.id, ghost.addresses, ghost.tags) == ("????", ["????"], {"a": "????"})
     assert [service.tags for service in agent.services()] == [{"a": "????"}]
     assert json.loads(described)["nodes"][0]["os_release"] == "????"
@@ -64,7 +64,7 @@ def test_an_agent_that_is_killed_and_restarted_keeps_its_lease_and_nobody_hears_
     agent.ctl("set-tags", "restarted=yes")
     first = eventually(watch.events)[0]
     assert (first.event, first.name) == ("NodeChanged", "h1")
-    assert other.nodes()["h1"].tags == {"restarted": "yes"}
+    assert other.node("h1").tags == {"restarted": "yes"}
 
 
 @pytest.mark.parametrize("target", ["boots", "/proc/self/mem"])  # it is a loop; EIO

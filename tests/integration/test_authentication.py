@@ -57,7 +57,7 @@ def test_agents_that_joined_without_authentication_log_in_when_it_is_switched_on
     renewed = agent.properties()["LastRenewalUSec"]
     eventually(lambda: agent.holds() and agent.properties()["LastRenewalUSec"] > renewed)
     agent.ctl("set-tags", "since=then")
-    eventually(lambda: other.nodes().get("h1") and other.nodes()["h1"].tags == {"since": "then"})
+    eventually(lambda: other.node("h1").tags == {"since": "then"})
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_a_login_ends_after_its_time_and_its_agent_logs_in_again(hasty, agents, 
     eventually(lambda: has_ended(hasty, token))
 
     agent.ctl("set-tags", "since=then")
-    eventually(lambda: agent.nodes()["h1"].tags == {"since": "then"})
+    eventually(lambda: agent.node("h1").tags == {"since": "then"})
     assert agent.holds() and agent.status().lease_id == lease  # A17
 
 

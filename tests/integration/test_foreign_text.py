@@ -89,4 +89,4 @@ def test_a_record_cannot_control_the_terminal(agent, shared_cluster, rogue, word
 def test_the_bytes_of_a_record_are_escaped_for_people_and_whole_in_json(agent, rogue):
     assert re.search(r"^rogue +a\\x1b\[2J\\xc2\\x9b31m\\xe2\\x80\\xae\\x0d\\x7f ",
                      agent.ctl("nodes", "rogue"), re.M)
-    assert agent.nodes()["rogue"].addresses == [rogue]
+    assert agent.node("rogue").addresses == [rogue]

@@ -70,7 +70,7 @@ def test_the_example_that_follows_nodes_and_services(example, agents):
     other.ctl("leave")
 
     eventually(lambda: follower.lines()[3:])
-    address = other.nodes()["h1"].addresses[0]
+    address = other.node("h1").addresses[0]
     assert follower.lines()[2] == f"h1 {address} 5432"
     assert follower.lines()[3].startswith("NODE_LEFT <Node name='h2'")
 

@@ -47,7 +47,7 @@ def other(agents):
 def test_a_restart_keeps_lease_services_and_tags_and_nobody_hears_of_it(other, agent, core):
     agent.background("register", "queue", "Port=1")
     agent.ctl("set-tags", "kept=yes")
-    eventually(lambda: other.services() and other.nodes()["h1"].tags)
+    eventually(lambda: other.services() and other.node("h1").tags)
     n, records = len(other.announced.events()), core.range(agent.key.removesuffix("nodes/h1"))
 
     agent.restart()
@@ -136,7 +136,7 @@ def test_a_log_that_nobody_reads_holds_up_nobody(agent, full_pipe):
     agent.restart()
 
     agent.ctl("set-tags", "goes-on=yes")
-    eventually(lambda: agent.nodes()["h1"].tags)
+    eventually(lambda: agent.node("h1").tags)
     assert agent.status().lease_id == lease
 
 
@@ -254,7 +254,7 @@ def test_a_wall_clock_that_is_set_by_days_costs_no_lease(new_cluster, agents, tm
 
 def test_a_host_whose_key_is_deleted_joins_again(other, agent, engine):
     other.joined("h1")
-    before = agent.nodes()["h1"]
+    before = agent.node("h1")
 
     engine.delete(agent.key)
 
@@ -262,7 +262,7 @@ def test_a_host_whose_key_is_deleted_joins_again(other, agent, engine):
     assert "Node h1 lost its place: its key was deleted" in agent.log_text()
     eventually_is(["NodeJoined", "NodeLeft expired", "NodeJoined"],
                   lambda: told(other.announced, "h1"))
-    assert agent.nodes()["h1"].incarnation != before.incarnation
+    assert agent.node("h1").incarnation != before.incarnation
 
 
 def test_a_host_whose_key_was_deleted_while_it_was_away_joins_again(agent, engine):

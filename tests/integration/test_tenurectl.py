@@ -43,12 +43,12 @@ def test_tags_are_set_and_removed_and_those_of_the_settings_come_back(agents, co
     eventually(agent.nodes)
 
     agent.ctl("set-tags", "rack=7", "zone=b")
-    eventually(lambda: agent.nodes()["h1"].tags == {"rack": "7", "zone": "b"})
+    eventually(lambda: agent.node("h1").tags == {"rack": "7", "zone": "b"})
     # A39: a put that does not name the lease would detach the key from it.
     assert core.get(agent.key).lease == agent.status().lease_id
 
     agent.ctl("set-tags", "zone=")
-    eventually(lambda: agent.nodes()["h1"].tags == {"rack": "7", "zone": "a"})
+    eventually(lambda: agent.node("h1").tags == {"rack": "7", "zone": "a"})
     assert "Tags' names are letters, digits" in agent.refusal("set-tags", "a b=1")[0]
 
 

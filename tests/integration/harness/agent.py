@@ -105,6 +105,7 @@ class Agent(Daemon):
         self.start()
         if held:
             eventually(self.holds)
+            self.node(self.settings["NodeName"])
 
     def write_settings(self, **changed):
         self.settings.update(changed)
@@ -181,6 +182,10 @@ class Agent(Daemon):
     def nodes(self):
         listed = json.loads(self.ctl("--json=short", "nodes"))
         return {said["Name"]: value(Node, said) for said in listed}
+
+    def node(self, name):
+        """As soon as it is there: an agent that holds its place may not yet have heard of it."""
+        return eventually(lambda: self.nodes().get(name))
 
     def services(self):
         return [value(Service, said) for said in json.loads(self.ctl("--json=short", "services"))]
