@@ -76,7 +76,7 @@ bool switching_set_holder(struct switching *s, const struct tenure_kv *kv)
         buf_clear(&s->holder);
         buf_add(&s->holder, kv->key, kv->key_len);
         s->created = kv->create_revision;
-        s->holder_gone = false;
+        s->holder_gone = 0;
         return buf_error(&s->holder) == 0;
 }
 

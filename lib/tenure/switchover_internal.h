@@ -42,7 +42,10 @@ struct switching {
         int64_t seen;  /* the revision of the last look; watches begin after it */
         struct tenure_call *sub;
         struct tenure_watch *watch, *line; /* of the request, and of the lock's keys */
-        bool accepted, holder_gone, target_gone, request_gone;
+        bool accepted, request_gone;
+        /* The revisions of the acceptance, and of the deletion of the holder's and the target's
+         * key, as far as we have seen them; 0: not seen. */
+        int64_t accepted_in, holder_gone, target_gone;
         bool blind; /* the watches have ended: read the keys instead */
         struct boot_time asked_at, gone_at, had_at;
         struct boot_time until, renew_at, retry_at;

@@ -57,10 +57,11 @@ static void see_request(struct switching *s, const struct tenure_kv *kv)
 {
         struct switchover now;
 
-        if (s->accepted || kv->lease != s->lease ||
+        if (s->accepted_in || kv->lease != s->lease ||
             switchover_read(&now, kv->value, kv->value_len) < 0 || !*now.holder)
                 return;
         s->accepted = true;
+        s->accepted_in = kv->mod_revision;
         s->until = boot_add(calls_now(s->tenure->calls),
                             s->request.within_ms * NSEC_PER_MSEC + SLACK);
 }
@@ -77,10 +78,13 @@ static void on_watched(const struct tenure_event *e, void *arg)
                 if (switching_is_key(e->kv, buf_head(&s->key), buf_len(&s->key)))
                         see_request(s, e->kv);
         } else if (switching_is_holder(s, e->kv)) {
-                s->gone_at = s->holder_gone ? s->gone_at : calls_now(s->tenure->calls);
-                s->holder_gone = true;
+                if (!s->holder_gone) {
+                        s->gone_at = calls_now(s->tenure->calls);
+                        s->holder_gone = e->revision;
+                }
         } else if (switching_is_target(s, e->kv)) {
-                s->target_gone = true;
+                if (!s->target_gone)
+                        s->target_gone = e->revision;
         } else if (switching_is_key(e->kv, buf_head(&s->key), buf_len(&s->key))) {
                 s->request_gone = true;
                 s->had_at = calls_now(s->tenure->calls);
@@ -173,12 +177,23 @@ void switching_succeed(struct switching *s)
         switching_end(s, 0);
 }
 
+/* The target may have had the lock, and have released it before we look. Once the holder has
+ * accepted, nobody is between the two, so the target has the lock when the holder's key is
+ * deleted, if its own is still there. One watch reports both keys, in order: if it has reported
+ * the holder's deletion alone, the target's came no earlier. */
+static bool has_had_it(const struct switching *s)
+{
+        return s->accepted_in && s->holder_gone > s->accepted_in &&
+               (!s->target_gone || s->target_gone > s->holder_gone);
+}
+
 static void on_checked(struct tenure_call *c, void *arg)
 {
         struct switching *s = arg;
         const struct tenure_kv *first = tenure_call_kv(c, 0, 0);
         const struct tenure_kv *target = tenure_call_kv(c, 1, 0);
         const struct tenure_kv *request = tenure_call_kv(c, 2, 0);
+        bool there = target && target->create_revision == s->request.created;
         int r;
 
         if (!switching_has_answer(s, c, &r))
@@ -190,9 +205,9 @@ static void on_checked(struct tenure_call *c, void *arg)
                 see_request(s, request);
         if (s->blind)
                 watch(s);
-        if (!target || target->create_revision != s->request.created) {
+        if (!there && !has_had_it(s)) {
                 is_gone(s);
-        } else if (switching_is_target(s, first)) {
+        } else if (!there || switching_is_target(s, first)) {
                 if (s->gone_at.ns == 0)
                         s->gone_at = calls_now(s->tenure->calls);
                 if (!request && s->had_at.ns == 0)
@@ -207,7 +222,8 @@ static void on_checked(struct tenure_call *c, void *arg)
         } else if (!switching_is_holder(s, first) && !switching_set_holder(s, first)) {
                 switching_no_memory(s);
         } else {
-                s->holder_gone = s->target_gone = s->request_gone = false;
+                s->holder_gone = s->target_gone = 0;
+                s->request_gone = false;
                 s->gone_at = s->had_at = (struct boot_time){0};
                 switching_go_to(s, SWITCH_WAIT);
         }

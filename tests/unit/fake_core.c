@@ -183,14 +183,16 @@ static void cache(struct rpc_call *call, struct view m)
 static void time_to_live(struct rpc_call *call)
 {
         Pb__LeaseTimeToLiveResponse p = PB__LEASE_TIME_TO_LIVE_RESPONSE__INIT;
-        ProtobufCBinaryData keys[] = {pb_bytes("a", 1), pb_bytes("bc", 2)};
+        const char *owner = fake.owner ? fake.owner : "";
+        ProtobufCBinaryData keys[] = {pb_bytes("a", 1), pb_bytes("bc", 2),
+                                      pb_bytes(owner, strlen(owner))};
         Pb__ResponseHeader h = header();
 
         p.header = &h;
         p.id = 5;
         p.ttl = 9;
         p.keys = keys;
-        p.n_keys = 2;
+        p.n_keys = fake.owner ? 3 : 2;
         if (fake.lease_name)
                 p.name = pb_bytes(fake.lease_name,
                                   strlen(fake.lease_name) + fake.lease_name_more);

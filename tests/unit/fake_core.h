@@ -19,6 +19,7 @@ struct fake {
         bool extended;          /* as a tenure-core */
         const char *lease_name; /* that it repeats; NULL: it skips names */
         size_t lease_name_more; /* bytes of it behind its first zero byte, which is one */
+        const char *owner;      /* a further key on each lease; NULL: none */
         uint64_t leader;
         enum fake_does does; /* with the next call that is no Status and no watch */
         unsigned times;      /* so often; then it answers */

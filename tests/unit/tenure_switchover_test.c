@@ -3,6 +3,8 @@
 #include "fake_core.h"
 #include "nomem.h"
 #include "tenure/handover.h"
+#include "tenure/switchover_internal.h"
+#include "tenure/watch.h"
 
 TEST(what_a_switchover_wants)
 {
@@ -181,6 +183,216 @@ TEST(a_switchover_that_may_not_look_says_so)
         CHECK_EQ(switchover(t, "db2", "permission denied"), -EACCES);
         tenure_free(t);
         fake_end();
+}
+
+/* ---- the outcome ---- */
+
+static struct tenure_call *requested;
+
+static bool has_looked(void *s)
+{
+        return ((struct switching *) s)->state > SWITCH_LOOK;
+}
+
+static bool is_followed(void *arg)
+{
+        struct switching *s = arg;
+
+        return s->state == SWITCH_WAIT && s->watch->made && s->line->made;
+}
+
+/* A tie that has asked the owner of a/1 to hand the lock a over to that of a/3, and follows
+ * this from revision 5 on. */
+static struct tenure *tie_that_has_asked(void)
+{
+        struct tenure *t;
+
+        fake_begin();
+        t = fake_tie();
+        fake.owner = "/tenure/x/sessions/db";
+        show_nothing();
+        show(0, "a/1", "", 1);
+        show(0, "a/3", "", 3);
+        CHECK_EQ(tenure_switchover(t, "a", NULL, 3600000, &requested), 0);
+        fake_until(t, has_looked, requested->switching);
+        show_nothing();
+        fake.outcome = NULL;
+        fake_until(t, is_followed, requested->switching);
+        fake.outcome = &shows.txn;
+        return t;
+}
+
+static const char accepted[] = "{\"to\":\"db\",\"by\":\"me\",\"key\":\"a/3\",\"created\":3,"
+                               "\"within_ms\":1000,\"holder\":\"a/1\"}";
+
+/* Reports that @key was put, or deleted if @value is NULL, at @revision, of which there may be
+ * @more. */
+static void tell_part(const char *key, const char *value, int64_t revision, bool more)
+{
+        struct switching *s = requested->switching;
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+        Pb__KeyValue kv = PB__KEY_VALUE__INIT;
+        Pb__Event e = PB__EVENT__INIT, *events[] = {&e};
+
+        kv.key = pb_bytes(key, strlen(key));
+        kv.mod_revision = revision;
+        if (value) {
+                kv.value = pb_bytes(value, strlen(value));
+                kv.lease = s->lease;
+        } else {
+                e.type = PB__EVENT__EVENT_TYPE__DELETE;
+        }
+        e.kv = &kv;
+        p.events = events;
+        p.n_events = 1;
+        p.fragment = more;
+        p.watch_id = strcmp(key, "a.switchover") == 0 ? s->watch->id : s->line->id;
+        fake.revision = max_of(fake.revision, revision);
+        fake_tell(&p);
+}
+
+static void tell(const char *key, const char *value, int64_t revision)
+{
+        tell_part(key, value, revision, false);
+}
+
+/* The result of the switchover once the tie finds that the target's key is gone. */
+static int outcome(struct tenure *t)
+{
+        int r = fake_result(t, requested);
+        const struct tenure_switched *got = tenure_call_switched(requested);
+
+        if (r == 0)
+                CHECK(got->token == 3 && got->stop_us >= 0 && got->pause_us >= 0);
+        else if (!strstr(tenure_call_error(requested), "db no longer waits"))
+                test_fail(__FILE__, __LINE__, "'%s'", tenure_call_error(requested));
+        tenure_call_free(requested);
+        tenure_free(t);
+        fake_end();
+        return r;
+}
+
+TEST(a_target_that_has_released_the_lock_before_the_tie_looks_has_had_it)
+{
+        struct tenure *t = tie_that_has_asked();
+
+        tell("a.switchover", accepted, 5);
+        tell("a/1", NULL, 6);
+        CHECK_EQ(outcome(t), 0);
+        t = tie_that_has_asked();
+        tell("a.switchover", accepted, 5);
+        tell("a/1", NULL, 6);
+        tell("a.switchover", NULL, 7);
+        tell("a/3", NULL, 8);
+        CHECK_EQ(outcome(t), 0);
+        /* The two watches need not be equally far. */
+        t = tie_that_has_asked();
+        tell("a/1", NULL, 6);
+        tell("a/3", NULL, 8);
+        tell("a.switchover", accepted, 5);
+        CHECK_EQ(outcome(t), 0);
+        /* It has waited again since. */
+        t = tie_that_has_asked();
+        tell("a.switchover", accepted, 5);
+        tell("a/1", NULL, 6);
+        show(0, "a/2", "", 2);
+        show(1, "a/3", "", 3);
+        shows.kv[1][0].create_revision = 9;
+        CHECK_EQ(outcome(t), 0);
+}
+
+TEST(a_target_that_ends_without_its_report_has_had_the_lock)
+{
+        struct tenure *t = tie_that_has_asked();
+        struct switching *s = requested->switching;
+
+        tell("a/1", NULL, 6);
+        show(2, "a.switchover", accepted, s->lease);
+        shows.kv[2][0].mod_revision = 5;
+        CHECK_EQ(fake_result(t, requested), 0);
+        CHECK_EQ(tenure_call_switched(requested)->pause_us, -1);
+        tenure_call_free(requested);
+        tenure_free(t);
+        fake_end();
+}
+
+static bool has_looked_again(void *arg)
+{
+        struct switching *s = arg;
+
+        return s->state == SWITCH_WAIT && s->accepted;
+}
+
+TEST(a_holder_that_accepts_while_the_tie_withdraws_hands_over_all_the_same)
+{
+        struct tenure *t = tie_that_has_asked();
+        struct switching *s = requested->switching;
+
+        shows.txn.succeeded = false;
+        show(0, "a/1", "", 1);
+        show(1, "a/3", "", 3);
+        shows.kv[1][0].create_revision = 3;
+        show(2, "a.switchover", accepted, s->lease);
+        shows.kv[2][0].mod_revision = 5;
+        s->until = boot_now(); /* its time is over */
+        switching_soon(s);
+        fake_until(t, has_looked_again, s);
+        show_nothing();
+        tell("a/1", NULL, 6);
+        CHECK_EQ(outcome(t), 0);
+}
+
+TEST(a_holder_that_dies_before_it_accepts_hands_nothing_over)
+{
+        struct tenure *t = tie_that_has_asked();
+
+        tell("a/1", NULL, 6);
+        CHECK_EQ(outcome(t), -ENOENT);
+        /* It was another one that accepted. */
+        t = tie_that_has_asked();
+        tell("a/1", NULL, 5);
+        tell("a.switchover", accepted, 6);
+        CHECK_EQ(outcome(t), -ENOENT);
+}
+
+TEST(a_target_that_goes_before_the_holder_has_not_had_the_lock)
+{
+        struct tenure *t = tie_that_has_asked();
+
+        tell("a.switchover", accepted, 5);
+        tell("a/3", NULL, 6);
+        CHECK_EQ(outcome(t), -ENOENT);
+        t = tie_that_has_asked();
+        tell("a.switchover", accepted, 5);
+        tell("a/3", NULL, 6);
+        tell("a/1", NULL, 7);
+        CHECK_EQ(outcome(t), -ENOENT);
+        /* Its place in the line is a new one when it is deleted again. */
+        t = tie_that_has_asked();
+        tell("a.switchover", accepted, 5);
+        tell("a/3", NULL, 6);
+        tell("a/1", NULL, 7);
+        tell("a/3", NULL, 8);
+        CHECK_EQ(outcome(t), -ENOENT);
+        /* Somebody deletes all keys of the lock at once. */
+        t = tie_that_has_asked();
+        tell("a.switchover", accepted, 5);
+        tell_part("a/1", NULL, 6, true);
+        tell("a/3", NULL, 6);
+        CHECK_EQ(outcome(t), -ENOENT);
+}
+
+TEST(a_tie_that_has_not_seen_the_holder_go_does_not_know_that_the_target_had_the_lock)
+{
+        struct tenure *t = tie_that_has_asked();
+        Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
+
+        tell("a.switchover", accepted, 5);
+        p.watch_id = requested->switching->line->id;
+        p.canceled = true;
+        p.compact_revision = 9;
+        fake_tell(&p);
+        CHECK_EQ(outcome(t), -ENOENT);
 }
 
 TEST(each_allocation_of_a_switchover_may_fail)
