@@ -29,11 +29,13 @@ class PostgreSQL(Daemon):
         data = f"{self.folder}/data"
         run(*user, f"{_PROGRAMS}/initdb", "-D", data, "-U", "postgres", "-A", "trust", "--no-sync",
             cwd=self.folder)
+        # A process of the server that computes does not see that the server was killed. That its
+        # client is gone it sees, if it is told to look.
         super().__init__(
             log, *user, f"{_PROGRAMS}/postgres", "-D", data, "-k", self.folder,
             *(f"-c{setting}" for setting in (
                 "listen_addresses=", "fsync=off", "shared_buffers=16MB", "max_wal_senders=0",
-                "wal_level=minimal")))
+                "wal_level=minimal", "client_connection_check_interval=1s")))
         self._names = map("t{}".format, itertools.count())
         self.start()
         eventually(lambda: self.database("postgres").sql("SELECT 1"))
