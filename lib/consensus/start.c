@@ -269,7 +269,9 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         if (cfg->segment_size > 0)
                 store_set_segment_size(r->store, cfg->segment_size);
         store_keep_aside(r->store);
-        for (size_t i = 0; i < cfg->n_peers; i++)
+        /* The directory of another member has an id that two of these may have; it is refused
+         * later. */
+        for (size_t i = 0; i < cfg->n_peers && !r->address; i++)
                 if (cfg->peers[i].id == cfg->id)
                         r->address = strdup(cfg->peers[i].address);
         if (!r->address || raft_init(&r->raft, NULL, NULL, cfg->id, r->address) != 0)
