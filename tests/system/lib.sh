@@ -32,8 +32,6 @@ trap cleanup EXIT
 ok() { PASSED=$((PASSED + 1)); echo "ok $1"; }
 not_ok() { FAILED=$((FAILED + 1)); echo "not ok $1${2:+: $2}"; }
 skip() { SKIPPED=$((SKIPPED + 1)); echo "skipped $1: $2"; }
-# How long something took is judged only where nothing else runs, which QUIET=1 says; others' work is no verdict.
-judges_time() { [ -n "${QUIET:-}" ]; }
 # is WHAT GOT WANTED
 is() { if [ "$2" = "$3" ]; then ok "$1"; else not_ok "$1" "got '$2', wanted '$3'"; fi; }
 # has WHAT GOT PATTERN (grep -E)
@@ -79,19 +77,6 @@ preloaded() {
 	cp "$1" "$PLAIN/" && PRELOADED=$PLAIN/${1##*/}
 }
 
-# A command that runs until there is the file that is its last word.
-UNTIL_THERE=(sh -c 'until [ -e "$0" ]; do sleep 0.05; done')
-
-# leader_of PORT...: which of the replicas that serve clients on these ports of loopback leads: 1 for the first.
-leader_of() {
-	local n=0 port
-	for port; do
-		n=$((n + 1))
-		timeout 5 etcdctl --endpoints "127.0.0.1:$port" endpoint status -w json 2>/dev/null | jq -e '.[0].Status | .leader == .header.member_id and .leader > 0' >/dev/null && { echo $n; return 0; }
-	done
-	return 1
-}
-
 # The messages of the API for Python, in $DIR/pb.
 messages() {
 	mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$SYSTEM/../../lib/wire" rpc.proto
@@ -110,21 +95,11 @@ start() {
 }
 
 # start_replica NAME CLIENT-PORT PEER-PORT OPTION...: one of a core on 127.0.0.1, its data in $DIR/NAME; alone, or with the others that
-# --initial-cluster names. start_etcd: the same of a real etcd.
+# --initial-cluster names.
 start_replica() {
 	local name=$1 client=http://127.0.0.1:$2 peer=http://127.0.0.1:$3
 	shift 3
 	start "$name" "$BIN/tenure-core" --name "$name" --data-dir "$DIR/$name" --listen-client-urls "$client" --listen-peer-urls "$peer" "$@"
-}
-start_etcd() {
-	local name=$1 client=http://127.0.0.1:$2 peer=http://127.0.0.1:$3
-	shift 3
-	start "$name" env ETCD_UNSUPPORTED_ARCH= etcd --name "$name" --data-dir "$DIR/$name" --listen-client-urls "$client" --advertise-client-urls "$client" \
-		--listen-peer-urls "$peer" --initial-advertise-peer-urls "$peer" --initial-cluster "$name=$peer" --log-level error "$@"
-}
-# Without an etcd, the comparisons and the tests on one end here.
-wants_etcd() { # WHAT
-	command -v etcd >/dev/null || { skip "$1" "no etcd here"; finish; exit; }
 }
 
 # A CA, and a certificate of it for 127.0.0.1: ca.pem, cert.pem and key.pem in $DIR. Keys of rsa:2048, or as said.
