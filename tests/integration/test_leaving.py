@@ -133,17 +133,11 @@ with tenure.Tie(hold=6) as tie, tie.held().lock(sys.argv[1]) as lock:
     time.sleep(3600)
 """, prefix + "lock", TENURE_ENDPOINTS=proxy.endpoints)
     [key] = eventually(lambda: shared_cluster.range(prefix + "lock/"))
-    left = [shared_cluster.lease(key.lease).ttl]
-
-    def is_renewed():
-        left.append(shared_cluster.lease(key.lease).ttl)
-        return left[-1] > left[-2] > 0
-
-    eventually(is_renewed)
+    shared_cluster.wait_for_renewal(key.lease)
     proxy.refuse_connections()
     proxy.say_goaway()
 
     for _ in range(3):  # each follows the one before by half of the 6 s
-        eventually(is_renewed)
+        shared_cluster.wait_for_renewal(key.lease)
     assert shared_cluster.range(prefix + "lock/") == [key]
     assert locker.is_running

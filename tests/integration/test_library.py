@@ -153,13 +153,7 @@ with tenure.Tie(hold=6) as tie, tie.held().lock(sys.argv[1]) as lock:
     time.sleep(3600)
 """, prefix + "lock", TENURE_ENDPOINTS=shared_cluster.endpoints)
     [key] = eventually(lambda: shared_cluster.range(prefix + "lock/"))
-    left = [shared_cluster.lease(key.lease).ttl]
-
-    def is_renewed():
-        left.append(shared_cluster.lease(key.lease).ttl)
-        return left[-1] > left[-2] > 0
-
-    eventually(is_renewed)
+    shared_cluster.wait_for_renewal(key.lease)
 
 
 def test_a_with_statement_whose_lock_was_lost_raises_at_its_end(shared_cluster, prefix, program):

@@ -3,7 +3,7 @@ import json
 from dataclasses import dataclass
 
 from .http1 import Http
-from .keys import Keys
+from .keys import Replicas
 from .places import BIN, ENVIRONMENT
 from .program import Daemon, run
 from .values import hexadecimal, value
@@ -54,7 +54,7 @@ class Replica(Daemon):
         return float(next(line for line in lines if line.startswith(sample + " ")).split()[-1])
 
 
-class Cluster(Keys):
+class Cluster(Replicas):
     """Serves clients when it has been made. Replicas are named a, b, c and so on. @options: of
     each replica; @authority: signs the .certificate that all replicas show, and .client's, who
     asks; @restore: the file of a snapshot; @environment: of each replica."""
@@ -84,14 +84,6 @@ class Cluster(Keys):
         self.replicas[name] = Replica(name, self.folder, self.ports.take(), self.ports.take(),
                                       *options, **more)
         return self.replicas[name]
-
-    @property
-    def running(self):
-        return [replica for replica in self.replicas.values() if replica.is_running]
-
-    @property
-    def endpoints(self):
-        return ",".join(replica.client_url for replica in self.running)
 
     def ctl(self, *words):
         """tenurectl, as far as it asks the core."""

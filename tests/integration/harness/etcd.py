@@ -2,7 +2,7 @@
 import shutil
 import signal
 
-from .keys import Keys
+from .keys import Keys, Replicas
 from .places import ENVIRONMENT
 from .ports import listens
 from .program import Daemon
@@ -54,7 +54,7 @@ class Etcd(Keys, Member):
         return Rpc(self.client_url, **options)
 
 
-class Etcds(Keys):
+class Etcds(Replicas):
     """Three members, with the calls of a Cluster."""
 
     def __init__(self, folder, ports):
@@ -66,14 +66,6 @@ class Etcds(Keys):
         for member in self.replicas.values():
             eventually(lambda: listens(member.client_port))
         eventually(lambda: self.range("nothing/") == [])
-
-    @property
-    def running(self):
-        return [member for member in self.replicas.values() if member.is_running]
-
-    @property
-    def endpoints(self):
-        return ",".join(member.client_url for member in self.running)
 
     def rpc(self, at):
         from .rpc import Rpc  # grpc takes a moment to load, and few tests need it

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from .program import Daemon, run
 from .values import json_lines
+from .waiting import eventually
 
 
 @dataclass(frozen=True)
@@ -138,6 +139,16 @@ class Keys:
         return {url: said["ID"] for said in self._ask("member", "list")["members"]
                 for url in said["peerURLs"]}
 
+    def wait_for_renewal(self, lease):
+        """Until somebody renews it: what is left of it becomes more."""
+        left = [self.lease(lease).ttl]
+
+        def is_renewed():
+            left.append(self.lease(lease).ttl)
+            return left[-1] > left[-2] > 0
+
+        eventually(is_renewed)
+
     def watch(self, prefix, revision):
         """All changes below the prefix, beginning with that revision: nothing is missed while
         the watch is being made."""
@@ -146,3 +157,15 @@ class Keys:
         return Watch(log, "etcdctl", "--endpoints", self.endpoints, *self.credentials,
                      "--write-out=json", "watch", "--prefix", prefix, f"--rev={revision}",
                      out=log.with_suffix(".json")).start()
+
+
+class Replicas(Keys):
+    """What has .replicas by their names, and is asked at those that run."""
+
+    @property
+    def running(self):
+        return [replica for replica in self.replicas.values() if replica.is_running]
+
+    @property
+    def endpoints(self):
+        return ",".join(replica.client_url for replica in self.running)

@@ -8,12 +8,9 @@ import asyncio
 import signal
 import sys
 
-HEADERS, GOAWAY = 1, 7
+from h2 import GOAWAY, HEADERS, frame
+
 PREFACE = 24  # bytes
-
-
-def frame(kind, stream, payload):
-    return len(payload).to_bytes(3, "big") + bytes([kind, 0]) + stream.to_bytes(4, "big") + payload
 
 
 async def read_frame(reader):
@@ -33,7 +30,7 @@ class Connection:
         if self.leaving:
             return
         self.leaving = True
-        self.client.write(frame(GOAWAY, 0, self.last.to_bytes(4, "big") + bytes(4)))
+        self.client.write(frame(GOAWAY, 0, 0, self.last.to_bytes(4, "big") + bytes(4)))
         print(f"goaway {self.number}", flush=True)
 
     async def up(self, reader, core):
