@@ -539,6 +539,18 @@ static struct tenure_watch *ask_from_now(struct tenure *t)
         return w;
 }
 
+/* A tie whose watch from now on was requested, and is not confirmed. */
+static struct tenure *tie_with_unconfirmed_watch(void)
+{
+        struct tenure *t;
+
+        fake_begin();
+        fake.create_silently = true;
+        t = fake_tie();
+        ask_from_now(t);
+        return t;
+}
+
 /* Puts a key; returns the revision. */
 static int64_t put_one(struct tenure *t)
 {
@@ -590,12 +602,8 @@ TEST(a_watch_is_asked_for_before_the_calls_that_follow_it)
 
 TEST(a_watch_that_was_not_confirmed_begins_again_with_the_change_that_followed_it)
 {
-        struct tenure *t;
+        struct tenure *t = tie_with_unconfirmed_watch();
 
-        fake_begin();
-        fake.create_silently = true;
-        t = fake_tie();
-        ask_from_now(t);
         CHECK_EQ(put_one(t), 5);
         put_one(t);
         fake.revision = 8;
@@ -612,12 +620,8 @@ TEST(a_watch_that_was_not_confirmed_begins_again_behind_what_was_read_after_it)
 {
         struct tenure_range q = {.key = "k", .key_len = 1};
         struct tenure_call *c;
-        struct tenure *t;
+        struct tenure *t = tie_with_unconfirmed_watch();
 
-        fake_begin();
-        fake.create_silently = true;
-        t = fake_tie();
-        ask_from_now(t);
         CHECK_EQ(tenure_get(t, &q, &c), 0);
         CHECK_EQ(fake_result(t, c), 0);
         fake.revision = 8;
@@ -630,12 +634,8 @@ TEST(a_watch_that_was_not_confirmed_begins_again_behind_what_was_read_after_it)
 /* The core may have received them in another order, if they came on different connections. */
 TEST(a_watch_that_is_confirmed_behind_a_change_that_followed_it_goes_back_to_that)
 {
-        struct tenure *t;
+        struct tenure *t = tie_with_unconfirmed_watch();
 
-        fake_begin();
-        fake.create_silently = true;
-        t = fake_tie();
-        ask_from_now(t);
         CHECK_EQ(put_one(t), 5);
         fake.create_silently = false;
         confirm_watch(t, 6);
@@ -672,12 +672,8 @@ static void answer_late(struct tenure *t, struct tenure_call *c)
 TEST(a_watch_goes_back_to_a_change_that_is_answered_after_it_was_confirmed)
 {
         struct tenure_call *c;
-        struct tenure *t;
+        struct tenure *t = tie_with_unconfirmed_watch();
 
-        fake_begin();
-        fake.create_silently = true;
-        t = fake_tie();
-        ask_from_now(t);
         c = put_late(t);
         fake.create_silently = false;
         confirm_watch(t, 5);
@@ -695,12 +691,8 @@ TEST(a_watch_goes_back_to_a_change_that_is_answered_after_it_was_confirmed)
 TEST(a_watch_that_has_reported_a_change_does_not_go_back)
 {
         struct tenure_call *c;
-        struct tenure *t;
+        struct tenure *t = tie_with_unconfirmed_watch();
 
-        fake_begin();
-        fake.create_silently = true;
-        t = fake_tie();
-        ask_from_now(t);
         c = put_late(t);
         confirm_watch(t, 5);
         tell("6b", false);
