@@ -285,7 +285,7 @@ def test_interrupting_ends_the_command_and_the_shell_has_the_terminal_again(term
 
 def test_a_command_is_stopped_and_continued_with_all_that_the_terminal_has(terminal, tmp_path):
     os.mkfifo(tmp_path / "never")
-    terminal.run("$lock bash -c 'trap \"echo going-on\" CONT; echo be\"\"gun; "
+    terminal.run("$lock bash -c 'trap \"echo going\"\"-on\" CONT; echo be\"\"gun; "
                  f"while :; do read -t 0.1 <>{tmp_path}/never; done'")
     terminal.expect("begun")
 
