@@ -65,7 +65,7 @@ step("fuzzers' corpus", "build/{tree}/tests/fuzz/replay tests/fuzz/corpus", "che
 step("simulation: 1000 fixed seeds, every coincidence",
      BEHIND + "build/{tree}/tests/sim/sim --from 1 --seeds 1000 --all", "check", weight=2)
 # They wait more than they work.
-step("integration", "tests/integration/run -n 4", weight=2)
+step("integration", "tests/run -n 4 integration", weight=2)
 
 step("how scripts are started", SLOW_SYNC + "tests/system/anew.sh")
 
@@ -89,8 +89,8 @@ step("fuzzers' corpus, sanitizers", BEHIND + "build/asan/tests/fuzz/replay tests
      tree="asan")
 step("simulation, sanitizers: 40 fixed seeds",
      BEHIND + "build/asan/tests/sim/sim --from 1 --seeds 40", tree="asan", limit=1800)
-step("core, sanitizers", "tests/integration/run test_bad_input.py test_core.py test_damage.py "
-     "test_tls.py", tree="asan")
+step("core, sanitizers", "tests/run integration/test_bad_input.py integration/test_core.py "
+     "integration/test_damage.py integration/test_tls.py", tree="asan")
 step("agent: a core that lies, sanitizers", "tests/system/liar.sh --random 8 --seed {seed}",
      tree="asan")
 
@@ -144,9 +144,9 @@ build("cov", programs("cov") + " tests-cov", "as needed", compiler="clang")
 step("build with clang", "CFLAGS=-O0 CPPFLAGS=-U_FORTIFY_SOURCE make -s -j2 MODE=clang CC=clang "
      "programs tests-clang", "nightly", LONG, tree=None, weight=2, limit=1800)
 
-nightly("users, roles, logins, thread sanitizer", "tests/integration/run test_authentication.py",
+nightly("users, roles, logins, thread sanitizer", "tests/run integration/test_authentication.py",
         SANITIZED, tree="tsan")
-nightly("integration, sanitizers", "tests/integration/run", SANITIZED, tree="asan")
+nightly("integration, sanitizers", "tests/run integration", SANITIZED, tree="asan")
 nightly("libtenure: a core that lies, sanitizers",
         "tests/system/libtenure_liar.sh --random 8 --seed {seed}", SANITIZED, tree="asan")
 nightly("fleet, sanitizers", FLEET + "--ttl-ms 16000 cases --rounds 1", SANITIZED, tree="asan")
@@ -166,9 +166,10 @@ for what, command, more in (
         ("fresh inputs, fuzzers", "make --no-print-directory fuzz SECONDS=30 NEW={dir}",
          {"weight": 2}),
         ("unit tests, fresh seeds", "build/{tree}/tests/unit/unit --seed {seed}", {}),
-        ("fresh calls beside an etcd", "tests/integration/run --seed {seed} test_beside_etcd.py "
-         "test_users_beside_etcd.py -k random", {}),
-        ("fresh watches", "tests/integration/run --seed {seed} test_watches_in_number.py -k each", {}),
+        ("fresh calls beside an etcd", "tests/run --seed {seed} integration/test_beside_etcd.py "
+         "integration/test_users_beside_etcd.py -k random", {}),
+        ("fresh watches", "tests/run --seed {seed} "
+         "integration/test_watches_in_number.py -k each", {}),
         ("starved hosts", SLOW_SYNC + "tests/system/starve.sh 120", {"weight": ALONE}),
         ("fresh lies to an agent", "tests/system/liar.sh --random 60 random", {"tree": "asan"}),
         ("fresh lies to libtenure", "tests/system/libtenure_liar.sh --random 60 random",

@@ -88,10 +88,10 @@ HOURS ?= 2
 nightly: build/.deps-test
 	@.ci/test nightly --hours $(HOURS)
 
-# What the tests of tests/integration need is built; ARGS goes to pytest: ARGS='-k lease', ARGS=test_agent.py.
+# What the tests of tests/integration need is built; ARGS goes to pytest: ARGS='-k lease', ARGS=integration/test_agent.py.
 integration: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
-	@BIN=$(O)/bin tests/integration/run $(ARGS)
+	@BIN=$(O)/bin tests/run $(ARGS)
 
 # make sim SEED=n runs one world again; make worlds SECONDS=n goes on with fresh ones.
 SEED ?= 1

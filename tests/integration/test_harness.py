@@ -17,10 +17,11 @@ def inner(tmp_path):
     folder = tmp_path / "a b"
     folder.mkdir()
     for name in "run", "conftest.py", "pytest.ini", "harness":
-        (folder / name).symlink_to(HERE / name)
+        (folder / name).symlink_to(HERE.parent / name)
+    (folder / "integration").mkdir()
 
     def command(text, *options):
-        (folder / "test_inner.py").write_text(text)
+        (folder / "integration/test_inner.py").write_text(text)
         return ["env", f"BIN={BIN}", f"TMPDIR={tmp_path}", folder / "run", *options]
 
     return command
@@ -35,7 +36,7 @@ def test_a_program_that_crashes_or_a_sanitizer_that_complains_fails_the_test(inn
     assert "ended with status 3, which the test did not ask for" in told
     assert ": x.c:1:2: runtime error: signed integer overflow" in told
     assert "This is in the log." in told
-    assert "a b/run' -n 0 test_inner.py::test_assertion" in told
+    assert "a b/run' -n 0 integration/test_inner.py::test_assertion" in told
     assert [line.rsplit("::")[-1] for line in told.splitlines()[-2:]] == [
         "test_skipped: no moon tonight", "4 passed, 4 failed, 1 skipped"]
 

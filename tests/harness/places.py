@@ -2,7 +2,7 @@
 import os
 import pathlib
 
-TOP = pathlib.Path(__file__).resolve().parents[3]
+TOP = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("BIN") or TOP / "build/release/bin").resolve()
 SO = BIN.parent / "so"
 

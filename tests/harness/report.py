@@ -13,7 +13,7 @@ _exit_status = pytest.StashKey()
 
 
 def _again(nodeid):
-    run = shlex.quote(os.environ.get("CALLED", "tests/integration/run"))
+    run = shlex.quote(os.environ.get("CALLED", "tests/run"))
     given = os.environ.get("CALLED_WITH", "")
     return f"{f'BIN={shlex.quote(given)} ' if given else ''}{run} -n 0 {shlex.quote(nodeid)}"
 

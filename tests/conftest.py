@@ -1,4 +1,4 @@
-"""Fixtures: what a test may ask for, by name. README.md has them in a table."""
+"""Fixtures: what a test may ask for, by name. integration/README.md has them in a table."""
 import re
 import shutil
 import uuid
@@ -39,7 +39,7 @@ def pytest_addoption(parser):
 
 @pytest.fixture
 def seed(request):
-    """Of what the test draws at random; another one by `run --seed N`."""
+    """Of what the test draws at random; another one by `tests/run --seed N`."""
     return request.config.getoption("seed")
 
 

@@ -1,1 +1,0 @@
-"""Starts the real programs for a test, and talks to them. README.md says how it is used."""
