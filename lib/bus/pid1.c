@@ -66,7 +66,12 @@ static sd_bus *connected(struct pid1 *p)
 
 static void on_limit(struct loop_timer *t)
 {
-        tell_shutdown(container_of(t, struct pid1, shutdown_limit));
+        struct pid1 *p = container_of(t, struct pid1, shutdown_limit);
+
+        if (p->shutdown == PID1_NO_SHUTDOWN)
+                log_notice("The service manager has not said in time whether the host shuts "
+                           "down.");
+        tell_shutdown(p);
 }
 
 int pid1_new(struct pid1 **ret, struct loop *l)
