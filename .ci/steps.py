@@ -73,7 +73,7 @@ build("asan", programs("asan") + " tests-asan")
 
 # ---- real hosts
 
-step("hosts: real systemd, restarts, cuts, fencing, shutdown", "tests/system/hosts.sh")
+step("hosts: real systemd", "tests/run hosts")
 step("hosts: what is around the agent", "tests/system/around.sh")
 
 # ---- the core
@@ -136,7 +136,7 @@ for suite in "bookworm", "trixie":
     nightly(f"the CI file's lines on a new Debian {suite}: build, main job",
             f"TREES=build/trees tests/system/workflow.sh {suite} Build,", LONG, limit=1800)
 
-nightly("hosts, on a real etcd", "ENGINE=etcd tests/system/hosts.sh", ETCD)
+nightly("hosts, on a real etcd", "tests/run hosts --engine etcd", ETCD)
 
 build("tsan", programs("tsan"), "nightly", LONG)
 build("cov", programs("cov") + " tests-cov", "as needed", compiler="clang")
@@ -146,7 +146,7 @@ step("build with clang", "CFLAGS=-O0 CPPFLAGS=-U_FORTIFY_SOURCE make -s -j2 MODE
 
 nightly("users, roles, logins, thread sanitizer", "tests/run integration/test_authentication.py",
         SANITIZED, tree="tsan")
-nightly("integration, sanitizers", "tests/run integration", SANITIZED, tree="asan")
+nightly("integration, sanitizers", "tests/run integration", SANITIZED, tree="asan", limit=3600)
 nightly("libtenure: a core that lies, sanitizers",
         "tests/system/libtenure_liar.sh --random 8 --seed {seed}", SANITIZED, tree="asan")
 nightly("fleet, sanitizers", FLEET + "--ttl-ms 16000 cases --rounds 1", SANITIZED, tree="asan")

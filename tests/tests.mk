@@ -110,7 +110,7 @@ soak:
 	@$(MAKE) --no-print-directory storm
 	@$(MAKE) --no-print-directory starve
 	@$(MAKE) --no-print-directory -s -j2 MODE=asan programs
-	@BIN=build/asan/bin DIR="$(CURDIR)/build/hosts-asan" tests/system/hosts.sh
+	@BIN=build/asan/bin tests/run hosts
 
 # Real processes under faults, for SECONDS=n; SEED=n draws the same faults again.
 storm: build/.deps-test

@@ -57,6 +57,7 @@ class Event:
     node: str = ""
     reason: str = ""
     revision: int = 0
+    realtime_usec: int = 0
 
 
 class Watch(Daemon):
@@ -64,13 +65,76 @@ class Watch(Daemon):
         """What the agent has announced since the watch was made, in order."""
         return [value(Event, said) for said in json_lines(self.lines())]
 
+    def told_of(self, node):
+        """What was announced of that node and its services: "NodeLeft expired"."""
+        return [f"{event.event} {event.reason}".strip() for event in self.events()
+                if node in (event.node, event.name)]
+
+    def departure(self, node):
+        """Waits until that node has left."""
+        return eventually(lambda: next((event for event in self.events() if event.event ==
+                                        "NodeLeft" and event.name == node), None))
+
+
+class Asked:
+    """What has .ctl() and a .bus gets these calls by it."""
+
+    def refusal(self, *words):
+        """The sentence with which tenurectl refuses that, and its exit status."""
+        try:
+            said = self.ctl(*words)
+        except ProgramError as error:
+            return error.err.removeprefix("tenurectl: ").strip(), error.status
+        raise AssertionError(f"it is not refused: {said}")
+
+    def ctl_whatever(self, *words):
+        """What tenurectl prints, whatever its exit status is."""
+        try:
+            return self.ctl(*words)
+        except ProgramError as error:
+            return error.out
+
+    def call(self, method, *arguments, path=PATH, interface=MANAGER):
+        return self.bus.call(NAME, path, interface, method, *arguments)
+
+    def status(self):
+        try:
+            said = self.ctl("--json=short", "status")
+        except ProgramError as error:
+            if error.status != 2:  # which means: it does not hold its place
+                raise
+            said = error.out
+        return value(Status, json.loads(said))
+
+    def holds(self):
+        return self.status().state == "held"
+
+    def holds_another(self, lease):
+        """It holds its place by another lease than that one."""
+        status = self.status()
+        return status.state == "held" and status.lease_id != lease
+
+    def properties(self, path=PATH, interface=MANAGER):
+        return self.bus.properties(NAME, path, interface)
+
+    def nodes(self):
+        listed = json.loads(self.ctl("--json=short", "nodes"))
+        return {said["Name"]: value(Node, said) for said in listed}
+
+    def node(self, name):
+        """As soon as it is there: an agent that holds its place may not yet have heard of it."""
+        return eventually(lambda: self.nodes().get(name))
+
+    def services(self):
+        return [value(Service, said) for said in json.loads(self.ctl("--json=short", "services"))]
+
 
 # The settings that are not in [Agent].
 _SECTIONS = {"FlapLimit": "Steadiness", "FlapRest": "Steadiness", "FenceLead": "Fencing",
              "TrustedCAFile": "TLS", "CertFile": "TLS", "KeyFile": "TLS"}
 
 
-class Agent(Daemon):
+class Agent(Asked, Daemon):
     """Holds its place when it has been made, unless @held is False. @core: anything with
     endpoints. @certificate: what it shows to a core with TLS. @keeps: whether its page lasts, as a
     file in RUNTIME_DIRECTORY. @environment: further variables. @settings: as in tenured.conf(5)."""
@@ -133,24 +197,6 @@ class Agent(Daemon):
     def ctl(self, *words, **options):
         return run(BIN / "tenurectl", f"--bus={self.bus.address}", *words, **options)
 
-    def refusal(self, *words):
-        """The sentence with which tenurectl refuses that, and its exit status."""
-        try:
-            said = self.ctl(*words)
-        except ProgramError as error:
-            return error.err.removeprefix("tenurectl: ").strip(), error.status
-        raise AssertionError(f"it is not refused: {said}")
-
-    def ctl_whatever(self, *words):
-        """What tenurectl prints, whatever its exit status is."""
-        try:
-            return self.ctl(*words)
-        except ProgramError as error:
-            return error.out
-
-    def call(self, method, *arguments, path=PATH, interface=MANAGER):
-        return self.bus.call(NAME, path, interface, method, *arguments)
-
     def log_has(self, text):
         """Waits until the log has it."""
         __tracebackhide__ = True
@@ -158,37 +204,6 @@ class Agent(Daemon):
 
     def _lacks(self, text):
         raise AssertionError(f"the log of {self.name} lacks {text!r}")
-
-    def status(self):
-        try:
-            said = self.ctl("--json=short", "status")
-        except ProgramError as error:
-            if error.status != 2:  # which means: it does not hold its place
-                raise
-            said = error.out
-        return value(Status, json.loads(said))
-
-    def holds(self):
-        return self.status().state == "held"
-
-    def holds_another(self, lease):
-        """It holds its place by another lease than that one."""
-        status = self.status()
-        return status.state == "held" and status.lease_id != lease
-
-    def properties(self, path=PATH, interface=MANAGER):
-        return self.bus.properties(NAME, path, interface)
-
-    def nodes(self):
-        listed = json.loads(self.ctl("--json=short", "nodes"))
-        return {said["Name"]: value(Node, said) for said in listed}
-
-    def node(self, name):
-        """As soon as it is there: an agent that holds its place may not yet have heard of it."""
-        return eventually(lambda: self.nodes().get(name))
-
-    def services(self):
-        return [value(Service, said) for said in json.loads(self.ctl("--json=short", "services"))]
 
     def background(self, *words):
         """A tenurectl that runs until it is ended."""

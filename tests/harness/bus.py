@@ -49,7 +49,28 @@ def plain(said):
     return [plain(given) for given in said] if isinstance(said, list) else said
 
 
-class Bus(Daemon):
+class Calls:
+    """What has .busctl() gets these calls by it."""
+
+    def call(self, destination, path, interface, method, *arguments):
+        """The values that the method returns, as a list."""
+        said = self.busctl("call", destination, path, interface, method, *arguments)
+        return plain(json.loads(said)["data"]) if said.strip() else []
+
+    def properties(self, destination, path, interface):
+        return self.call(destination, path, "org.freedesktop.DBus.Properties", "GetAll", "s",
+                         interface)[0]
+
+    def subscribers(self, interface):
+        """The process ids of those who have asked for signals of the interface."""
+        bus = "org.freedesktop.DBus", "/org/freedesktop/DBus"
+        rules, = self.call(*bus, "org.freedesktop.DBus.Debug.Stats", "GetAllMatchRules")
+        return {self.call(*bus, "org.freedesktop.DBus", "GetConnectionUnixProcessID", "s", name)[0]
+                for name, asked in rules.items()
+                if any(f"interface='{interface}'" in rule for rule in asked)}
+
+
+class Bus(Calls, Daemon):
     """Answers when it has been made. @limits: as in dbus-daemon(1)."""
 
     def __init__(self, folder, name="bus", **limits):
@@ -75,15 +96,6 @@ class Bus(Daemon):
     def busctl(self, *words):
         return run("busctl", f"--address={self.address}", "--json=short", *words)
 
-    def call(self, destination, path, interface, method, *arguments):
-        """The values that the method returns, as a list."""
-        said = self.busctl("call", destination, path, interface, method, *arguments)
-        return plain(json.loads(said)["data"]) if said.strip() else []
-
-    def properties(self, destination, path, interface):
-        return self.call(destination, path, "org.freedesktop.DBus.Properties", "GetAll", "s",
-                         interface)[0]
-
     def name_of(self, pid):
         """The name of the process's connection."""
         return next(client["name"] for client in json.loads(self.busctl("list"))
@@ -93,11 +105,3 @@ class Bus(Daemon):
         """A stranger sends the signal straight to the connection of the process."""
         self.busctl("emit", f"--destination={self.name_of(pid)}", path, interface, member,
                     *arguments)
-
-    def subscribers(self, interface):
-        """The process ids of those who have asked for signals of the interface."""
-        bus = "org.freedesktop.DBus", "/org/freedesktop/DBus"
-        rules, = self.call(*bus, "org.freedesktop.DBus.Debug.Stats", "GetAllMatchRules")
-        return {self.call(*bus, "org.freedesktop.DBus", "GetConnectionUnixProcessID", "s", name)[0]
-                for name, asked in rules.items()
-                if any(f"interface='{interface}'" in rule for rule in asked)}

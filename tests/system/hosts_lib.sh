@@ -4,14 +4,14 @@
 # shellcheck shell=bash disable=SC2034
 . "$(dirname "${BASH_SOURCE[0]}")/lib.sh"
 ROOT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
-RIG=$ROOT/tests/system/rig.sh
+RIG=$ROOT/tests/hosts/rig.sh
 
 . "$(dirname "${BASH_SOURCE[0]}")/hosts_can.sh"
 hosts_can 4
 
 case $BIN in /*) ;; *) BIN=$PWD/$BIN ;; esac
 case $DIR in /*) ;; *) DIR=$PWD/$DIR ;; esac
-export TTL=${TTL:-2s} CORES=3 ENGINE=${ENGINE:-core} STAGE=$DIR/stage PREP=$ROOT/tests/system/hosts_prep.sh STATE=$DIR/rig NAME=tenure-hosts-$$
+export TTL=${TTL:-2s} CORES=3 ENGINE=${ENGINE:-core} STAGE=$DIR/stage PREP=$ROOT/tests/hosts/prepare.sh STATE=$DIR/rig NAME=tenure-hosts-$$
 case $TTL in *ms) TTL_MS=${TTL%ms} ;; *) TTL_MS=$((${TTL%s} * 1000)) ;; esac
 # How late the engine may be: ours must keep I2; etcd 3.4 checks every 500 ms, and counts a TTL from the arrival of a renewal.
 # How much later than it should be, at the most, a busy machine reports a death; `make fence` and the bench measure it.

@@ -56,7 +56,7 @@ cp "$A/build/deb/"*"_${V2}_"*.deb "$DIR/debs/2" && rm "$DIR"/debs/*/*-dbgsym_*
 
 # ---- hosts: h1 with the core, who listens; h2, to which things happen
 hosts_can 2
-export STATE=$DIR/rig NAME=tenure-packages-$$ RIG=$ROOT/tests/system/rig.sh TREE=${SUITE:+$TREES/$SUITE}
+export STATE=$DIR/rig NAME=tenure-packages-$$ RIG=$ROOT/tests/hosts/rig.sh TREE=${SUITE:+$TREES/$SUITE}
 export TREE=${TREE:-/} PREP=$ROOT/tests/system/packages_prep.sh BUILD=$DIR/debs
 rig() { env RIG="$NAME" "$RIG" "$@"; }
 on() { rig exec "$@"; }

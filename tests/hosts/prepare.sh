@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a host of the rig one of ours, once, before its first boot. The rig calls it: hosts_prep.sh hI I ROOT; in the
+# Makes a host of the rig one of ours, once, before its first boot. The rig calls it: prepare.sh hI I ROOT; in the
 # environment: STAGE, what `make install` put together; CORES, how many hosts have a replica; ENGINE, core or etcd; TTL; DEGRADED, a DegradedPressure=.
 set -eu
 host=$1 i=$2 root=$3

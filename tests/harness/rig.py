@@ -1,0 +1,342 @@
+"""Hosts with a systemd of their own each, on one machine: tests/hosts/rig.sh makes them."""
+import glob
+import itertools
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+
+from . import ledger
+from .agent import MANAGER, Asked, Watch
+from .bus import Calls
+from .keys import Keys
+from .places import BIN, ENVIRONMENT, TOP
+from .program import Daemon, run
+from .waiting import eventually
+
+TOOL = TOP / "tests/hosts/rig.sh"
+_numbers = itertools.count()
+_BUS = {"DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/run/dbus/system_bus_socket"}
+# One that waits for a path needs one of the inotify instances that all hosts share.
+_MAY_FAIL = re.compile(r"systemd-ask-password-\w+\.path")
+
+
+def _cgroups():
+    return run("findmnt", "-rn", "-t", "cgroup2", "-o", "TARGET").split("\n")[0]
+
+
+def why_not():
+    """Why this machine and this user cannot have hosts; "" if they can."""
+    if os.getuid() != 0:
+        return "needs root"
+    if not shutil.which("systemd-nspawn", path=ENVIRONMENT["PATH"]):
+        return "systemd-nspawn is not installed (as root: apt install systemd-container)"
+    return "" if "cgroup2" in pathlib.Path("/proc/mounts").read_text() else "no cgroup2 is mounted"
+
+
+def wait_for_room(n):
+    """A host needs seven inotify instances, of which a user has 128: others' hosts may go."""
+    most = int(pathlib.Path("/proc/sys/fs/inotify/max_user_instances").read_text())
+
+    def there_is_room():
+        taken = 0
+        for descriptor in glob.iglob("/proc/[0-9]*/fd/*"):
+            try:
+                taken += os.readlink(descriptor) == "anon_inode:inotify"
+            except OSError:
+                pass
+        return taken + 7 * n + 2 <= most or None
+
+    eventually(there_is_room, patience=240)
+
+
+class _OnHost:
+    def _judge_end(self):
+        """A host that loses its power takes its programs along."""
+
+
+class _Program(_OnHost, Daemon):
+    pass
+
+
+class _Watch(_OnHost, Watch):
+    pass
+
+
+class _Bus(Calls):
+    def __init__(self, host):
+        self.host = host
+
+    def busctl(self, *words):
+        return self.host.on("busctl", "--json=short", *words)
+
+
+class Host(Asked):
+    """A host of a rig, as it is once it has been booted and its agent holds its place. What is
+    bound to its place says all the time that it runs: last_ran()."""
+
+    def __init__(self, rig, name):
+        self.rig, self.name, self.number = rig, name, int(name[1:])
+        self.address, self.bus = f"10.77.0.{self.number}", _Bus(self)
+        self.log = rig.folder / f"{name}.journal"
+        self._group = pathlib.Path(_cgroups(), rig.number, name, "payload")
+        self._settings = None
+
+    # ---- what runs on it ----
+
+    @property
+    def init(self):
+        """The process id of its systemd, from outside; None while it is off."""
+        try:
+            pids = (self._group / "init.scope/cgroup.procs").read_text().split()
+        except OSError:
+            return None
+        return int(pids[0]) if pids else None
+
+    @property
+    def root(self):
+        return pathlib.Path(f"/proc/{self.init}/root")
+
+    def _entered(self, words):
+        assert self.init, f"{self.name} is off"
+        return ["nsenter", "-t", self.init, "-a", "--", *words]
+
+    def on(self, *words, stdin=""):
+        """Runs a command on it, and returns what it prints."""
+        return run(*self._entered(words), stdin=stdin, **_BUS)
+
+    def start(self, *words):
+        """A program on it that runs until the test ends."""
+        log = self.rig.scratch / f"{self.name}.{words[0]}{next(_numbers)}.log"
+        return _Program(log, *self._entered(words), **_BUS).start()
+
+    def ctl(self, *words):
+        return self.on("tenurectl", *words)
+
+    def systemctl(self, *words):
+        return self.on("systemctl", *words)
+
+    def show(self, unit, what):
+        """A property of a unit, as systemctl shows it."""
+        return self.systemctl("show", "-P", what, unit).strip()
+
+    def is_active(self, unit):
+        return self.show(unit, "ActiveState") == "active"
+
+    def signal(self, unit, name):
+        """As systemctl kill: all processes of the unit get it."""
+        self.systemctl("kill", "-s", name, unit)
+
+    def watch(self):
+        """What its agent announces from now on."""
+        before = self.bus.subscribers(MANAGER)
+        log = self.rig.scratch / f"{self.name}.watch{next(_numbers)}.log"
+        watch = _Watch(log, *self._entered(["tenurectl", "--json=short", "watch"]),
+                      out=log.with_suffix(".out"), **_BUS).start()
+        eventually(lambda: self.bus.subscribers(MANAGER) - before)
+        return watch
+
+    def told_so_far(self, watch):
+        """What that watch, on another host, has told of this one: a change is made that comes last,
+        and is waited for."""
+        last = str(next(_numbers))
+        self.ctl("set-tags", f"last={last}")
+        changed = eventually(lambda: self.nodes()[self.name].tags.get("last") == last
+                             and self.nodes()[self.name].revision)
+        eventually(lambda: changed in [event.revision for event in watch.events()])
+        told = watch.told_of(self.name)
+        assert told.pop() == "NodeChanged"
+        return told
+
+    def journal(self, unit="tenured", *options):
+        """The messages, also of a host that is off."""
+        return self.rig.tool("journal", self.name, "-q", "-u", unit, "-o", "cat", "--no-pager",
+                             *options)
+
+    def said(self, pattern, unit="tenured"):
+        """Waits until a message of this boot fits the regular expression."""
+        def look():
+            messages = self.journal(unit, "-b")
+            found = re.search(pattern, messages)
+            assert found, f"{unit} of {self.name} says {messages[-300:]!r}"
+            return found
+
+        return eventually(look)
+
+    def last_ran(self, what="only-one"):
+        """When it said so last, in microseconds of the clock that all hosts share; 0: never."""
+        texts = [file.read_text() for file in self.root.glob(f"run/{what}.[01]")]
+        return max((int(text) for text in texts if re.fullmatch(r"\d{16}\n", text)), default=0)
+
+    # ---- its place ----
+
+    @property
+    def lease(self):
+        return self.status().lease_id
+
+    def last_renewal(self):
+        """In microseconds since the machine was booted."""
+        return self.properties()["LastRenewalUSec"]
+
+    def renews(self, times=2):
+        """Waits until it has renewed so often."""
+        for _ in range(times):
+            before = self.last_renewal()
+            eventually(lambda: self.last_renewal() > before)
+
+    def is_back(self):
+        """Everybody knows everybody, and what is bound to its place runs."""
+        names = set(self.rig.hosts)
+        return self.is_active("only-one") and all(
+            set(host.nodes()) == names for host in self.rig.hosts.values())
+
+    def configure(self, *words, **settings):
+        """Changes its settings, and stops and starts the agent; or what @words ask of systemctl in
+        place of that. The end of the test has them as they were."""
+        file = self.root / "etc/tenure/tenured.conf"
+        text = file.read_text()
+        self._settings = self._settings or text
+        for name, given in settings.items():
+            text = re.sub(rf"^{name}=.*\n", "", text, flags=re.M)
+            if given is not None:
+                text = text.replace("[Agent]\n", f"[Agent]\n{name}={given}\n")
+        file.write_text(text)
+        if words:
+            self.systemctl(*words, "tenured")
+        else:
+            self.systemctl("stop", "tenured")
+            self.systemctl("start", "tenured")
+
+    # ---- what happens to it ----
+
+    def cut(self, *how):
+        """Its cable is pulled. "silent": the network drops what it sends and gets."""
+        self.rig.tool("cut", self.name, *how)
+
+    def hears_nothing(self):
+        """What it sends arrives."""
+        for other in self.rig.hosts.values():
+            if other is not self:
+                self.rig.tool("cut", other.name, self.name, "oneway")
+
+    def loses(self, percent):
+        self.rig.tool("loss", self.name, percent)
+
+    def freeze(self):
+        """All its processes stand still."""
+        self.rig.tool("freeze", self.name)
+
+    def thaw(self):
+        (self._group / "cgroup.freeze").write_text("0")
+
+    def power_off(self):
+        """A power failure."""
+        self.rig.tool("kill", self.name)
+
+    def boot(self):
+        if not self.init:
+            self.rig.tool("kill", self.name, fails=True)  # what is left of one that shut down
+        self.rig.tool("start", self.name)
+
+    def is_off(self):
+        return self.init is None
+
+    def sleep(self):
+        """systemctl suspend; it sleeps when this returns."""
+        self.systemctl("suspend")
+        eventually((self.root / "run/asleep").exists)
+
+    def wake(self):
+        (self.root / "run/asleep").unlink()
+
+    def tidy(self):
+        """After a test: as it was before."""
+        if self._settings:
+            (self.root / "etc/tenure/tenured.conf").write_text(self._settings)
+            self._settings = None
+            self.systemctl("stop", "tenured")
+            self.systemctl("start", "tenured")
+
+    # ---- for the ledger: a host is a program that lasts ----
+
+    pid = None
+
+    @property
+    def is_running(self):
+        return self.init is not None
+
+    def log_text(self):
+        return self.rig.tool("journal", self.name, "-q", "-n", "60", "-o", "short-precise",
+                             "--no-pager", "-u", "ten*", fails=True)
+
+    def ask_to_end(self):
+        pass
+
+    def end(self):
+        pass
+
+    def judge(self):
+        if self.init:
+            failed = self.systemctl("--failed", "--legend=no", "--plain").split("\n")
+            for line in failed:
+                if line and not _MAY_FAIL.match(line):
+                    ledger.complain(f"{self.name}: {line}")
+
+
+class Rig(Keys, Daemon):
+    """Four hosts, three with a replica of the core, which know each other when it has been made;
+    with the calls of a core. @engine: core or etcd."""
+
+    ends_by = signal.SIGKILL
+
+    def __init__(self, folder, ttl, engine="core", *, size=4, replicas=3, degraded=0):
+        self.folder = self.scratch = folder
+        self.number = f"tenure-{os.getpid()}-{next(_numbers)}"
+        stage = folder / "stage"
+        run("make", "-C", TOP, "-s", "--no-print-directory", f"MODE={BIN.parent.name}", "install",
+            f"DESTDIR={stage}")
+        self._environment = {
+            "RIG": self.number, "STATE": str(folder / "rig"), "STAGE": str(stage), "TTL": ttl,
+            "PREP": str(TOP / "tests/hosts/prepare.sh"), "CORES": str(replicas),
+            "ENGINE": engine, "DEGRADED": str(degraded)}
+        super().__init__(folder / "rig.log", "bash", TOOL, "supervise", **self._environment)
+        wait_for_room(size)
+        Daemon.start(self)
+        self.tool("boot", size)
+        self.hosts = {f"h{n}": Host(self, f"h{n}") for n in range(1, size + 1)}
+        vars(self).update(self.hosts)
+        for host in self.hosts.values():
+            ledger.enter(host)
+        eventually(self.h4.is_back)
+
+    endpoints = "10.77.0.1:2379"
+
+    def etcdctl(self, *words, at=None, stdin=""):
+        return self.h1.on("env", "ETCDCTL_API=3", "etcdctl", "--endpoints",
+                          f"{(at or self.h1).address}:2379", *self._LIMITS, *words, stdin=stdin)
+
+    def tool(self, *words, fails=False):
+        try:
+            return run("bash", TOOL, *words, **self._environment)
+        except Exception:
+            if not fails:
+                raise
+            return ""
+
+    def heal(self):
+        """Whatever was cut is whole again."""
+        self.tool("heal")
+
+    def tidy(self):
+        """After a test: as it was before."""
+        self.heal()
+        for host in self.hosts.values():
+            host.tidy()
+        eventually(self.h4.is_back)
+
+    def end(self):
+        self.expect_death_by(signal.SIGKILL)
+        self.tool("down", fails=True)
+        Daemon.end(self)

@@ -1,0 +1,69 @@
+"""Fixtures of tests on hosts with a systemd of their own each. README.md has them in a table."""
+import pytest
+from harness import ledger
+from harness.rig import Rig, why_not
+from harness.standstill import Probe
+
+
+def pytest_addoption(parser):
+    parser.addoption("--engine", choices=["core", "etcd"], default="core",
+                     help="what the hosts' agents have their places in")
+
+
+def pytest_collection_modifyitems(items):
+    """A worker has four hosts at a time, and boots others when the TTL is to be another one."""
+    items.sort(key=lambda item: "brief_hosts" in getattr(item, "fixturenames", ()))
+
+
+@pytest.fixture(scope="session")
+def engine_of_hosts(request):
+    return request.config.getoption("engine")
+
+
+@pytest.fixture(scope="session")
+def booted():
+    """The hosts that this worker has, as the only value."""
+    return {}
+
+
+@pytest.fixture
+def rigs(shared, booted, engine_of_hosts, tmp_path):
+    """Gives hosts with that TTL. They outlast a test that passes, and are as they were then."""
+    if why := why_not():
+        pytest.skip(f"hosts with a systemd of their own: {why}")
+
+    def rig(ttl):
+        for other in set(booted) - {ttl}:
+            booted.pop(other).end()
+        booted[ttl] = shared(f"hosts-{ttl}", lambda folder: Rig(folder, ttl, engine_of_hosts))
+        booted[ttl].scratch = tmp_path
+        return booted[ttl]
+
+    yield rig
+    for one in booted.values():
+        one.end() if ledger.failed() else one.tidy()
+
+
+@pytest.fixture
+def hosts(rigs):
+    """Four hosts, h1 to h4, that hold their places however slow this machine is."""
+    return rigs("30s")
+
+
+@pytest.fixture
+def brief_hosts(rigs):
+    """The same with a TTL of 2 s, for tests of a place that is lost."""
+    return rigs("2s")
+
+
+@pytest.fixture
+def only_core(engine_of_hosts):
+    """The test does not depend on what the places are in, and so runs on the core only."""
+    if engine_of_hosts != "core":
+        pytest.skip("what the agent does is the same on an etcd")
+
+
+@pytest.fixture
+def machine(shared):
+    """machine.watched(): where the machine's own standstill excuses a failure."""
+    return shared("machine", Probe)

@@ -1,0 +1,121 @@
+"""A host that lost its place knows it first: what is bound has stopped when the others are told."""
+import re
+import time
+
+import pytest
+from harness.waiting import eventually
+
+DOWN_IN_TIME = r"tenure-held.target is down after \d+ ms, \d+ ms before the deadline"
+
+
+def stop_the_agent_and_cut(h4):
+    h4.signal("tenured", "STOP")
+    h4.cut()
+
+
+def kill_the_agent_for_good(h4):
+    h4.configure("kill", "-s", "KILL", TTL="nonsense")
+
+
+@pytest.mark.parametrize("happens, says", [
+    (lambda h4: h4.cut(), "tenured"),
+    (lambda h4: h4.cut("silent"), "tenured"),
+    (lambda h4: h4.hears_nothing(), "tenured"),
+    (stop_the_agent_and_cut, None),
+    (kill_the_agent_for_good, "tenure-guard"),
+], ids=["cable pulled", "network drops all", "nothing comes in", "agent stopped, cable pulled",
+        "agent does not come back"])
+def test_what_is_bound_has_stopped_before_the_others_are_told(brief_hosts, machine, happens, says):
+    h1, h4 = brief_hosts.h1, brief_hosts.h4
+    watch = h1.watch()
+
+    with machine.watched():
+        happens(h4)
+        left = watch.departure("h4")
+        assert left.reason == "expired"
+        assert h4.last_ran() < left.realtime_usec
+        if says:
+            h4.said(DOWN_IN_TIME, says)
+        if says == "tenured":
+            h4.said("Node h4 lost its place: ")
+
+
+def test_a_host_that_was_frozen_stops_what_is_bound_at_once_when_it_goes_on(brief_hosts):
+    h1, h4 = brief_hosts.h1, brief_hosts.h4
+    watch = h1.watch()
+
+    h4.freeze()
+    assert watch.departure("h4").reason == "expired"
+    h4.thaw()
+
+    h4.said("Node h4 lost its place: ")
+    h4.said("tenure-held.target is down")
+
+
+def test_a_host_without_power_has_expired_and_joins_when_it_boots(brief_hosts):
+    h1, h4 = brief_hosts.h1, brief_hosts.h4
+    watch = h1.watch()
+
+    h4.power_off()
+    assert watch.departure("h4").reason == "expired"
+
+    h4.boot()
+    eventually(h4.is_back)
+    waited_for_the_place(h4)
+
+
+def waited_for_the_place(host):
+    """What multi-user.target wants has waited for the place at boot, without an error."""
+    assert not re.search("Dependency failed for only-one|asserts failed|only-one.*(cancel|result)",
+                         host.on("journalctl", "-b", "-o", "cat", "--no-pager"))
+
+
+@pytest.mark.parametrize("dead", ["h3", "h2"])
+def test_a_host_with_a_replica_dies_and_hosts_that_watched_there_are_told(brief_hosts, dead):
+    """h1 and h4 watch at some replica, which may be that one."""
+    watches = [brief_hosts.h1.watch(), brief_hosts.h4.watch()]
+
+    brief_hosts.hosts[dead].power_off()
+
+    assert [watch.departure(dead).reason for watch in watches] == ["expired", "expired"]
+    brief_hosts.hosts[dead].boot()
+
+
+# ---- no loss ----
+
+def test_a_cable_that_is_back_in_time_is_used_at_once_on_new_connections(brief_hosts, machine):
+    h1, h4 = brief_hosts.h1, brief_hosts.h4
+    h4.configure(TTL="6s")
+    eventually(h4.is_back)
+    lease, watch = h4.lease, h1.watch()
+
+    with machine.watched():
+        h4.renews(1)
+        before = h4.last_renewal()
+        h4.cut()
+        due = before / 1e6 + 3.5  # with half a second, in which it has tried
+        eventually(lambda: time.clock_gettime(time.CLOCK_BOOTTIME) > due)
+        brief_hosts.heal()
+        eventually(lambda: h4.last_renewal() > before)
+        assert h4.lease == lease
+        h4.said("Lost the core at .*: the network has changed")
+        assert h4.told_so_far(watch) == []
+
+
+@pytest.mark.parametrize("worse", [
+    lambda h4: h4.loses(30),
+    lambda h4: h4.on("tc", "qdisc", "replace", "dev", "eth0", "root", "tbf", "rate", "64kbit",
+                     "burst", "2kb", "latency", "400ms"),
+], ids=["30 % lost", "64 kbit/s"])
+def test_a_bad_link_costs_no_place(brief_hosts, machine, worse):
+    h1, h4 = brief_hosts.h1, brief_hosts.h4
+    h4.configure(TTL="6s")
+    eventually(h4.is_back)
+    lease, watch = h4.lease, h1.watch()
+
+    with machine.watched():
+        worse(h4)
+        h4.renews(4)
+        brief_hosts.heal()
+        h4.on("sh", "-c", "tc qdisc del dev eth0 root 2>/dev/null || true")
+        assert (h4.lease, h4.told_so_far(watch)) == (lease, [])

@@ -1,0 +1,102 @@
+"""The agent follows units of its host, and the units that ship are as they should be."""
+import re
+
+import pytest
+from harness.waiting import eventually, eventually_is
+
+ADDED, STOPPED = "ServiceAdded", "ServiceRemoved stopped"
+ENTRY = "/etc/tenure/services.d/web.service-entry"
+
+
+@pytest.fixture
+def web(hosts):
+    """web.service, for which h4 has an entry; ended once the test is over."""
+    hosts.h4.systemctl("start", "web")
+    eventually(hosts.h1.services)
+    yield hosts.h4
+    hosts.h4.systemctl("unmask", "--runtime", "web")
+    hosts.h4.systemctl("start", "web")  # so that it has not failed
+    hosts.h4.systemctl("stop", "web")
+    eventually(lambda: not hosts.h1.services())
+
+
+def mask(h4):
+    h4.systemctl("mask", "--runtime", "--now", "web")
+
+
+def take_its_entry_away(h4):
+    h4.on("mv", ENTRY, "/tmp")
+    h4.systemctl("reload", "tenured")
+    eventually(lambda: not h4.services())
+    h4.on("mv", "/tmp/web.service-entry", ENTRY)
+    h4.systemctl("reload", "tenured")
+
+
+def stop_while_no_agent_is_there(h4):
+    h4.signal("tenured", "KILL")
+    h4.systemctl("stop", "web")
+
+
+@pytest.mark.parametrize("happens, told", [
+    (lambda h4: h4.systemctl("stop", "web"), [STOPPED]),
+    (lambda h4: h4.systemctl("restart", "web"), [STOPPED, ADDED]),
+    (lambda h4: h4.signal("web", "KILL"), [STOPPED]),
+    (mask, [STOPPED]),
+    (take_its_entry_away, [STOPPED, ADDED]),
+    (stop_while_no_agent_is_there, [STOPPED]),
+    (lambda h4: h4.systemctl("daemon-reload"), []),
+    (lambda h4: h4.systemctl("daemon-reexec"), []),
+    (lambda h4: h4.systemctl("reload", "web"), []),
+    (lambda h4: h4.systemctl("restart", "tenured"), []),
+    (lambda h4: h4.signal("tenured", "KILL"), []),
+], ids=["stop", "restart", "kill", "mask", "entry", "stop without an agent", "daemon-reload",
+        "daemon-reexec", "reload", "agent restarted", "agent killed"])
+def test_others_hear_what_becomes_of_a_unit_and_no_more(hosts, web, happens, told):
+    watch = hosts.h1.watch()
+
+    happens(web)
+
+    eventually_is(told, lambda: watch.told_of("h4")[:len(told)])
+    eventually(web.holds)
+    assert [event for event in web.told_so_far(watch) if event != "ServiceChanged"] == told
+
+
+def test_a_service_of_a_unit_is_listed_with_what_its_entry_says(hosts, web):
+    assert re.search("^web +h4 +- +80 +running .* web.service$",
+                     hosts.h2.ctl("services", "web", "--no-legend"), re.M)
+
+
+def test_addresses_of_a_host_are_told_as_they_come_and_go(hosts, only_core):
+    h1, h4 = hosts.h1, hosts.h4
+    assert h1.nodes()["h4"].addresses == [h4.address]
+
+    h4.configure("reload", Addresses="core 10.99.0.0/16")
+    h4.on("ip", "address", "add", "10.99.1.1/32", "dev", "eth0")
+    eventually_is([h4.address, "10.99.1.1"], lambda: h1.nodes()["h4"].addresses)
+
+    h4.on("ip", "address", "del", "10.99.1.1/32", "dev", "eth0")
+    eventually_is([h4.address], lambda: h1.nodes()["h4"].addresses)
+
+
+def test_the_agent_is_scheduled_before_others_and_says_what_it_does(hosts):
+    h4 = hosts.h4
+    pid = h4.show("tenured", "MainPID")
+
+    assert h4.on("ps", "-o", "cls=", "-p", pid).strip() == "RR"
+    assert [h4.show(unit, "OOMScoreAdjust") for unit in ("tenured", "tenure-guard")] == \
+        ["-900", "-900"]
+    assert hosts.h1.show("tenure-core", "OOMScoreAdjust") == "-500"
+    assert re.search("Holding lease [0-9a-f]{16} as h4 in cluster default of 4 nodes",
+                     h4.show("tenured", "StatusText"))
+
+
+def test_systemd_finds_no_fault_with_the_units(hosts, only_core):
+    h1 = hosts.h1
+    units = "/usr/lib/systemd/system/tenure*.service /usr/lib/systemd/system/tenure*.target"
+    assert h1.on("sh", "-c", f"systemd-analyze verify --man=no {units} 2>&1") == ""
+
+
+@pytest.mark.parametrize("unit, most", [("tenured", 18), ("tenure-core", 15),
+                                        ("tenure-guard", 20), ("tenured-metrics", 18)])
+def test_units_have_few_privileges(hosts, only_core, unit, most):
+    hosts.h1.on("systemd-analyze", "security", "--no-pager", f"--threshold={most}", unit)
