@@ -4,7 +4,7 @@ Left out of the comparison are what is an engine's own (ids of clusters and memb
 that etcd does not have) and what the test says. Revisions count, so both must have lived through
 the same calls.
 """
-from .rpc import Refused, Rpc, pb
+from .rpc import Gateway, Refused, Rpc, pb
 
 _PACKAGES = {"Lock": "v3lockpb", "Election": "v3electionpb"}
 
@@ -51,23 +51,19 @@ def alike(answers, forget=(), why=""):
     """Compares the answers of both, and returns etcd's."""
     __tracebackhide__ = True
     ours, etcds = (_comparable(answer, forget) for answer in answers)
-    _assert_alike(ours, etcds, why)
-    return answers[1]
-
-
-def _assert_alike(ours, etcds, why=""):
-    __tracebackhide__ = True
     assert ours == etcds, f"{why}\ntenure-core: {ours}\netcd:        {etcds}"
+    return answers[1]
 
 
 class Pair:
     """A call returns what both have answered, or raises the Refused of both. @core, @etcd: what
-    has .rpc(). @tokens: of a user, one at each."""
+    has .rpc(). @tokens: of a user, one at each. @transport: "gRPC" or "JSON"."""
 
-    def __init__(self, core, etcd, tokens=(None, None)):
-        self.engines, self.tokens = (core, etcd), tokens
+    def __init__(self, core, etcd, tokens=(None, None), transport="gRPC"):
+        self.engines, self.tokens, self.transport = (core, etcd), tokens, transport
+        connect = {"gRPC": Rpc, "JSON": Gateway}[transport]
         self.connections = self.core, self.etcd = [
-            Rpc(engine.endpoints.split(",")[0], token=token)
+            connect(engine.endpoints.split(",")[0], token=token)
             for engine, token in zip(self.engines, tokens)]
 
     def __enter__(self):
@@ -84,6 +80,9 @@ class Pair:
         core, etcd = self.engines
         for program in *core.running, etcd:
             program.kill()
+
+    def by(self, transport):
+        return Pair(*self.engines, self.tokens, transport)
 
     def on(self, connection, name, /, **fields):
         """The same on one of both: its answer, or its Refused as a value."""
@@ -114,14 +113,18 @@ class Pair:
         __tracebackhide__ = True
         return self.call("KV/Put", key=key, value=value, **fields).header.revision
 
-    def count(self, connection, prefix):
-        found = connection.call(*method("KV/Range", {
-            "key": prefix, "range_end": prefix[:-1] + bytes([prefix[-1] + 1]),
-            "count_only": True}))
-        return found.count
+    def counts(self, prefix):
+        """How many keys each has below it."""
+        end = prefix[:-1] + bytes([prefix[-1] + 1])
+        return [connection.call(*method("KV/Range", dict(
+            key=prefix, range_end=end, count_only=True))).count for connection in self.connections]
 
     def futures(self, name, /, **fields):
         return [connection.future(*method(name, fields)) for connection in self.connections]
+
+    def answers(self, name, /, **fields):
+        """Of both, to one request."""
+        return [connection.answers(*method(name, fields)) for connection in self.connections]
 
     def stream(self, name):
         path, request = method(name, {})
@@ -137,13 +140,12 @@ class Pair:
 
     def log_in(self, name, password):
         """The pair as that user sees it."""
-        fields = {"name": name, "password": password}
-        tokens = [self.on(connection, "Auth/Authenticate", **fields)
+        tokens = [self.on(connection, "Auth/Authenticate", name=name, password=password)
                   for connection in self.connections]
         answer = alike(tokens, ["token"])
         if isinstance(answer, Refused):
             raise answer
-        return Pair(*self.engines, [answer.token for answer in tokens])
+        return Pair(*self.engines, [answer.token for answer in tokens], self.transport)
 
 
 class PairOfStreams:
@@ -178,17 +180,12 @@ class PairOfStreams:
                 events += [(answer.watch_id, str(event)) for event in answer.events]
                 last = until and answer.events[-1].kv.key
             told.append(events if in_order else sorted(events))
-        _assert_alike(*told)
+        assert told[0] == told[1]
         return told[1]
 
     def say_all(self):
         """Ends our sides, as curl does, whose request is complete before it reads."""
-        for stream in self.streams:
-            stream.send(None)
-
-    def close(self):
-        for stream in self.streams:
-            stream.close()
+        self.send(None)
 
 
 def _next(stream):

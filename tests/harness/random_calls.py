@@ -72,6 +72,14 @@ class Calls:
             request.range_end = r.choice(ENDS)
         return request
 
+    def any(self, depth=2, **weights):
+        """The name and the request of one of the calls below: any(put=30, range=10)."""
+        kind = self.r.choices([*weights], [*weights.values()])[0]
+        make = {"put": ("KV/Put", self.put), "delete": ("KV/DeleteRange", self.delete),
+                "range": ("KV/Range", self.range), "txn": ("KV/Txn", lambda: self.txn(depth))}
+        name, request = make[kind]
+        return name, request()
+
     def operation(self, depth):
         kind = self.r.random()
         if kind < .35:

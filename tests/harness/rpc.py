@@ -1,12 +1,16 @@
-"""The gRPC API call by call, for what no client has a command for."""
+"""The API call by call, for what no client has a command for: by gRPC, or by JSON."""
 import importlib
+import json
 import queue
+import re
 import sys
 import tempfile
 import threading
 
 import grpc
+from google.protobuf.json_format import MessageToDict, ParseDict
 
+from .http1 import Http
 from .places import TOP
 from .program import run
 from .waiting import PATIENCE
@@ -36,11 +40,16 @@ def _serialize(message):
 
 
 class Refused(Exception):
-    """The answer was a gRPC status other than OK: .code is its name, .details its sentence."""
+    """The answer was a gRPC status other than OK: .code is its name, .details its sentence; and
+    .status that of HTTP, by JSON."""
 
-    def __init__(self, error):
-        self.code, self.details = error.code().name, error.details()
-        super().__init__(f"{self.code}: {self.details}")
+    def __init__(self, code, details, status=""):
+        self.code, self.details, self.status = code, details, status
+        super().__init__(f"{status}{code}: {details}")
+
+    @classmethod
+    def by(cls, error):
+        return cls(error.code().name, error.details())
 
 
 class Rpc:
@@ -69,36 +78,33 @@ class Rpc:
     def close(self):
         self._channel.close()
 
-    def future(self, path, request, metadata=(), timeout=PATIENCE):
+    def future(self, path, request):
         """The call that is under way: .result(), .cancel() and more, as grpc.Future."""
         return self._channel.unary_unary(
             f"/{path}", _serialize, _reply(type(request)).FromString).future(
-                request, timeout=timeout, wait_for_ready=True,
-                metadata=[*self._metadata, *metadata])
+                request, timeout=PATIENCE, wait_for_ready=True, metadata=self._metadata)
 
-    def call(self, path, request, **options):
+    def call(self, path, request):
         try:
-            return self.future(path, request, **options).result()
+            return self.future(path, request).result()
         except grpc.RpcError as error:
-            raise Refused(error) from None
+            raise Refused.by(error) from None
 
-    def answers(self, path, request, metadata=(), reply=None):
+    def answers(self, path, request, reply=None):
         """The answers to one request, as they come; or a Refused."""
-        stream = self._channel.unary_stream(
-            f"/{path}", _serialize, (reply or _reply(type(request))).FromString)
-        try:
-            yield from stream(request, wait_for_ready=True, timeout=PATIENCE,
-                              metadata=[*self._metadata, *metadata])
-        except grpc.RpcError as error:
-            raise Refused(error) from None
+        return self._answers(path, request, _serialize,
+                             (reply or _reply(type(request))).FromString)
 
     def send_bytes(self, path, message):
         """The answers, as bytes, to what need not be a message."""
+        return list(self._answers(path, message))
+
+    def _answers(self, path, request, *coders):
         try:
-            return list(self._channel.unary_stream(f"/{path}")(
-                message, wait_for_ready=True, timeout=PATIENCE))
+            yield from self._channel.unary_stream(f"/{path}", *coders)(
+                request, wait_for_ready=True, timeout=PATIENCE, metadata=self._metadata)
         except grpc.RpcError as error:
-            raise Refused(error) from None
+            raise Refused.by(error) from None
 
     def stream(self, path, request, metadata=(), between=None):
         """@request: the class of what is sent. @between: called with each answer by a thread that
@@ -124,7 +130,7 @@ class Stream:
                 self._between(answer)
             self._in.put(None)
         except grpc.RpcError as error:
-            self._in.put(Refused(error))
+            self._in.put(Refused.by(error))
 
     def send(self, request):
         self._out.put(request)
@@ -142,3 +148,38 @@ class Stream:
         """Ends our side, and the stream with it."""
         self._out.put(None)
         self._answers.cancel()
+
+
+# What the gateway calls otherwise than the last word of the method, in small letters.
+_OTHERWISE = {"compact": "compaction", "moveleader": "transfer-leadership",
+              "user/changepassword": "user/changepw"}
+_CODES = {code.value[0]: code.name for code in grpc.StatusCode}
+
+
+class Gateway:
+    """As Rpc, by JSON and HTTP/1.1, and without streams in both directions."""
+
+    def __init__(self, url, *, token=None):
+        self._http = Http(url, **({"Authorization": token} if token else {}))
+
+    def close(self):
+        self._http.close()
+
+    @staticmethod
+    def _path(path):
+        service, name = path.partition(".")[2].split("/")
+        name = re.sub("^(Lease|Auth)(?=[A-Z])", "", name)
+        name = re.sub("^(Member|User|Role)", r"\1/", name)
+        name = re.sub("(Grant|Revoke)(Role|Permission)$", r"\1", name).lower()
+        return f"/v3/{service.lower()}/{_OTHERWISE.get(name, name)}"
+
+    def call(self, path, request):
+        return next(self.answers(path, request))
+
+    def answers(self, path, request):
+        answer = self._http.ask("POST", self._path(path), json.dumps(
+            MessageToDict(request, preserving_proto_field_name=True)))
+        for said in map(json.loads, answer.body.splitlines()):
+            if "error" in said:
+                raise Refused(_CODES[said["code"]], said["error"], f"{answer.status} ")
+            yield ParseDict(said.get("result", said), _reply(type(request))())
