@@ -45,9 +45,9 @@ class PostgreSQL(Daemon):
 
     def new_database(self, *options):
         """@options: of CREATE DATABASE."""
-        database = self.database(next(self._names))
-        self.database("postgres").sql(f"CREATE DATABASE {database.name} " + " ".join(options))
-        return database
+        name = next(self._names)
+        self.database("postgres").sql(f"CREATE DATABASE {name} " + " ".join(options))
+        return self.database(name)
 
     def end_of_all(self):
         self.stop()
@@ -57,12 +57,9 @@ class PostgreSQL(Daemon):
 class Database:
     def __init__(self, server, name, user="postgres", options=""):
         self.server, self.name, self.user, self.options = server, name, user, options
-
-    @property
-    def environment(self):
-        """For a client of libpq."""
-        return {"PGHOST": self.server.folder, "PGUSER": self.user, "PGDATABASE": self.name,
-                "PGOPTIONS": self.options}
+        # For a client of libpq.
+        self.environment = {"PGHOST": server.folder, "PGUSER": user, "PGDATABASE": name,
+                            "PGOPTIONS": options}
 
     def seen_by(self, user):
         return Database(self.server, self.name, user, self.options)
@@ -92,9 +89,6 @@ class Database:
         return int(self.sql("SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
                             " AND datname = current_database()"))
 
-    def session(self, folder):
-        return Session(self, folder)
-
 
 class Session(Daemon):
     """A psql that does one thing after the other, in transactions that stay open between them."""
@@ -117,11 +111,9 @@ class Session(Daemon):
         return self._answer
 
     def _answer(self):
-        end = f"did {self._asked}\n"
-        eventually(lambda: end in self.text())
-        said = self.text()
-        answer = said[self._at:said.index(end)]
-        self._at = said.index(end) + len(end)
+        eventually(lambda: f"did {self._asked}\n" in self.text())
+        answer, end, _ = self.text()[self._at:].partition(f"did {self._asked}\n")
+        self._at += len(answer + end)
         return answer.strip()
 
     def sql(self, text):
