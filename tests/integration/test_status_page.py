@@ -41,21 +41,17 @@ def test_the_page_is_small_and_names_no_other_host():
 def test_the_page_is_only_read(shared_cluster):
     http = Http(shared_cluster.running[0].client_url)
     assert (http.ask("HEAD", "/").status, http.ask("HEAD", "/").body) == (200, b"")
-    for method in "PUT", "DELETE", "PATCH", "OPTIONS", "POST":
-        assert http.ask(method, "/").status == 405
+    assert {http.ask(method, "/").status
+            for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "POST")} == {405}
     assert http.get("/page").status == 404
 
 
-def test_the_page_can_be_turned_off(new_cluster):
-    off = new_cluster(1, "--status-page=no").running[0]
-    assert {Http(off.client_url).get(path).status for path in FILES} == {404}
-
-
-def test_the_page_is_not_on_the_port_for_probes(new_cluster, ports):
+def test_the_page_can_be_turned_off_and_is_not_on_the_port_for_probes(new_cluster, ports):
     probes = f"http://127.0.0.1:{ports.take()}"
-    new_cluster(1, f"--listen-metrics-urls={probes}")
-    assert Http(probes).get("/readyz").status == 200
-    assert Http(probes).get("/").status == 404
+    off = new_cluster(1, "--status-page=no", f"--listen-metrics-urls={probes}").running[0]
+    for url in off.client_url, probes:
+        assert Http(url).get("/readyz").status == 200
+        assert {Http(url).get(path).status for path in FILES} == {404}
 
 
 # ---- as a browser shows it ----
@@ -89,16 +85,16 @@ class Fleet:
                 "since": "2024-01-01T00:00:00Z", "version": "0.1.0", "ttl_ms": 600000,
                 "addresses": ["192.0.2.7"], "tags": {"zone": "z1"}, **more}
 
-    def put(self, key, value="", of=None, ttl=600):
+    def put(self, key, value, of):
         """On the lease of the member @of."""
         if of not in self.leases:
-            self.leases[of] = self.http.post("/v3/lease/grant", TTL=ttl)["ID"]
+            self.leases[of] = self.http.post("/v3/lease/grant", TTL=600)["ID"]
         if not isinstance(value, bytes):
             value = json.dumps(value).encode()
         self.http.post("/v3/kv/put", key=key, value=value, lease=self.leases[of])
 
-    def node(self, name, ttl=600, **more):
-        self.put(self.key("nodes", name), self.record(name, **more), name, ttl)
+    def node(self, name, **more):
+        self.put(self.key("nodes", name), self.record(name, **more), name)
 
     def service(self, name, node):
         self.put(self.key("services", name, node), {"port": 80, "state": "active"}, node)
@@ -188,37 +184,31 @@ def test_replicas_are_shown_with_their_lag(page, shared_cluster, at):
 
 
 def test_what_happens_is_an_event(live, twenty):
-    twenty.end("db1")
-    live.shows("#event-list", "db1 left: expired")
-    assert [cell(live, "db1", column) for column in ("state", "note")] == ["lost", "expired"]
-    live.shows("#counts", "1lost")
-    twenty.node("db2", leaving="shutdown")
-    eventually_is("leaving", lambda: cell(live, "db2", "state"))
-    twenty.end("db2")
-    live.shows("#event-list", "db2 left: shutdown")
-    assert cell(live, "db2", "state") == "left"
-    twenty.node("db21")
-    live.shows("#event-list", "db21 joined")
-    twenty.node("db21", degraded="memory is short")
-    live.shows("#event-list", "db21 is degraded: memory is short")
-    twenty.node("db21", incarnation="2", boot_id="c")
-    live.shows("#event-list", "db21 left: rebooted")
-    twenty.service("api", "db21")
-    live.shows("#event-list", "service api on db21 is there")
-    twenty.delete(twenty.key("services", "api", "db21"))
-    live.shows("#event-list", "service api on db21 is gone")
-
-
-def test_a_lock_that_has_its_next_holder_is_an_event(live, twenty):
     for holder in "db7", "db8":
         twenty.lock(f"{twenty.name}/backup", holder)
     live.shows("#lock-list", "held by db7", "waiting 1: db8")
-    twenty.delete(f"{twenty.name}/backup/{int(twenty.leases['db7']):x}".encode())
-    live.shows("#event-list", "lock .*/backup: db8 has it, db7 had it")
+    backup = f"{twenty.name}/backup/{int(twenty.leases['db7']):x}".encode()
+    for happens, *shown in (
+            (lambda: twenty.end("db1"), "db1 left: expired"),
+            (lambda: twenty.node("db2", leaving="shutdown"), "leaving"),
+            (lambda: twenty.end("db2"), "db2 left: shutdown"),
+            (lambda: twenty.node("db21"), "db21 joined"),
+            (lambda: twenty.node("db21", degraded="memory is short"),
+             "db21 is degraded: memory is short"),
+            (lambda: twenty.node("db21", incarnation="2", boot_id="c"), "db21 left: rebooted"),
+            (lambda: twenty.service("api", "db21"), "service api on db21 is there"),
+            (lambda: twenty.delete(twenty.key("services", "api", "db21")),
+             "service api on db21 is gone"),
+            (lambda: twenty.delete(backup), "lock .*/backup: db8 has it, db7 had it")):
+        happens()
+        live.shows("#list" if shown == ["leaving"] else "#event-list", *shown)
+    live.shows("#counts", "1lost")
+    assert [cell(live, "db1", column) for column in ("state", "note")] == ["lost", "expired"]
+    assert cell(live, "db2", "state") == "left"
 
 
 def test_a_member_that_should_have_renewed_long_ago_is_in_jeopardy(live, twenty):
-    twenty.node("late", ttl=600, ttl_ms=6000000)
+    twenty.node("late", ttl_ms=6000000)
     eventually_is("jeopardy", lambda: cell(live, "late", "state"))
 
 
@@ -285,14 +275,10 @@ def test_rows_are_sorted_by_a_column(live):
 CONTRAST = """(() => {
   const rgb = (c) => c.match(/[\\d.]+/g).map(Number);
   const channel = (v) => (v /= 255) <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4;
-  const light = ([r, g, b]) =>
-      0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
+  const light = ([r, g, b]) => 0.2126 * channel(r) + 0.7152 * channel(g) + 0.0722 * channel(b);
   const behind = (e) => {
-    for (; e; e = e.parentElement) {
-      const c = rgb(getComputedStyle(e).backgroundColor);
-      if (c.length < 4 || c[3] === 1) return c;
-    }
-    return [255, 255, 255];
+    const c = e ? rgb(getComputedStyle(e).backgroundColor) : [255, 255, 255];
+    return c.length < 4 || c[3] === 1 ? c : behind(e.parentElement);
   };
   const bad = [], walk = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   for (let t; (t = walk.nextNode());) {
@@ -429,22 +415,21 @@ def test_a_page_goes_on_when_its_replica_is_back(page, cluster):
 
 
 def test_of_many_members_only_those_in_sight_have_rows(page, fleet, shared_cluster):
-    def transaction(*requests):
-        for i in range(0, len(requests), 100):
-            fleet.http.post("/v3/kv/txn", success=requests[i:i + 100])
+    def transaction(operations):
+        for i in range(0, len(operations), 100):
+            fleet.http.post("/v3/kv/txn", success=operations[i:i + 100])
 
-    def puts(*names_):
-        return [{"request_put": {
-            "key": fleet.key("nodes", name), "lease": lease,
-            "value": json.dumps(fleet.record(name)).encode()}} for name in names_]
+    def put(name):
+        return {"request_put": {"key": fleet.key("nodes", name), "lease": lease,
+                                "value": json.dumps(fleet.record(name)).encode()}}
 
     lease = fleet.http.post("/v3/lease/grant", TTL=600)["ID"]
-    transaction(*puts(*(f"node{i}" for i in range(3000))))
+    transaction([put(f"node{i}") for i in range(3000)])
     page.open(shared_cluster.running[0].client_url + fleet.address)
     page.shows("#searched", "^3,000 members$")
     assert 10 < page.eval("document.querySelectorAll('#list .row').length") < 80
-    transaction(*({"request_delete_range": {"key": fleet.key("nodes", f"node{i}")}}
-                  for i in range(300)), *puts(*(f"new{i}" for i in range(300))))
+    transaction([{"request_delete_range": {"key": fleet.key("nodes", f"node{i}")}}
+                 for i in range(300)] + [put(f"new{i}") for i in range(300)])
     page.shows("#counts", "^3,000members300lost")
     page.eval("window.scrollTo(0, 60000)")
     page.until(f"""((rows) => rows.length > 10
@@ -464,12 +449,13 @@ def root(cluster):
     fleet = cluster.fleet = Fleet(cluster)
     for name in "db1", "db5":
         fleet.node(name)
-    for name in "root", "ann", "bob", "carl":
+    of_all = f"/tenure/{fleet.name}/"
+    for name, prefix in ("root", None), ("ann", of_all), ("bob", None), ("carl", of_all + "nodes/db1"):
         cluster.etcdctl("user", "add", f"{name}:{name}")
         cluster.etcdctl("role", "add", name)
         cluster.etcdctl("user", "grant-role", name, name)
-    for name, key in ("ann", f"/tenure/{fleet.name}/"), ("carl", f"/tenure/{fleet.name}/nodes/db1"):
-        cluster.etcdctl("role", "grant-permission", name, "read", "--prefix", key)
+        if prefix:
+            cluster.etcdctl("role", "grant-permission", name, "read", "--prefix", prefix)
     cluster.etcdctl("auth", "enable")
     return cluster.as_user("root", "root")
 
