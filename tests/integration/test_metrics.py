@@ -144,75 +144,76 @@ def test_metrics_have_the_names_buckets_and_labels_of_etcd(beside):
 
 # ---- figures that move ----
 
+def value(page, sample):
+    """Of the sample, or of all that have its name and labels."""
+    return sum(float(line.split()[-1]) for line in page.splitlines()
+               if line.startswith((sample + " ", sample + "{")))
+
+
+class Grows:
+    """grows("name", 2, at=replica): it is more by at least so much than at the beginning, at each
+    replica or one, at last."""
+
+    def __init__(self, core):
+        self.before = {replica: replica.metrics().text for replica in core.running}
+
+    def by(self, sample, replica):
+        return value(replica.metrics().text, sample) - value(self.before[replica], sample)
+
+    def __call__(self, sample, by=1, at=None):
+        for replica in [at] if at else self.before:
+            eventually(lambda: self.by(sample, replica) >= by)
+
+
 def handled(service, method, code):
     return (f'grpc_server_handled_total{{grpc_code="{code}",grpc_method="{method}",'
             f'grpc_service="etcdserverpb.{service}",grpc_type="unary"}}')
 
 
-@pytest.fixture
-def grows(cluster):
-    """grows("name", 2): it is more by at least so much, at each replica or one, at last."""
-    before = {replica: replica.metrics().text for replica in cluster.running}
-
-    def value(page, sample):
-        return sum(float(line.split()[-1]) for line in page.splitlines()
-                   if line.split()[0] == sample or line.startswith(sample + "{"))
-
-    def check(sample, by=1, at=None):
-        for replica in [at] if at else cluster.running:
-            eventually(lambda: value(replica.metrics().text, sample)
-                       >= value(before[replica], sample) + by)
-
-    return check
-
-
-def test_puts_and_calls_are_counted(cluster, grows):
-    at = cluster.running[0]
+def test_what_clients_do_is_counted(shared_cluster, prefix):
+    grows, at = Grows(shared_cluster), shared_cluster.running[0]
     for name in "abc":
-        cluster.put(name, "v", at=at)
+        shared_cluster.put(prefix + name, "v", at=at)
     grows("etcd_mvcc_put_total", 3)
     grows("etcd_disk_wal_fsync_duration_seconds_count")
     grows(handled("KV", "Put", "OK"), 3, at)
     with pytest.raises(ProgramError):
-        cluster.etcdctl("lease", "revoke", "77", at=at)
+        shared_cluster.etcdctl("lease", "revoke", "77", at=at)
     grows(handled("Lease", "LeaseRevoke", "NotFound"), 1, at)
 
-
-def test_leases_are_counted_from_the_grant_to_the_end(cluster, grows):
-    cluster.grant(1)
+    shared_cluster.grant(1)
     grows("etcd_debugging_lease_granted_total")
     grows('etcd_debugging_lease_ttl_total_bucket{le="1"}')
     grows("etcd_debugging_server_lease_expired_total")
-    grows("tenure_lease_expiry_lateness_seconds_count", 1, cluster.leader())
+    grows("tenure_lease_expiry_lateness_seconds_count", 1, shared_cluster.leader())
 
 
-def test_renewals_are_counted_where_they_come_and_share_log_entries(cluster, grows):
-    lease = cluster.grant(60)
-    for replica in cluster.running:
+def test_renewals_are_counted_where_they_come_and_share_log_entries(shared_cluster):
+    grows, lease = Grows(shared_cluster), shared_cluster.grant(60)
+    for replica in shared_cluster.running:
         http = Http(replica.client_url)
         for _ in range(200):
-            renewed = http.post("/v3/lease/keepalive", ID=lease)["result"]
-            assert renewed["TTL"] == "60"
+            assert http.post("/v3/lease/keepalive", ID=lease)["result"]["TTL"] == "60"
         grows("tenure_lease_renewal_batch_size_count", 1, replica)
         grows("tenure_lease_renewal_left_ratio_count", 1, replica)
         # A renewal needs no entry of its own while the last one is young.
-        assert 0 < replica.metric("tenure_lease_renewals_covered_total") < 200
+        assert 0 < grows.by("tenure_lease_renewals_covered_total", replica) < 200
     grows("etcd_debugging_lease_renewed_total", 2)
-    assert 0 < cluster.leader().metric("tenure_lease_next_deadline_seconds") <= 61
-    assert cluster.lease(lease).ttl <= 60
+    assert 0 < shared_cluster.leader().metric("tenure_lease_next_deadline_seconds") <= 61
+    assert shared_cluster.lease(lease).ttl <= 60
 
 
-def test_a_watch_is_counted_where_it_is(cluster, grows):
-    at = cluster.running[2]
-    watchers = "etcd_debugging_mvcc_watcher_total"
-    stream = JsonStream(at.client_url, "/v3/watch", {"create_request": {"key": b"w"}})
+def test_a_watch_is_counted_where_it_is(shared_cluster, prefix):
+    grows, at = Grows(shared_cluster), shared_cluster.running[2]
+    stream = JsonStream(at.client_url, "/v3/watch", {"create_request": {"key": prefix.encode()}})
     assert stream.next()["result"]["created"]
-    assert [replica.metric(watchers) for replica in cluster.running] == [0, 0, 1]
-    cluster.put("w", "1")
+    watchers = "etcd_debugging_mvcc_watcher_total"
+    assert [grows.by(watchers, replica) for replica in shared_cluster.running] == [0, 0, 1]
+    shared_cluster.put(prefix, "1")
     assert stream.next()["result"]["events"]
     grows("etcd_debugging_mvcc_events_total", 1, at)
     stream.close()
-    eventually_is(0, lambda: at.metric(watchers))
+    eventually_is(0, lambda: grows.by(watchers, at))
 
 
 def test_the_figures_of_the_process_are_those_of_the_kernel(shared_cluster):
@@ -253,12 +254,12 @@ def test_a_prometheus_reads_all_and_calls_nobody(cluster, tmp_path, ports):
 
 # ---- a replica that goes, and comes again ----
 
-def test_the_loss_of_a_leader_is_counted(cluster, grows):
-    gone = cluster.leader()
+def test_the_loss_of_a_leader_is_counted(cluster):
+    grows, gone = Grows(cluster), cluster.leader()
     gone.kill()
     leader = eventually(lambda: (led := cluster.leader()).is_running and led)
-    grows("etcd_server_leader_changes_seen_total")
     for replica in cluster.running:
+        grows("etcd_server_leader_changes_seen_total", 1, replica)
         eventually(lambda: re.findall(r"(?m)^etcd_network_active_peers{.*} 0$",
                                       replica.metrics().text))
     grows("etcd_network_peer_sent_failures_total", 1, leader)
@@ -278,15 +279,15 @@ def test_a_replica_that_starts_again_counts_from_nothing(cluster):
     again.kill()
     again.start()
     eventually(lambda: cluster.get("k", at=again))
-    for name in ("etcd_mvcc_put_total", "etcd_debugging_lease_granted_total",
-                 "etcd_debugging_lease_revoked_total", "etcd_debugging_lease_ttl_total_count",
-                 "etcd_debugging_server_lease_expired_total",
-                 "tenure_lease_expiry_lateness_seconds_count"):
-        assert again.metric(name) == 0
+    assert {again.metric(name) for name in (
+        "etcd_mvcc_put_total", "etcd_debugging_lease_granted_total",
+        "etcd_debugging_lease_revoked_total", "etcd_debugging_lease_ttl_total_count",
+        "etcd_debugging_server_lease_expired_total",
+        "tenure_lease_expiry_lateness_seconds_count")} == {0}
     assert again.metric("etcd_debugging_mvcc_keys_total") == 1
     cluster.put("k", "again", at=again)
     eventually_is(1, lambda: again.metric("etcd_mvcc_put_total"))
-    page = again.metrics().text
-    samples = [line.rsplit(" ", 1) for line in page.splitlines() if not line.startswith("#")]
+    samples = [line.rsplit(" ", 1) for line in again.metrics().text.splitlines()
+               if not line.startswith("#")]
     assert len({name for name, _ in samples}) == len(samples)
     assert all(float(value) >= 0 for _, value in samples)  # NaN is not
