@@ -4,7 +4,7 @@ import re
 import pytest
 
 from harness import etcd as etcds
-from harness.cluster import Replica
+from harness.cluster import Cluster, Replica
 from harness.waiting import ProgramError, eventually
 
 EXISTS, UNHEALTHY = "etcdserver: Peer URLs already exists", "etcdserver: unhealthy cluster"
@@ -15,12 +15,9 @@ TOO_MANY = "etcdserver: too many learner members in cluster"
 @pytest.fixture(params=["tenure-core", "etcd"])
 def three(request, tmp_path, ports):
     """Of either engine, ready for changes of members."""
-    if request.param == "tenure-core":
-        core = request.getfixturevalue("cluster")
-    else:
-        if not etcds.is_installed():
-            pytest.skip("etcd is not installed (as root: apt install etcd-server)")
-        core = etcds.Etcds(tmp_path, ports)
+    if request.param == "etcd":
+        request.getfixturevalue("wants_etcd")
+    core = (etcds.Etcds if request.param == "etcd" else Cluster)(tmp_path, ports)
     probe = new_urls(core, 1)
     eventually(lambda: done(core, "add", "probe", "--learner", *probe) == "done")
     assert done(core, "remove", member(core, probe)) == "done"
@@ -77,9 +74,9 @@ def test_urls_that_others_have_and_a_second_learner_are_refused(three):
 
 
 def test_no_member_that_is_up_goes_or_comes_while_another_one_is_down(three):
-    a, b, c = three.replicas.values()
+    a, b, c = (at(replica) for replica in three.replicas.values())
     urls, others = new_urls(three, 1), new_urls(three, 1)
-    c.kill()
+    three.replicas["c"].kill()
     eventually(lambda: three.put("k", "v"))
 
     def is_noticed():
@@ -89,14 +86,13 @@ def test_no_member_that_is_up_goes_or_comes_while_another_one_is_down(three):
         return outcome == UNHEALTHY
 
     eventually(is_noticed)
-    assert done(three, "add", "y", *urls) == UNHEALTHY
-    assert done(three, "remove", member(three, at(b))) == UNHEALTHY
-    assert done(three, "remove", member(three, at(a))) == UNHEALTHY
-    assert done(three, "remove", member(three, at(c))) == "done"
-    assert done(three, "add", "y", *urls) == "done"
-    assert done(three, "add", "z", *others) == UNSTARTED
-    assert done(three, "remove", member(three, at(b))) == UNSTARTED
-    assert done(three, "remove", member(three, urls)) == "done"
+    for words, outcome in ((["add", "y", *urls], UNHEALTHY), (["remove", b], UNHEALTHY),
+                           (["remove", a], UNHEALTHY), (["remove", c], "done"),
+                           (["add", "y", *urls], "done"), (["add", "z", *others], UNSTARTED),
+                           (["remove", b], UNSTARTED), (["remove", urls], "done")):
+        if words[0] == "remove":
+            words = ["remove", member(three, words[1])]
+        assert done(three, *words) == outcome, words
     assert three.put("k", "more")
 
 
@@ -104,8 +100,7 @@ def test_no_member_that_is_up_goes_or_comes_while_another_one_is_down(three):
 
 def test_without_the_strict_check_a_change_that_costs_the_majority_is_made(new_cluster):
     core = new_cluster(1, "--strict-reconfig-check=no")
-    urls = new_urls(core, 1)
-    assert done(core, "add", "y", *urls) == "done"
+    assert done(core, "add", "y", *new_urls(core, 1)) == "done"
     assert len(core.member_ids()) == 2
 
 
@@ -113,7 +108,6 @@ def test_a_second_voter_counts_before_it_has_started_and_serves_once_it_has(new_
     core = new_cluster(1)
     core.put("k", "before")
     b = core.new_replica("b")
-
     # Nobody listens at the first URL: it is called at the one that answers.
     assert done(core, "add", "b", "--peer-urls", f"http://127.0.0.1:1,{b.peer_url}") == "done"
     assert len(core.member_ids()) == 3
@@ -130,12 +124,10 @@ def test_a_replica_that_lags_hears_a_leader_that_it_does_not_know(new_cluster):
     c = core.replicas["c"]
     c.kill()
     d = core.add_learner("d")
-    eventually(lambda: core.ctl("core", "promote", "d"))
-    eventually(lambda: core.ctl("core", "move-leader", "d"))
+    for change in "promote", "move-leader":
+        eventually(lambda: core.ctl("core", change, "d"))
     core.put("k", "told by d", at=d)
-
     c.start()
-
     assert eventually(lambda: core.get("k", at=c)).value == "told by d"
     assert c.said(f"Refused a link from member 0*{core.members()['d'].id:x}")
     assert core.leader() is d
