@@ -49,38 +49,31 @@ def own_certificates(authority):
                                         usages="serverAuth,clientAuth") for name in "abc"}
 
 
-def alike(authority):
-    certificate = authority.certificate("common", subject="/CN=tenure", san="DNS:cluster.example")
-    return dict.fromkeys("abc", certificate)
-
-
 @pytest.fixture
 def peers(tmp_path, ports, authority):
     return Peers(tmp_path, ports, own_certificates(authority))
 
 
 def test_whoever_is_not_the_member_that_it_claims_to_be_is_refused_and_not_heard(peers, authority):
-    a, b, c = peers.replicas.values()
+    a, own, b_id = peers.replicas["a"], peers.certificates, peers.id("b")
     agent = authority.certificate("agent", subject="/O=x/CN=agent", san=f"IP:{host('b')}",
                                   usages="clientAuth")
     other = authority.certificate("other", subject="/CN=ev\nil",
                                   san="IP:127.77.0.9,DNS:other.example")
     server = authority.certificate("server", san=f"IP:{host('b')}", usages="serverAuth")
-    own = peers.certificates
-
     for member, shown, reason in (
-            (peers.id("b"), agent, r"CN=agent,O=x\) is not valid for a server"),
+            (b_id, agent, r"CN=agent,O=x\) is not valid for a server"),
             (peers.id("c"), other, rf"CN=ev\\0Ail\) is not for the host .*{host('c')}"),
-            (peers.id("b"), own["c"], f"claims to be member 0*{peers.id('b'):x} .*CN=core-c"),
+            (b_id, own["c"], f"claims to be member 0*{b_id:x} .*CN=core-c"),
             (0x123456, own["b"], "member 0000000000123456 .*not a member of the cluster"),
-            (peers.id("b"), server, "unsuitable certificate purpose"),
-            (peers.id("b"), None, "peer did not return a certificate")):
+            (b_id, server, "unsuitable certificate purpose"),
+            (b_id, None, "peer did not return a certificate")):
         peers.greet(member, shown)
         eventually(lambda: a.said(reason))
     assert not a.said(MALFORMED)
 
-    peers.greet(peers.id("b"), own["b"])
-    eventually(lambda: a.said(f"Ended the link from member 0*{peers.id('b'):x} .*{MALFORMED}"))
+    peers.greet(b_id, own["b"])
+    eventually(lambda: a.said(f"Ended the link from member 0*{b_id:x} .*{MALFORMED}"))
 
 
 def test_a_replica_that_joins_is_told_its_id_if_its_certificate_is_for_its_url(peers, authority):
@@ -90,8 +83,9 @@ def test_a_replica_that_joins_is_told_its_id_if_its_certificate_is_for_its_url(p
     assert peer.ask_id(a.peer_url, c.peer_url, own["c"], authority.cert) == peers.id("c")
 
 
-def test_a_refusal_is_logged_once_in_a_while(peers):
+def test_a_refusal_is_logged_once_in_a_while_and_the_expiry_of_a_certificate(peers):
     a = peers.replicas["a"]
+    assert a.said("The certificate of --peer-cert-file expires on 20[0-9-]+, .*: renew it")
     for _ in range(10):
         peers.greet(peers.id("c"), peers.certificates["b"])
     peers.greet(peers.id("b"), peers.certificates["b"])
@@ -101,15 +95,12 @@ def test_a_refusal_is_logged_once_in_a_while(peers):
 
 
 def test_whoever_answers_in_a_members_place_is_sent_nothing(peers, authority):
-    a, b, c = peers.replicas.values()
-    c_id = peers.id("c")
+    a, c, c_id = peers.replicas["a"], peers.replicas["c"], peers.id("c")
     other = authority.certificate("other", subject="/CN=other", san="IP:127.77.0.9")
-    peers.certificates["c"].cert.write_bytes(other.cert.read_bytes())
-    peers.certificates["c"].key.write_bytes(other.key.read_bytes())
-
+    for file in "cert", "key":
+        getattr(peers.certificates["c"], file).write_bytes(getattr(other, file).read_bytes())
     c.kill()
     c.start()
-
     eventually(lambda: a.said(f"Refused the answer of member 0*{c_id:x} at .*: its certificate "
                               r"\(CN=other\) is not for the host"))
     eventually(lambda: peers.put("k", "of the others", at=a))
@@ -117,19 +108,11 @@ def test_whoever_answers_in_a_members_place_is_sent_nothing(peers, authority):
 
 def test_a_revocation_list_of_another_authority_is_none_for_this_one(peers, tmp_path):
     a = peers.replicas["a"]
-    revoked = Authority(tmp_path, "another").revocation_list()
     a.kill()
-    a.command.append(f"--peer-crl-file={revoked}")
-
+    a.command.append(f"--peer-crl-file={Authority(tmp_path, 'another').revocation_list()}")
     a.start()
-
     eventually(lambda: a.said("Refused the answer of member .*: there is no revocation list of "
                               "the CA that signed its certificate"))
-
-
-def test_the_expiry_of_a_members_certificate_is_logged(peers):
-    assert peers.replicas["a"].said(
-        "The certificate of --peer-cert-file expires on 20[0-9-]+, .*: renew it")
 
 
 @pytest.mark.parametrize("option, refusal", [
@@ -139,11 +122,10 @@ def test_the_expiry_of_a_members_certificate_is_logged(peers):
 ])
 def test_members_may_share_a_certificate_that_the_settings_name(
         tmp_path, ports, authority, option, refusal):
-    peers = Peers(tmp_path, ports, alike(authority), option)
+    shared = authority.certificate("common", subject="/CN=tenure", san="DNS:cluster.example")
+    peers = Peers(tmp_path, ports, dict.fromkeys("abc", shared), option)
     peers.put("k", "v")
-
     peers.greet(peers.id("b"), own_certificates(authority)["b"])
-
     eventually(lambda: peers.replicas["a"].said(refusal))
     assert not peers.replicas["a"].said(MALFORMED)
 
