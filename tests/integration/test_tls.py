@@ -7,23 +7,19 @@ import ssl
 
 import pytest
 
+from harness import h2
 from harness.authority import Authority
 from harness.rpc import pb
 from harness.waiting import PATIENCE, eventually
 
-# Of a client of HTTP/2: only with the server's answer does a client of TLS 1.3 know that it is
-# accepted, and have a session.
-HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+# Only with the server's answer does a client of TLS 1.3 know that it is accepted, and have a
+# session.
+HELLO = h2.HELLO + h2.settings()
 
 
 @pytest.fixture
 def secured(new_cluster, authority):
     return new_cluster(3, authority=authority)
-
-
-@pytest.fixture(params=["TLSv1_2", "TLSv1_3"])
-def version(request):
-    return ssl.TLSVersion[request.param]
 
 
 class Client:
@@ -84,64 +80,47 @@ def test_whoever_shows_no_certificate_of_this_authority_is_refused(secured, auth
     for url in replica.client_url, replica.peer_url:
         assert Client(url, trusts=authority.cert).refusal() == "TLSV13_ALERT_CERTIFICATE_REQUIRED"
         assert Client(url, stranger, trusts=authority.cert).refusal() == "TLSV1_ALERT_UNKNOWN_CA"
-
-
-def test_a_plaintext_client_is_refused(secured):
-    replica = secured.replicas["a"]
     port = int(replica.client_url.rsplit(":", 1)[1])
     with socket.create_connection(("127.0.0.1", port), timeout=PATIENCE) as plain:
         plain.sendall(HELLO)
         assert plain.recv(1) == b""
 
 
-def test_a_session_is_resumed_until_the_certificates_are_read_again(secured, authority, version):
-    client = Client(secured.replicas["a"].client_url, secured.client, trusts=authority.cert,
-                    version=version)
-    assert client.connect() == "new"
-    assert client.connect() == "resumed"
-
-    reload(secured)
-
-    assert client.connect() == "new"
-
-
-def test_a_client_of_a_former_authority_does_not_resume_its_session(
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+def test_a_session_is_resumed_until_the_certificates_are_read_again(
         secured, authority, tmp_path, version):
-    newer = Authority(tmp_path, "newer").certificate("replica")
-    client = Client(secured.replicas["a"].client_url, secured.client, trusts=authority.cert,
-                    version=version)
-    assert client.connect() == "new"
+    first, second = (Client(secured.replicas["a"].client_url, secured.client,
+                            trusts=authority.cert, version=ssl.TLSVersion[version])
+                     for _ in range(2))
+    assert [first.connect(), first.connect()] == ["new", "resumed"]
+    reload(secured)
+    assert [first.connect(), second.connect(), second.connect()] == ["new", "new", "resumed"]
 
+    newer = Authority(tmp_path, "newer").certificate("replica")
     replace(secured.certificate, newer)
     reload(secured)
+    second.context.load_verify_locations(newer.authority)
+    assert second.refusal() == "TLSV1_ALERT_UNKNOWN_CA"
 
-    client.context.load_verify_locations(newer.authority)
-    assert client.refusal() == "TLSV1_ALERT_UNKNOWN_CA"
 
-
-def test_certificates_of_another_authority_and_kind_are_taken_without_a_restart(
-        secured, tmp_path):
-    newer = Authority(tmp_path, "newer", key="rsa:2048")
+def test_certificates_of_another_authority_and_kind_are_taken_without_a_restart(secured, tmp_path):
+    newer, c = Authority(tmp_path, "newer", key="rsa:2048"), secured.replicas["c"]
     secured.put("k", "before")
-
     replace(secured.certificate, newer.certificate("replica"))
     reload(secured)
 
     secured.client = newer.certificate("client")
     secured.credentials = secured.client.for_etcdctl
     secured.put("k", "after")
-    secured.replicas["c"].kill()
-    secured.replicas["c"].start()
-    c = secured.replicas["c"]
+    c.kill()
+    c.start()
     assert eventually(lambda: secured.get("k", at=c)).value == "after"
     assert Client(c.client_url, secured.client, trusts=newer.cert).connect() == "new"
 
 
 def test_a_key_that_is_none_changes_nothing(secured):
     secured.certificate.key.write_text("nonsense\n")
-
     reload(secured, "The certificates in use remain unchanged")
-
     assert all(replica.said(f"cannot use the key '{secured.certificate.key}'")
                for replica in secured.running)
     secured.put("k", "served")
