@@ -18,9 +18,9 @@ def snapshot(shared_cluster, tmp_path):
     return file
 
 
-def restore(file, directory, *options):
+def restore(file, directory):
     return run(BIN / "tenure-core", "--restore", file, "--name", "a", "--data-dir", directory,
-               "--initial-cluster", "a=http://127.0.0.1:1", *options)
+               "--initial-cluster", "a=http://127.0.0.1:1")
 
 
 def test_a_snapshot_becomes_a_core_of_three_with_its_keys_and_leases(
@@ -54,36 +54,18 @@ def test_a_replica_without_a_majority_still_gives_etcdctl_a_snapshot(
     assert len(new_cluster(1, restore=tmp_path / "snapshot").range("k")) == KEYS
 
 
-def cut(snapshot):
-    os.truncate(snapshot, 200)
-
-
-def lengthen(snapshot):
-    os.truncate(snapshot, 8 << 30)  # more than there is memory for
-
-
-def replace_by_zeros(snapshot):
-    os.truncate(snapshot, 0)
-    os.truncate(snapshot, 8 << 30)
-
-
-def replace_by_a_directory(snapshot):
-    snapshot.unlink()
-    snapshot.mkdir()
-
-
-def replace_by_a_fifo(snapshot):
-    snapshot.unlink()
-    os.mkfifo(snapshot)
+LARGE = 8 << 30  # more than there is memory for
 
 
 @pytest.mark.parametrize("damage, sentence", [
-    (cut, "is not a snapshot of a lease core, or it is damaged"),
-    (lengthen, "is not a snapshot of a lease core"),
-    (replace_by_zeros, "is not a snapshot of a lease core"),
-    (replace_by_a_directory, "Cannot read .*: Is a directory"),
-    (replace_by_a_fifo, "it is not a regular file"),
-])
+    (lambda file: os.truncate(file, 200),
+     "is not a snapshot of a lease core, or it is damaged"),
+    (lambda file: os.truncate(file, LARGE), "is not a snapshot of a lease core"),
+    (lambda file: (os.truncate(file, 0), os.truncate(file, LARGE)),
+     "is not a snapshot of a lease core"),
+    (lambda file: (file.unlink(), file.mkdir()), "Cannot read .*: Is a directory"),
+    (lambda file: (file.unlink(), os.mkfifo(file)), "it is not a regular file"),
+], ids=["cut", "lengthened", "zeros", "directory", "fifo"])
 def test_what_is_no_snapshot_is_not_restored(snapshot, tmp_path, damage, sentence):
     damage(snapshot)
     with pytest.raises(ProgramError, match=sentence):
@@ -131,11 +113,9 @@ def test_a_replica_that_lost_the_others_goes_on_alone_when_it_is_told_to(cluster
     for replica in cluster.replicas.values():
         replica.kill()
 
-    usual = alone.command
-    alone.command = [*usual, "--force-new-cluster"]
-    alone.start()
-    assert alone.wait() == 0
-    alone.command = usual
+    alone.command.append("--force-new-cluster")
+    assert alone.start().wait() == 0
+    alone.command.pop()
     alone.start()
 
     assert alone.said("is its only member now")
