@@ -32,7 +32,8 @@ PLAYED = {
 
 
 class Host:
-    """@timeline: of its data. @last: the latest one that the core knows of."""
+    """@timeline: of its data. @last: the latest one that the core knows of. @promotes: "t" if a
+    promotion succeeds, "f" if not; it does not end if that is not given."""
 
     def __init__(self, folder, timeline, last, promotes=None):
         self.folder = folder
@@ -42,16 +43,16 @@ class Host:
             program = folder / "bin" / name
             program.write_text(f"#!/bin/sh\nD={folder}\n{does}\n")
             program.chmod(0o755)
-        (folder / "default").write_text('SOURCE="host=db1"\n'
-                                        "ETCDCTL_ENDPOINTS=http://127.0.0.1:1\n")
         shipped = (TOP / "conf/examples/postgresql/tenure-postgresql").read_text()
-        (folder / "script").write_text(re.sub("(?m)^bin=.*", f"bin={folder}/bin", shipped).replace(
+        self.has("script", re.sub("(?m)^bin=.*", f"bin={folder}/bin", shipped).replace(
             "/etc/default/tenure-postgresql", f"{folder}/default").replace(
             "/run/tenure", f"{folder}/run/tenure"))
+        self.has("default", 'SOURCE="host=db1"\nETCDCTL_ENDPOINTS=http://127.0.0.1:1')
         self.has("timeline", timeline)
         self.has("last", last)
         self.has("did", "")
-        (folder / "data/standby.signal").touch()
+        self.standby = folder / "data/standby.signal"
+        self.standby.touch()
         if promotes:
             self.has("promotes", promotes)
         postmaster = Daemon(folder / "postmaster.log", "sleep", "36000").start()
@@ -63,8 +64,8 @@ class Host:
     def did(self):
         return (self.folder / "did").read_text()
 
-    def is_standby(self):
-        return (self.folder / "data/standby.signal").exists()
+    def stopped(self, how=""):
+        return re.search(f"-m {how}.*stop", self.did())
 
     def _script(self, what, language="C.UTF-8"):
         return ["env", "LC_ALL=", f"LANG={language}", f"PATH={self.folder}/bin:/usr/bin:/bin", "sh",
@@ -77,15 +78,18 @@ class Host:
         except ProgramError as error:
             return error.status, error.err
 
-    def lead(self, language="C.UTF-8"):
-        lead = Daemon(self.folder / "lead.log", *self._script("lead", language))
-        lead.ends_by = signal.SIGKILL
-        return lead.start()
+    def lead(self, until=lambda: True, language="C.UTF-8"):
+        """Begins to lead, and waits until()."""
+        self.leading = Daemon(self.folder / "lead.log", *self._script("lead", language))
+        self.leading.ends_by = signal.SIGKILL
+        self.leading.start()
+        eventually(until)
+        return self.leading
 
-    def leads(self, lead):
-        assert lead.is_running, lead.text()
+    def leads(self):
+        assert self.leading.is_running, self.leading.text()
         core = (self.folder / "last").read_text()
-        return core == (self.folder / "timeline").read_text() and "Primary" in lead.text()
+        return core == (self.folder / "timeline").read_text() and "Primary" in self.leading.text()
 
 
 @pytest.fixture
@@ -98,9 +102,7 @@ def host(tmp_path):
 def test_a_host_whose_data_may_be_old_never_leads_whatever_language_it_speaks(
         host, timeline, language):
     db = host(timeline, 2, promotes="t")
-
-    lead = db.lead(language)
-
+    lead = db.lead(language=language)
     eventually(lambda: "promote" in db.did() or not lead.is_running)
     assert "promote" not in db.did()
     assert lead.wait() == 1 and "not leading" in lead.text()
@@ -108,32 +110,21 @@ def test_a_host_whose_data_may_be_old_never_leads_whatever_language_it_speaks(
 
 def test_data_of_unknown_age_are_not_started_as_a_standby_that_could_lead(host):
     db = host("", 2)
-    (db.folder / "data/standby.signal").unlink()
-
-    status, _ = db.run("prepare")
-
-    assert status == 1 and not db.is_standby()
+    db.standby.unlink()
+    assert db.run("prepare")[0] == 1 and not db.standby.exists()
 
 
 def test_a_primary_that_is_asked_to_stop_sends_everything_to_its_standbys(host):
     db = host(2, 2, promotes="t")
-    lead = db.lead()
-    eventually(lambda: db.leads(lead))
-
-    assert lead.stop() == 0
-
-    assert re.search("-m fast .*stop", db.did()) and "immediate" not in db.did()
+    assert db.lead(db.leads).stop() == 0
+    assert db.stopped("fast") and "immediate" not in db.did()
 
 
 def test_a_primary_that_does_not_stop_so_in_time_is_stopped_at_once(host):
     db = host(2, 2, promotes="t")
     db.has("fast-fails")
-    lead = db.lead()
-    eventually(lambda: db.leads(lead))
-
-    lead.stop()
-
-    assert re.search("-m immediate .*stop", db.did())
+    db.lead(db.leads).stop()
+    assert db.stopped("immediate")
     assert re.search("fast.*-t 1[05]$", db.did(), re.M)  # shorter than a switchover's time
 
 
@@ -141,31 +132,21 @@ def test_a_primary_that_does_not_stop_so_in_time_is_stopped_at_once(host):
 
 def test_told_to_stop_during_a_promotion_it_stops_the_cluster_first(host):
     db = host(2, 2)
-    lead = db.lead()
-    eventually(lambda: "promote" in db.did())
-
-    lead.stop()
-
-    assert re.search("-m .*stop", db.did())
+    db.lead(lambda: "promote" in db.did()).stop()
+    assert db.stopped()
 
 
 def test_the_unit_stops_the_cluster_if_the_script_was_killed_during_a_promotion(host):
     db = host(2, 2)
-    lead = db.lead()
-    eventually(lambda: "promote" in db.did())
-
-    lead.kill()
+    db.lead(lambda: "promote" in db.did()).kill()
     db.run("yield")
-
-    assert re.search("-m immediate .*stop", db.did())
+    assert db.stopped("immediate")
 
 
 def test_a_promotion_that_postgresql_gives_up_is_a_failure_and_stops_the_cluster(host):
     db = host(2, 2, promotes="f")
-
     assert db.lead().wait() == 1
-
-    assert re.search("-m .*stop", db.did())
+    assert db.stopped()
     db.has("did")
     assert (db.run("prepare")[0], db.run("yield")[0], db.did()) == (0, 0, "")  # a standby now
 
@@ -175,9 +156,7 @@ def died(host):
     """It was a primary on timeline 3, and has died before the core had that."""
     db = host(2, 2, promotes="t")
     db.has("put-fails")
-    lead = db.lead()
-    eventually(lambda: "put" in db.did())
-    lead.kill()
+    db.lead(lambda: "put" in db.did()).kill()
     db.has("timeline", 3)
     db.has("did")
     return db
@@ -187,34 +166,27 @@ def died(host):
 def test_a_primary_unknown_to_the_core_is_not_started_once_another_has_led(died, last):
     """Its timeline may only look like the one of that number in the other's history."""
     died.has("last", last)
-
     status, said = died.run("prepare")
-
     assert (status, died.did()) == (1, "") and "pg_basebackup" in said
 
 
 def test_a_primary_unknown_to_the_core_is_started_if_nobody_else_has_led(died):
     died.has("last", 2)
-
-    assert died.run("prepare")[0] == 0 and died.is_standby()
+    assert died.run("prepare")[0] == 0 and died.standby.exists()
 
 
 def test_a_primary_that_died_before_its_promotion_is_started(died):
-    (died.folder / "data/standby.signal").unlink(missing_ok=True)
+    died.standby.unlink(missing_ok=True)
     died.has("timeline", 2)
     died.has("last", 3)
-
     assert died.run("prepare")[0] == 0
 
 
 def test_a_primary_that_the_core_knows_is_wound_back_when_another_has_led(host):
     db = host(2, 2, promotes="t")
-    lead = db.lead()
-    eventually(lambda: db.leads(lead))
-    lead.kill()
+    db.lead(db.leads).kill()
     db.has("last", 3)
     db.has("did")
-
     assert (db.run("prepare")[0], db.did()) == (0, "rewind\n")
     assert not list(db.folder.glob("*unrecorded*"))
 
@@ -222,11 +194,8 @@ def test_a_primary_that_the_core_knows_is_wound_back_when_another_has_led(host):
 def test_a_core_that_does_not_answer_is_asked_until_it_has_the_timeline(host):
     db = host(2, 2, promotes="t")
     db.has("put-fails")
-    lead = db.lead()
-    eventually(lambda: db.did().count("put") >= 2)
-
+    lead = db.lead(lambda: db.did().count("put") >= 2)
     (db.folder / "put-fails").unlink()
-
-    eventually(lambda: db.leads(lead))
+    eventually(db.leads)
     lead.stop()
-    assert re.search("-m .*stop", db.did())
+    assert db.stopped()
