@@ -6,7 +6,8 @@ import socket
 import tempfile
 
 import pytest
-from harness.etcd import Etcd, is_installed
+from harness.cluster import Cluster
+from harness.etcd import Etcd
 from harness.places import BIN
 from harness.program import Daemon, run
 from harness.waiting import ProgramError, eventually
@@ -40,29 +41,24 @@ def by_sockets(sockets, new_cluster, authority):
     cluster = new_cluster(
         1, f"--listen-client-http-urls=unix://{sockets}/core,unixs://{sockets}/tls",
         f"--cert-file={certificate.cert}", f"--key-file={certificate.key}", "--log-level=debug")
-    cluster.socket = f"unix://{sockets}/core"
+    cluster.put_by_socket = lambda: run("etcdctl", "--endpoints", f"unix://{sockets}/core",
+                                        "put", "k", "v")
     return cluster
 
 
-def at(core, *words):
-    return run("etcdctl", "--endpoints", core.socket, *words)
-
-
 def test_clients_come_by_a_socket_of_the_host(by_sockets, sockets, authority):
-    at(by_sockets, "put", "k", "v")
+    by_sockets.put_by_socket()
 
     assert by_sockets.get("k").value == "v"
-    tls = f"unixs://{sockets}/tls", f"--cacert={authority.cert}"
-    for endpoint, *more in [by_sockets.socket], [f"unix:{sockets}/core"], tls:
-        assert "leader" in run(BIN / "tenurectl", f"--endpoints={endpoint}", *more, "core",
-                               "members")
-    assert "v" in run(BIN / "tenurectl", f"--endpoints={by_sockets.socket}", "cache", "--once",
-                      "k")  # by libtenure
+    core = f"--endpoints=unix://{sockets}/core"
+    tls = f"--endpoints=unixs://{sockets}/tls", f"--cacert={authority.cert}"
+    for words in [core], [f"--endpoints=unix:{sockets}/core"], tls:
+        assert "leader" in run(BIN / "tenurectl", *words, "core", "members")
+    assert "v" in run(BIN / "tenurectl", core, "cache", "--once", "k")  # by libtenure
     assert "Verify return code: 0" in run(
         "openssl", "s_client", "-unix", sockets / "tls", "-CAfile", authority.cert,
         "-verify_hostname", "localhost", "-verify_return_error")
-    eventually(lambda: re.search(r"Client unix:\d+ is gone",  # a process
-                                 by_sockets.replicas["a"].log_text()))
+    eventually(lambda: by_sockets.replicas["a"].said(r"Client unix:\d+ is gone"))  # a process
 
 
 def test_a_socket_goes_with_its_replica_and_one_that_was_left_is_replaced(by_sockets, sockets):
@@ -70,7 +66,7 @@ def test_a_socket_goes_with_its_replica_and_one_that_was_left_is_replaced(by_soc
     replica.kill()
     assert path.is_socket()
     replica.start()
-    eventually(lambda: at(by_sockets, "put", "k", "v"))
+    eventually(by_sockets.put_by_socket)
     replica.stop()
     assert not path.exists()
 
@@ -82,7 +78,7 @@ def test_nothing_that_is_in_use_is_replaced_by_a_socket(by_sockets, sockets, tmp
             run(BIN / "tenure-core", "--data-dir", tmp_path / "other", "--listen-client-urls",
                 f"unix://{sockets / name}")
     assert (sockets / "file").read_text() == "kept"
-    at(by_sockets, "put", "k", "v")
+    by_sockets.put_by_socket()
 
 
 # ---- ports of their own ----
@@ -109,9 +105,8 @@ def test_a_port_for_probes_serves_nothing_else(probed, sockets):
 
 def test_probes_take_no_connection_of_clients(probed):
     host, port = probed.probes.removeprefix("http://").split(":")
-    taken = [socket.create_connection((host, int(port))) for _ in range(300)]
     served = 0
-    for connection in taken:
+    for connection in [socket.create_connection((host, int(port))) for _ in range(300)]:
         try:
             connection.sendall(b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n")
             served += connection.recv(100).startswith(b"HTTP/1.1 200 ")
@@ -124,13 +119,10 @@ def test_probes_take_no_connection_of_clients(probed):
 @pytest.mark.parametrize("host", [
     "core.example", "core.example:2379", "core.example.:1", "x.core.example", "core.example:1:2",
     "::1", "[::1]", "[::1]:2379", "127.0.0.1", "*"])
-def test_a_name_by_which_it_is_asked_is_taken_as_by_etcd(shared, ports, host):
-    if not is_installed():
-        pytest.skip("etcd is not installed (as root: apt install etcd-server)")
-    from harness.cluster import Cluster
-    engines = shared("named", lambda folder: [
-        Cluster(folder, ports, 1, "--host-whitelist=core.example,::1"),
-        Etcd(folder, ports, "--host-whitelist=core.example,::1")])
+def test_a_name_by_which_it_is_asked_is_taken_as_by_etcd(shared, ports, wants_etcd, host):
+    names = "--host-whitelist=core.example,::1"
+    engines = shared("named", lambda folder: [Cluster(folder, ports, 1, names),
+                                              Etcd(folder, ports, names)])
     ours, etcds = [curl(f"{engine.endpoints}/version", "-H", f"Host: {host}")[-3:]
                    for engine in engines]
     assert ours == etcds
@@ -155,11 +147,9 @@ def test_a_page_that_gave_its_name_our_address_is_refused(new_cluster, ports, so
 
 # ---- in etcd's place ----
 
-def test_debians_unit_of_etcd_starts_it_with_the_programs_name_changed(tmp_path, ports):
-    if not UNIT.exists():
-        pytest.skip("etcd is not installed (as root: apt install etcd-server)")
-    text = UNIT.read_text()
-    host = socket.gethostname()
+def test_debians_unit_of_etcd_starts_it_with_the_programs_name_changed(
+        tmp_path, ports, wants_etcd):
+    text, host = UNIT.read_text(), socket.gethostname()
     assert "\nExecStart=/usr/bin/etcd $DAEMON_ARGS\n" in text
     environment = dict(re.findall(r"^Environment=(ETCD_\w+)=(.*)$", text.replace(
         "%H", host).replace("/var/lib", str(tmp_path)), re.M))
@@ -193,11 +183,12 @@ def test_a_request_is_as_large_as_the_settings_let_it_be(new_cluster):
 # ---- from an etcd, and back ----
 
 def mirrored(engine, to, tmp_path):
-    """What goes on copying the keys of one to the other."""
-    log = tmp_path / f"to-{to.endpoints.rsplit(':', 1)[1]}.log"
-    mirror = Daemon(log, "etcdctl", "--endpoints", engine.endpoints, "make-mirror",
-                    to.endpoints).start()
-    keys = lambda core: [(kv.key, kv.value) for kv in core.range("")]  # noqa: E731
+    """The keys that one has, once they are copied to the other and follow its changes."""
+    def keys(core):
+        return [(kv.key, kv.value) for kv in core.range("")]
+
+    mirror = Daemon(tmp_path / f"to-{to.endpoints.rsplit(':', 1)[1]}.log", "etcdctl",
+                    "--endpoints", engine.endpoints, "make-mirror", to.endpoints).start()
     eventually(lambda: keys(to) == keys(engine))
     engine.put("key000", "changed")
     engine.delete("key001")
