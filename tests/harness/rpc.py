@@ -43,9 +43,9 @@ class Refused(Exception):
     """The answer was a gRPC status other than OK: .code is its name, .details its sentence; and
     .status that of HTTP, by JSON."""
 
-    def __init__(self, code, details, status=""):
+    def __init__(self, code, details, status=None):
         self.code, self.details, self.status = code, details, status
-        super().__init__(f"{status}{code}: {details}")
+        super().__init__(f"{status} {code}: {details}" if status else f"{code}: {details}")
 
     @classmethod
     def by(cls, error):
@@ -180,6 +180,10 @@ class Gateway:
         answer = self._http.ask("POST", self._path(path), json.dumps(
             MessageToDict(request, preserving_proto_field_name=True)))
         for said in map(json.loads, answer.body.splitlines()):
-            if "error" in said:
-                raise Refused(_CODES[said["code"]], said["error"], f"{answer.status} ")
+            error = said.get("error")
+            if isinstance(error, dict):  # of a stream
+                raise Refused(_CODES[error["grpc_code"]], error["message"], error["http_code"])
+            if error:
+                assert said["message"] == error, said
+                raise Refused(_CODES[said["code"]], error, answer.status)
             yield ParseDict(said.get("result", said), _reply(type(request))())

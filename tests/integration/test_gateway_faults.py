@@ -1,14 +1,16 @@
 """Calls by JSON at each of three replicas, while one is moved, frozen, killed or removed."""
 import http.client
-import json
 import threading
 
 import pytest
 from harness.http1 import Http, JsonStream
+from harness.pair import method, put
+from harness.rpc import Gateway, Refused
 from harness.waiting import eventually, eventually_is
 
-STATUS = {3: 400, 5: 404, 8: 429, 9: 412, 14: 503}  # of the codes that may come
-UNAVAILABLE = {"grpc_code": 14, "http_code": 503, "http_status": "Service Unavailable"}
+# Of the refusals that may come.
+STATUS = {"INVALID_ARGUMENT": 400, "NOT_FOUND": 404, "RESOURCE_EXHAUSTED": 429,
+          "FAILED_PRECONDITION": 412, "UNAVAILABLE": 503}
 
 
 @pytest.fixture
@@ -17,28 +19,11 @@ def cluster(new_cluster):
     return new_cluster(3, "--snapshot-count=100")
 
 
-def watch(replica, prefix=b"k/", **headers):
+def watch(replica, **headers):
     stream = JsonStream(replica.client_url, "/v3/watch", {"create_request": {
-        "key": prefix, "range_end": prefix[:-1] + b"0"}}, **headers)
+        "key": b"k/", "range_end": b"k0"}}, **headers)
     assert stream.next()["result"]["created"]
     return stream
-
-
-def is_well_formed(answer):
-    """A success, or an error in etcd's words with the status that belongs to its code; of each
-    line of a stream, too."""
-    for said in map(json.loads, answer.body.splitlines()):
-        error = said.get("error")
-        if isinstance(error, dict):
-            right = STATUS[error["grpc_code"]] == error["http_code"]
-        elif error:
-            right = (STATUS[said["code"]] == answer.status and said["message"] == error
-                     and error.startswith("etcdserver: "))
-        else:
-            right = answer.status == 200
-        if not right:
-            return False
-    return True
 
 
 class Caller(threading.Thread):
@@ -47,42 +32,41 @@ class Caller(threading.Thread):
 
     def __init__(self, replica, lease):
         super().__init__(daemon=True)
-        self.replica, self.lease, self.ended = replica, lease, False
-        self.put, self.wrong, self.broken = [], [], False
+        self.at, self.lease, self.gateway = replica.name.encode(), lease, Gateway(
+            replica.client_url)
+        self.put, self.wrong, self.broken, self.ended = [], [], False, False
         self.start()
 
     def calls(self, key):
-        name, lease = self.replica.name.encode(), self.lease
-        yield "kv/put", {"key": key}
-        yield "kv/txn", {"success": [{"request_put": {"key": key}},
-                                     {"request_range": {"key": key}}]}
-        yield "kv/range", {"key": key}
-        yield "lease/keepalive", {"ID": lease}
-        yield "lease/grant", {"TTL": "60"}
-        yield "lock/lock", {"name": b"l" + name, "lease": lease}
-        yield "election/campaign", {"name": b"e" + name, "lease": lease, "value": b"x"}
-        yield "election/leader", {"name": b"e" + name}
-        yield "cluster/member/list", {}
-        yield "maintenance/status", {}
-        yield "maintenance/snapshot", {}
+        lock, election = dict(name=b"l" + self.at), dict(name=b"e" + self.at)
+        yield "KV/Put", dict(key=key)
+        yield "KV/Txn", dict(success=[put(key), dict(request_range=dict(key=key))])
+        yield "KV/Range", dict(key=key)
+        yield "Lease/LeaseKeepAlive", dict(ID=self.lease)
+        yield "Lease/LeaseGrant", dict(TTL=60)
+        yield "Lock/Lock", dict(lease=self.lease, **lock)
+        yield "Election/Campaign", dict(lease=self.lease, value=b"x", **election)
+        yield "Election/Leader", election
+        for name in "Cluster/MemberList", "Maintenance/Status", "Maintenance/Snapshot":
+            yield name, {}
 
     def run(self):
-        n, connection = 0, Http(self.replica.client_url)
-        while True:
+        n = 0
+        while not (self.ended or self.broken):
             n += 1
-            key = b"k/%s/%d" % (self.replica.name.encode(), n)
-            for path, body in self.calls(key):
-                if self.ended:
-                    return
-                try:
-                    answer = connection.ask("POST", f"/v3/{path}", body)
-                except (OSError, http.client.HTTPException):
-                    self.broken = True
-                    return
-                if not is_well_formed(answer):
-                    self.wrong.append((path, answer))
-                elif path == "kv/put" and answer.status == 200:
-                    self.put.append(key)
+            key = b"k/%s/%d" % (self.at, n)
+            for name, fields in self.calls(key):
+                self.ask(name, fields)
+
+    def ask(self, name, fields):
+        try:
+            list(self.gateway.answers(*method(name, fields)))
+            self.put += [fields["key"]] if name == "KV/Put" else []
+        except Refused as said:
+            if said.status != STATUS[said.code] or not said.details.startswith("etcdserver: "):
+                self.wrong.append((name, said))
+        except (OSError, http.client.HTTPException):
+            self.broken = True
 
     def end(self):
         self.ended = True
@@ -104,8 +88,7 @@ FAULTS = {"moved": (move, lambda leader: None),
 def test_each_call_is_answered_and_no_put_lost_while_the_leader_is(cluster, fault):
     leader = cluster.leader()
     others = [replica for replica in cluster.replicas.values() if replica is not leader]
-    watches = [watch(replica) for replica in others]
-    lease = cluster.grant(600)
+    watches, lease = [watch(replica) for replica in others], cluster.grant(600)
     callers = [Caller(replica, lease) for replica in (leader, *others)]
     eventually(lambda: all(len(caller.put) > 2 for caller in callers))
 
@@ -120,9 +103,8 @@ def test_each_call_is_answered_and_no_put_lost_while_the_leader_is(cluster, faul
 
     assert [caller.wrong for caller in callers] == [[], [], []]
     assert not any(caller.broken for caller in callers[fault in ("killed", "stopped"):])
-    put = {key.decode() for caller in callers for key in caller.put}
     kept = cluster.range("k/", at=leader)
-    assert put <= {kv.key for kv in kept}
+    assert {key.decode() for caller in callers for key in caller.put} <= {kv.key for kv in kept}
     for stream in watches:  # they go on, without a gap
         revisions = [0]
         while revisions[-1] < max(kv.mod_revision for kv in kept):
@@ -130,6 +112,11 @@ def test_each_call_is_answered_and_no_put_lost_while_the_leader_is(cluster, faul
                           for event in stream.next()["result"].get("events", [])]
         assert sorted(set(revisions)) == revisions
         assert len(revisions) - 1 >= sum(kv.version for kv in kept)
+
+
+def unavailable(message):
+    return {"grpc_code": 14, "http_code": 503, "http_status": "Service Unavailable",
+            "message": message}
 
 
 def test_without_a_leader_every_call_is_told(cluster):
@@ -140,7 +127,7 @@ def test_without_a_leader_every_call_is_told(cluster):
     for other in others:
         other.freeze()
 
-    assert wants_leader.next()["error"] == {**UNAVAILABLE, "message": "etcdserver: no leader"}
+    assert wants_leader.next()["error"] == unavailable("etcdserver: no leader")
     assert wants_leader.next() is None
     calls = [Http(alone.client_url) for _ in range(7)]
     for call, (path, body) in zip(calls, (
@@ -150,7 +137,7 @@ def test_without_a_leader_every_call_is_told(cluster):
         call.begin("POST", f"/v3/{path}", body)
     for call in calls:
         answer = call.finish()
-        assert answer.status == 503 and is_well_formed(answer)
+        assert answer.status == 503 and "etcdserver: " in answer.text
     Http(alone.client_url).post("/v3/kv/range", key=b"x", serializable=True)
 
     for other in others:
@@ -171,7 +158,7 @@ def test_who_waits_at_a_replica_that_is_removed_is_told(cluster):
     eventually(lambda: asks.ask("POST", "/v3/cluster/member/remove", removal).status == 200)
 
     stopped = "etcdserver: server stopped"
-    assert stream.next()["error"] == {**UNAVAILABLE, "message": stopped}
+    assert stream.next()["error"] == unavailable(stopped)
     assert stream.next() is None
     answer = waits.finish()
     assert answer.status == 503
