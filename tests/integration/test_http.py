@@ -133,23 +133,6 @@ def test_a_watch_ends_with_who_has_gone(url):
     assert b"created" in watch.socket.recv(1 << 16) + watch.says_no_more().hears()
 
 
-def test_requests_without_a_look_at_an_answer_are_answered_in_turn(url):
-    client, requests = Client(url), b"".join(GET % b"/v%05d" % i for i in range(100000))
-    client.socket.setblocking(False)
-    sent = 0
-    try:
-        while sent < len(requests):
-            sent += client.socket.send(requests[sent:sent + (1 << 20)])
-    except BlockingIOError:  # it reads no further, as long as nobody reads its answers
-        pass
-    assert Http(url).get("/livez").status == 200
-    client.socket.settimeout(PATIENCE)
-    n, got = min(1000, sent // len(GET % b"/v00000")), b""
-    while got.count(b"\r\n\r\n") < n:
-        got += client.socket.recv(1 << 16)
-    client.close()
-
-
 class Small(Http):
     """A core of one replica that holds 32 MiB for its clients."""
 
