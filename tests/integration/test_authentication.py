@@ -114,9 +114,7 @@ def test_a_login_ends_after_its_time_and_its_agent_logs_in_again(hasty, agents, 
     agent = agents("h1", PasswordFile=password, User="agent")
     lease, token = agent.status().lease_id, log_in(hasty)  # younger than the agent's
     eventually(lambda: has_ended(hasty, token))
-
     agent.ctl("set-tags", "since=then")
-
     eventually(lambda: agent.node("h1").tags == {"since": "then"})
     assert agent.holds() and agent.status().lease_id == lease  # A17
 

@@ -121,7 +121,6 @@ def test_a_lease_goes_at_one_revision_with_20000_keys(pair):  # A45
     for i in range(200):
         pair.call("KV/Txn", success=[put(b"many/%d/%d" % (i, k), lease=79) for k in range(100)])
     revision = pair.put(b"last")
-
     assert pair.call("Lease/LeaseRevoke", ID=79).header.revision == revision + 1
     assert pair.counts(b"many/") == [0, 0]
 
@@ -150,18 +149,14 @@ def test_watches_of_one_stream_get_what_they_asked_for(pair):  # A40, A41
     watch.events(5)
 
 
-def test_a_watch_from_the_past_begins_there_and_goes_on(pair):
+def test_a_watch_begins_at_a_revision_of_the_past_or_of_the_future(pair):
     first = [pair.put(b"past", value) for value in (b"1", b"2", b"3")][0]
-    watch = pair.watch(key=b"past", start_revision=first)
-    pair.put(b"past", b"4")
-    watch.events(4)
-
-
-def test_a_watch_of_the_future_begins_where_it_said(pair):
-    watch = pair.watch(key=b"future", start_revision=pair.put(b"other") + 2)
+    past = pair.watch(key=b"past", start_revision=first)
+    future = pair.watch(key=b"future", start_revision=pair.put(b"past", b"4") + 2)
+    past.events(4)
     pair.put(b"future", b"too early")
     pair.put(b"future", b"in time")
-    assert "in time" in watch.events(1)[0][1]
+    assert "in time" in future.events(1)[0][1]
 
 
 def test_a_watch_from_before_the_compaction_is_canceled_with_its_revision(pair):

@@ -89,9 +89,7 @@ def test_a_setting_that_cannot_be_is_refused_by_name(file, name, line, sentence)
 @pytest.mark.parametrize("program", ["tenured", "tenure-core"])
 def test_the_manual_of_the_settings_has_every_option(program):
     listed = re.findall(r"^  --([a-z-]+) ", run(BIN / program, "--help"), re.M)
-
     explained = re.findall(r"^\.?Fl -([a-z-]+) ", run(BIN / program, "--help=conf"), re.M)
-
     assert sorted(explained) == sorted(listed)
 
 
