@@ -71,6 +71,18 @@ class Keys:
         """The same core or etcd, as that user sees it."""
         return self.shown(*self.credentials, f"--user={name}:{password}")
 
+    def with_users(self, **rights):
+        """The same, where users have to log in: root, and those of @rights, who may do so much:
+        with_users(ann=("read", "prefix/")). Names are passwords, and those of roles."""
+        for name, right in {"root": (), **rights}.items():
+            self.etcdctl("user", "add", f"{name}:{name}")
+            self.etcdctl("role", "add", name)
+            self.etcdctl("user", "grant-role", name, name)
+            if right:
+                self.etcdctl("role", "grant-permission", "--prefix", name, *right)
+        self.etcdctl("auth", "enable")
+        return self
+
     def shown(self, *credentials):
         """The same, with these options of etcdctl and tenurectl in place of those it has."""
         other = copy.copy(self)

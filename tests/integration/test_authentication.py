@@ -12,20 +12,14 @@ from harness.rpc import Refused, pb
 from harness.waiting import ProgramError, eventually
 
 
+AGENT = {"agent": ("readwrite", "/tenure/")}
+
+
 @pytest.fixture
 def password(tmp_path):
     path = tmp_path / "password"
-    path.write_text("secret\n")
+    path.write_text("agent\n")
     return path
-
-
-def with_users(core):
-    """The same with the users root, and agent, who may use the keys below /tenure/."""
-    for words in ("user add root:root", "user grant-role root root", "role add agents",
-                  "role grant-permission agents readwrite /tenure/ --prefix",
-                  "user add agent:secret", "user grant-role agent agents", "auth enable"):
-        core.etcdctl(*words.split())
-    return core
 
 
 # One endpoint: a connection to another one would log in.
@@ -39,13 +33,13 @@ def one_endpoint(request):
 @pytest.fixture
 def users(shared, ports):
     """A replica for all tests of a worker."""
-    return shared("users", lambda folder: with_users(Cluster(folder, ports, 1)))
+    return shared("users", lambda folder: Cluster(folder, ports, 1).with_users(**AGENT))
 
 
 @pytest.fixture
 def hasty(new_cluster):
     """A login ends after a second."""
-    return with_users(new_cluster(1, "--auth-token-ttl=1s"))
+    return new_cluster(1, "--auth-token-ttl=1s").with_users(**AGENT)
 
 
 @pytest.fixture
@@ -67,7 +61,7 @@ def reads(core, token, key=b"/tenure/k", **options):
 def log_in(core, **options):
     with core.rpc(**options) as rpc:
         return rpc.call("etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest(
-            name="agent", password="secret")).token
+            name="agent", password="agent")).token
 
 
 def refused(core, *words):
@@ -83,7 +77,7 @@ def test_agents_that_joined_without_authentication_log_in_when_it_is_switched_on
                     for name in ("h1", "h2"))
     eventually(lambda: {"h1", "h2"} == set(other.nodes()))
 
-    with_users(one_endpoint)
+    one_endpoint.with_users(**AGENT)
 
     # A renewal, and then a write and a watch.
     renewed = agent.properties()["LastRenewalUSec"]
@@ -93,7 +87,7 @@ def test_agents_that_joined_without_authentication_log_in_when_it_is_switched_on
 
 
 def test_a_login_is_good_at_each_replica_and_where_one_has_just_started(cluster):
-    first, second, third = with_users(cluster).replicas.values()
+    first, second, third = cluster.with_users(**AGENT).replicas.values()
     third.kill()
     token = log_in(cluster, at=first)
     third.start()
@@ -128,8 +122,8 @@ def test_an_agent_with_a_wrong_password_says_so_and_joins_nothing(root, agents, 
 
 def test_a_place_is_renewed_and_revoked_by_who_granted_it_and_by_root_alone(users, root):
     root.etcdctl("user", "add", "other:other")
-    root.etcdctl("user", "grant-role", "other", "agents")
-    agent, other = users.as_user("agent", "secret"), users.as_user("other", "other")
+    root.etcdctl("user", "grant-role", "other", "agent")
+    agent, other = users.as_user("agent", "agent"), users.as_user("other", "other")
     place = agent.grant(600)
     renew = "lease", "keep-alive", "--once", f"{place:x}"
     other.etcdctl(*renew)  # a lease without keys is anybody's
@@ -144,8 +138,8 @@ def test_a_place_is_renewed_and_revoked_by_who_granted_it_and_by_root_alone(user
 
 
 def test_users_and_their_leases_come_back_from_a_snapshot(new_cluster, tmp_path):  # A17
-    core = with_users(new_cluster(1))
-    agent, root = core.as_user("agent", "secret"), core.as_user("root", "root")
+    core = new_cluster(1).with_users(**AGENT)
+    agent, root = core.as_user("agent", "agent"), core.as_user("root", "root")
     agent.put("/tenure/ends", "v", lease=agent.grant(5))
     agent.put("/tenure/stays", "v", lease=agent.grant(600))
     root.ctl("core", "snapshot", "save", tmp_path / "snapshot")
@@ -164,9 +158,8 @@ def test_users_and_their_leases_come_back_from_a_snapshot(new_cluster, tmp_path)
 
 
 @pytest.mark.parametrize("options, sentence", [
-    ([], "user name is empty"), (["--user=agent:secret"], "permission denied"),
-    (["--user=root", "--password-file=/none"],
-     "cannot read a password from .*/none: No such file"),
+    ([], "user name is empty"), (["--user=agent:agent"], "permission denied"),
+    (["--user=root", "--password-file=/none"], "cannot read a password from .*/none: No such file"),
     (["--user=root"], "no terminal to ask for the password of root")])
 def test_an_operator_who_does_not_log_in_is_told_why(users, tmp_path, options, sentence):
     with pytest.raises(ProgramError, match=sentence):
@@ -189,7 +182,7 @@ def test_a_user_without_a_password_file_is_refused():
 @pytest.fixture
 def shown(new_cluster, authority):
     """shown("agent"): the core, as who shows the certificate of that name."""
-    core = with_users(new_cluster(1, authority=authority))
+    core = new_cluster(1, authority=authority).with_users(**AGENT)
     return lambda name, *more: core.shown(*authority.certificate(name).for_etcdctl, *more)
 
 
@@ -198,7 +191,7 @@ def test_who_shows_a_certificate_is_the_user_of_its_name(shown):
     shown("agent").put("/tenure/x", "v")
     assert "permission denied" in refused(shown("agent"), "get", "k")
     assert "permission denied" in refused(shown("nobody"), "get", "/tenure/x")
-    assert shown("nobody", "--user=agent:secret").get("/tenure/x").value == "v"
+    assert shown("nobody", "--user=agent:agent").get("/tenure/x").value == "v"
     assert "invalid user ID" in refused(shown("nobody", "--user=root:x"), "get", "k")
 
 

@@ -150,10 +150,12 @@ def cell(page, name, column):
 
 
 def test_members_are_shown_with_what_they_have(live, twenty):
+    def cells(name, *columns):
+        return [cell(live, name, column) for column in columns]
+
     eventually(lambda: " min" in cell(live, "db1", "left"))
-    assert [cell(live, "db4", column) for column in ("state", "note")] == [
-        "degraded", "degraded: the loop was 1.2 s late"]
-    assert [cell(live, "db2", column) for column in ("state", "address", "zone", "services")] == [
+    assert cells("db4", "state", "note") == ["degraded", "degraded: the loop was 1.2 s late"]
+    assert cells("db2", "state", "address", "zone", "services") == [
         "held", "192.0.2.7", "z2", "postgresql"]
     live.shows("#service-list", "^postgresql10db2:80, db4:80, ")
     for holder in "db7", "db8", "db9":
@@ -167,20 +169,18 @@ def test_an_agent_is_a_member(page, core, agents):
     eventually_is("held", lambda: cell(page, "h1", "state"))
 
 
-@pytest.mark.parametrize("at", ["leader", "other"])
-def test_replicas_are_shown_with_their_lag(page, shared_cluster, at):
+@pytest.mark.parametrize("leads", [True, False])
+def test_replicas_are_shown_with_their_lag(page, shared_cluster, leads):
     leader = shared_cluster.leader()
-    others = [replica for replica in shared_cluster.running if replica is not leader]
-    shown = leader if at == "leader" else others[0]
+    shown, *_ = [each for each in shared_cluster.running if (each is leader) == leads]
     page.open(shown.client_url)
     page.until("document.querySelectorAll('#replica-list li').length === 3")
-    page.shows("#replica-list", r"lag \d+ entr", r"lease time \d+ s", "this one",
-               "leader, this one" if at == "leader" else "leader")
-    if at == "leader":  # which knows how far all are
-        page.shows("#replica-list", r"(lag \d+ entr.*){3}")
-    assert set(page.eval("[...document.querySelectorAll('#replica-list a')].map((a) => a.href)")
-               ) == {replica.client_url + "/" for replica in shared_cluster.running} - {
-                   shown.client_url + "/"}
+    page.shows("#replica-list", r"lag \d+ entr", r"lease time \d+ s",
+               "leader, this one" if leads else "this one", "leader",
+               r"(lag \d+ entr.*){3}" if leads else "")  # who leads knows how far all are
+    links = page.eval("[...document.querySelectorAll('#replica-list a')].map((a) => a.href)")
+    assert set(links) == {each.client_url + "/" for each in shared_cluster.running
+                          if each is not shown}
 
 
 def test_what_happens_is_an_event(live, twenty):
@@ -188,23 +188,25 @@ def test_what_happens_is_an_event(live, twenty):
         twenty.lock(f"{twenty.name}/backup", holder)
     live.shows("#lock-list", "held by db7", "waiting 1: db8")
     backup = f"{twenty.name}/backup/{int(twenty.leases['db7']):x}".encode()
-    for happens, *shown in (
-            (lambda: twenty.end("db1"), "db1 left: expired"),
-            (lambda: twenty.node("db2", leaving="shutdown"), "leaving"),
-            (lambda: twenty.end("db2"), "db2 left: shutdown"),
-            (lambda: twenty.node("db21"), "db21 joined"),
-            (lambda: twenty.node("db21", degraded="memory is short"),
-             "db21 is degraded: memory is short"),
-            (lambda: twenty.node("db21", incarnation="2", boot_id="c"), "db21 left: rebooted"),
-            (lambda: twenty.service("api", "db21"), "service api on db21 is there"),
-            (lambda: twenty.delete(twenty.key("services", "api", "db21")),
-             "service api on db21 is gone"),
-            (lambda: twenty.delete(backup), "lock .*/backup: db8 has it, db7 had it")):
-        happens()
-        live.shows("#list" if shown == ["leaving"] else "#event-list", *shown)
+    for event, what, *given in (
+            ("db1 left: expired", twenty.end, "db1"),
+            ("db21 joined", twenty.node, "db21"),
+            ("service api on db21 is there", twenty.service, "api", "db21"),
+            ("service api on db21 is gone", twenty.delete, twenty.key("services", "api", "db21")),
+            ("lock .*/backup: db8 has it, db7 had it", twenty.delete, backup)):
+        what(*given)
+        live.shows("#event-list", event)
+    twenty.node("db21", degraded="memory is short")
+    live.shows("#event-list", "db21 is degraded: memory is short")
+    twenty.node("db21", incarnation="2", boot_id="c")
+    live.shows("#event-list", "db21 left: rebooted")
+    twenty.node("db2", leaving="shutdown")
+    eventually_is("leaving", lambda: cell(live, "db2", "state"))
+    twenty.end("db2")
+    live.shows("#event-list", "db2 left: shutdown")
     live.shows("#counts", "1lost")
-    assert [cell(live, "db1", column) for column in ("state", "note")] == ["lost", "expired"]
-    assert cell(live, "db2", "state") == "left"
+    assert [cell(live, *at) for at in (("db1", "state"), ("db1", "note"), ("db2", "state"))] == [
+        "lost", "expired", "left"]
 
 
 def test_a_member_that_should_have_renewed_long_ago_is_in_jeopardy(live, twenty):
@@ -444,24 +446,19 @@ def test_of_many_members_only_those_in_sight_have_rows(page, fleet, shared_clust
 # ---- users ----
 
 @pytest.fixture
-def root(cluster):
-    """Passwords are the names. ann may read the members, bob nothing, carl some of the members."""
-    fleet = cluster.fleet = Fleet(cluster)
+def root(new_cluster):
+    """ann may read the members, bob nothing, carl some of the members."""
+    core = new_cluster(1)
+    fleet = core.fleet = Fleet(core)
     for name in "db1", "db5":
         fleet.node(name)
-    of_all = f"/tenure/{fleet.name}/"
-    for name, prefix in ("root", None), ("ann", of_all), ("bob", None), ("carl", of_all + "nodes/db1"):
-        cluster.etcdctl("user", "add", f"{name}:{name}")
-        cluster.etcdctl("role", "add", name)
-        cluster.etcdctl("user", "grant-role", name, name)
-        if prefix:
-            cluster.etcdctl("role", "grant-permission", name, "read", "--prefix", prefix)
-    cluster.etcdctl("auth", "enable")
-    return cluster.as_user("root", "root")
+    members = f"/tenure/{fleet.name}/"
+    core.with_users(ann=("read", members), bob=(), carl=("read", members + "nodes/db1"))
+    return core.as_user("root", "root")
 
 
 @pytest.fixture
-def login(page, cluster, root):
+def login(page, root):
     def log_in(name, password=None):
         page.until("!document.querySelector('#login').hidden")
         page.eval("document.querySelector('#user').value = '';"
@@ -471,13 +468,13 @@ def login(page, cluster, root):
         page.type(password or name)
         page.press("Enter")
 
-    page.open(cluster.running[0].client_url + cluster.fleet.address)
+    page.open(root.running[0].client_url + root.fleet.address)
     page.until("document.activeElement.id === 'user'")
     yield log_in
     page.log = [said for said in page.log if not said.startswith("network:")]  # it was refused
 
 
-def test_who_logs_in_sees_what_the_user_may_read(login, page):
+def test_who_logs_in_sees_what_the_user_may_read_as_long_as_the_login_lasts(login, page, root):
     assert_legible(page)
     login("ann", "wrong")
     page.shows("#why", "authentication failed")
@@ -487,19 +484,15 @@ def test_who_logs_in_sees_what_the_user_may_read(login, page):
     eventually(lambda: " min" in cell(page, "db5", "left"))
     assert page.eval("""[localStorage.length, sessionStorage.length, document.cookie,
         location.href.includes('ann')]""") == [0, 0, "", False]
-    page.click("#logout")
-    eventually_is([], lambda: names(page))
-    assert not page.eval("document.querySelector('#login').hidden")
 
-
-def test_a_login_that_ends_is_asked_for_again(login, page, root):
-    login("ann")
-    eventually_is(["db1", "db5"], lambda: names(page))
     root.etcdctl("user", "passwd", "ann", "--interactive=false", stdin="new\n")
     page.shows("#why", "invalid auth token")
     eventually_is([], lambda: names(page))
     login("ann", "new")
     eventually_is(["db1", "db5"], lambda: names(page))
+    page.click("#logout")
+    eventually_is([], lambda: names(page))
+    assert not page.eval("document.querySelector('#login').hidden")
 
 
 @pytest.mark.parametrize("name", ["bob", "carl"])
