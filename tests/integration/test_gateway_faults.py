@@ -119,8 +119,9 @@ def unavailable(message):
             "message": message}
 
 
-def test_without_a_leader_every_call_is_told(cluster):
+def test_without_a_leader_a_replica_lives_and_every_call_is_told(cluster):
     alone, *others = cluster.replicas.values()
+    http = Http(alone.client_url)
     lease = cluster.grant(600)
     wants_leader = watch(alone, **{"Grpc-Metadata-hasleader": "true"})
     patient = watch(alone)
@@ -138,11 +139,17 @@ def test_without_a_leader_every_call_is_told(cluster):
     for call in calls:
         answer = call.finish()
         assert answer.status == 503 and "etcdserver: " in answer.text
-    Http(alone.client_url).post("/v3/kv/range", key=b"x", serializable=True)
+    http.post("/v3/kv/range", key=b"x", serializable=True)
+    ill = http.get("/health")
+    assert ill.json()["reason"].startswith(("RAFT NO LEADER", "RANGE ERROR:"))
+    assert (ill.status, http.get("/health?serializable=true").status) == (503, 200)
+    assert "[-]linearizable_read failed: etcdserver: " in http.get("/readyz").text
+    assert http.get("/livez").text == "ok\n"
 
     for other in others:
         other.thaw()
     eventually(lambda: cluster.put("k/x", "1"))
+    eventually_is(200, lambda: http.get("/readyz").status)
     assert patient.next()["result"]["events"]
 
 
