@@ -87,6 +87,14 @@ def test_fields_have_two_names_and_enumerations_names_and_numbers(both):
         "request_delete_range": {"key": b"a", "prevKv": True}}])
 
 
+def test_text_is_escaped_as_go_does_it(both):
+    name = "é<&>\"\\\n\r\t\x01\u2028"
+    both.call(200, "auth/role/add", name=name)
+    ours, theirs = both.raw("POST", "/v3/auth/role/list", {})
+    assert ours.body.split(b'"roles":')[1] == theirs.body.split(b'"roles":')[1]
+    both.call(200, "auth/role/delete", role=name)
+
+
 def test_health_is_that_of_the_alarms_that_are_not_excluded(both):
     def health(*excluded):
         query = "&".join(f"exclude={name}" for name in excluded)

@@ -77,8 +77,10 @@ def test_a_minority_may_be_dead_and_no_more(new_cluster, size, tolerated):
 
 def test_the_leader_is_moved_to_a_member_by_its_name(cluster):
     other = next(replica for replica in cluster.running if replica is not cluster.leader())
-    with pytest.raises(ProgramError, match="no member is named 'nobody'"):
-        cluster.ctl("core", "move-leader", "nobody")
+    for change, of, sentence in (("move-leader", "nobody", "no member is named 'nobody'"),
+                                 ("add", "nonsense", "given member URLs are invalid")):
+        with pytest.raises(ProgramError, match=sentence):
+            cluster.ctl("core", change, of)
     assert "is the leader now" in cluster.ctl("core", "move-leader", other.name)
     assert cluster.leader() is other
 

@@ -91,8 +91,9 @@ def test_users_and_roles_are_kept_in_order_before_authentication_is_on(pair):
     ask(pair, UserAdd=[dict(name="root", password="secret")], RoleAdd=[dict(name="reader")],
         UserGrantRole=[dict(user="root", role=role) for role in ("root", "nothing")],
         UserRevokeRole=[dict(name="eve", role="reader")],
-        RoleRevokePermission=[dict(role="reader", key=b"q")], UserGet=[dict(name="root")],
-        RoleGet=[dict(role="reader")], UserList=[{}], RoleList=[{}], AuthEnable=[{}])
+        RoleRevokePermission=[dict(role="reader", key=key) for key in (b"q", b"alone")],
+        UserGet=[dict(name="root")], RoleGet=[dict(role="reader")], UserList=[{}], RoleList=[{}],
+        AuthEnable=[{}])
     ask(pair.log_in("root", "secret"), AuthEnable=[{}],
         UserRevokeRole=[dict(name="root", role="root")],
         UserDelete=[dict(name="root"), dict(name="ann")], RoleDelete=[dict(role="writer")],
