@@ -92,8 +92,7 @@ class Rpc:
 
     def answers(self, path, request, reply=None):
         """The answers to one request, as they come; or a Refused."""
-        return self._answers(path, request, _serialize,
-                             (reply or _reply(type(request))).FromString)
+        return self._answers(path, request, _serialize, (reply or _reply(type(request))).FromString)
 
     def send_bytes(self, path, message):
         """The answers, as bytes, to what need not be a message."""

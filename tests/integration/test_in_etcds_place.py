@@ -147,8 +147,7 @@ def test_a_page_that_gave_its_name_our_address_is_refused(new_cluster, ports, so
 
 # ---- in etcd's place ----
 
-def test_debians_unit_of_etcd_starts_it_with_the_programs_name_changed(
-        tmp_path, ports, wants_etcd):
+def test_debians_unit_of_etcd_starts_it_with_the_programs_name_changed(tmp_path, ports, wants_etcd):
     text, host = UNIT.read_text(), socket.gethostname()
     assert "\nExecStart=/usr/bin/etcd $DAEMON_ARGS\n" in text
     environment = dict(re.findall(r"^Environment=(ETCD_\w+)=(.*)$", text.replace(

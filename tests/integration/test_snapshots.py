@@ -58,8 +58,7 @@ LARGE = 8 << 30  # more than there is memory for
 
 
 @pytest.mark.parametrize("damage, sentence", [
-    (lambda file: os.truncate(file, 200),
-     "is not a snapshot of a lease core, or it is damaged"),
+    (lambda file: os.truncate(file, 200), "is not a snapshot of a lease core, or it is damaged"),
     (lambda file: os.truncate(file, LARGE), "is not a snapshot of a lease core"),
     (lambda file: (os.truncate(file, 0), os.truncate(file, LARGE)),
      "is not a snapshot of a lease core"),

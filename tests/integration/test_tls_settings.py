@@ -1,4 +1,4 @@
-"""Which clients a replica takes, and which TLS, as etcd's settings say; and what it makes itself."""
+"""Which clients a replica takes, and which TLS, by etcd's settings; and what it makes itself."""
 import re
 import signal
 
