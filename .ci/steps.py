@@ -78,7 +78,6 @@ step("hosts: what is around the agent", "tests/system/around.sh")
 
 # ---- the core
 
-step("core: all disks full at once", "tests/system/full_disks.sh")
 step("core: clients that take all descriptors", "tests/system/descriptors.sh")
 
 # ---- the sanitizers' share

@@ -1,18 +1,8 @@
 """A network, and a resolver, of a test's own."""
-import ctypes
-import os
-
+from .namespaces import namespaces
 from .places import TOP
 from .program import Daemon, run
 from .waiting import eventually
-
-_NEWNS, _FS, _NEWNET = 0x20000, 0x200, 0x40000000
-_libc = ctypes.CDLL(None, use_errno=True)
-
-
-def _system(call, *arguments):
-    if call(*arguments):
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
 class Network:
@@ -22,14 +12,12 @@ class Network:
     domain, silent = "tenure.test", ("10.78.0.98", "10.78.0.99", "fd00:78::98", "fd00:78::99")
 
     def __init__(self, folder):
-        self.folder, self._hosts, self._before = folder, folder / "hosts", []
+        self.folder, self._hosts = folder, folder / "hosts"
+        self._namespaces = namespaces("net", "mnt")
         self._hosts.touch()
 
     def __enter__(self):
-        self._before = [(os.open(f"/proc/thread-self/ns/{kind}", os.O_RDONLY), flag)
-                        for kind, flag in (("net", _NEWNET), ("mnt", _NEWNS))]
-        _system(_libc.unshare, _FS | _NEWNS | _NEWNET)
-        run("mount", "--make-rprivate", "/")
+        self._namespaces.__enter__()
         run("ip", "link", "set", "lo", "up")
         run("ip", "link", "add", "live", "type", "veth", "peer", "name", "nobody")
         for link in "live", "nobody":
@@ -53,9 +41,5 @@ class Network:
                                for address in given))
         new.rename(self._hosts)
 
-    def __exit__(self, *_):
-        folder = os.getcwd()
-        for namespace, flag in self._before:
-            _system(_libc.setns, namespace, flag)
-            os.close(namespace)
-        os.chdir(folder)  # another mount namespace begins at its root
+    def __exit__(self, *error):
+        self._namespaces.__exit__(*error)
