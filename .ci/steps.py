@@ -76,10 +76,6 @@ build("asan", programs("asan") + " tests-asan")
 step("hosts: real systemd", "tests/run hosts")
 step("hosts: what is around the agent", "tests/system/around.sh")
 
-# ---- the core
-
-step("core: clients that take all descriptors", "tests/system/descriptors.sh")
-
 # ---- the sanitizers' share
 
 step("unit tests, sanitizers", BEHIND + "build/asan/tests/unit/unit --seed {seed} --jobs 2",

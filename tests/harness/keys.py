@@ -141,8 +141,8 @@ class Keys:
     def revoke(self, lease, at=None):
         self.etcdctl("lease", "revoke", f"{lease:x}", at=at)
 
-    def lease(self, lease):
-        said = self._ask("lease", "timetolive", "--keys", f"{lease:x}")
+    def lease(self, lease, at=None):
+        said = self._ask("lease", "timetolive", "--keys", f"{lease:x}", at=at)
         return Lease(said["id"], said["ttl"], said.get("granted-ttl", 0),
                      [_text(key) for key in said.get("keys") or []])
 
