@@ -67,8 +67,6 @@ step("simulation: 1000 fixed seeds, every coincidence",
 # They wait more than they work.
 step("integration", "tests/run -n 4 integration", weight=2)
 
-step("how scripts are started", SLOW_SYNC + "tests/system/anew.sh")
-
 build("asan", programs("asan") + " tests-asan")
 
 # ---- real hosts
