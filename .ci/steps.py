@@ -118,8 +118,8 @@ nightly("the last metre: systemd in the way of a stop",
         "killed_stop next_life", TIMED, limit=1800)
 nightly("recipes: a singleton, an address, a PostgreSQL primary", "tests/system/recipes.sh", TIMED)
 nightly("fencing: 8 random faults on a real host", "tests/system/fence.sh 8", TIMED)
-nightly("lock and work: what supervises commands, and many of them", "tests/system/job.sh",
-        TIMED)
+nightly("work: 300 commands that are killed before their deadline",
+        "tests/run -m night integration/test_keepers.py", TIMED)
 nightly("a virtual machine that is paused, and slewed",
         "GUEST=build/{tree}/tests/system/guest tests/system/pause.sh 6", TIMED)
 nightly("Debian packages: equal builds, lintian, upgrade, purge", "tests/system/packages.sh", LONG,

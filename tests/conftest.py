@@ -35,6 +35,14 @@ def programs(tmp_path):
 
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=1, help="of what is drawn at random")
+    parser.addoption("--night", action="store_true", help="runs what is marked night, too")
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("night") and "night" not in config.option.markexpr:
+        config.hook.pytest_deselected(
+            items=[item for item in items if item.get_closest_marker("night")])
+        items[:] = [item for item in items if not item.get_closest_marker("night")]
 
 
 @pytest.fixture
