@@ -95,13 +95,9 @@ step("libtenure: a core that lies", "tests/system/libtenure_liar.sh --random 8 -
 
 # ---- the night
 
-BAD_DISK = "BAD_DISK=build/{tree}/tests/system/bad_disk.so tests/system/bad_disk.sh "
-
 nightly("fleet: TTL 4 s, 5 replicas", FLEET + "--cores 5 --ttl-ms 4000 cases --rounds 1", TIMED)
-nightly("core: a disk that fails at each call of a first start", BAD_DISK + "first", LONG,
-        limit=3600)
-nightly("core: a disk that fails at each call of a later start", BAD_DISK + "later", LONG)
-nightly("core: a disk that fails at each call of --restore", BAD_DISK + "restore", LONG)
+nightly("core: a disk that fails at each call", "tests/run --night integration/test_bad_disk.py",
+        LONG, limit=3600)
 nightly("core: thousands of clients at once", "tests/system/many.sh", TIMED, weight=ALONE)
 nightly("how others failed: renewals, writers, large states, leader changes",
         "tests/system/lessons.sh", TIMED)

@@ -1,6 +1,6 @@
 # The tests' part of the build, and the targets that run things.
 
-TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/system/slow_sync.so $(O)/tests/system/wrong_clock.so $(O)/tests/system/bad_disk.so $(O)/tests/system/guest $(O)/tests/system/says
+TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/system/slow_sync.so $(O)/tests/system/wrong_clock.so $(O)/tests/system/guest $(O)/tests/system/says
 
 comma := ,
 # tests/unit/nomem.c stands between our code and what gives memory, compares.c between it and memcmp(),
@@ -142,7 +142,7 @@ packages: build/.deps-packages
 # Random faults on a real systemd host, RUNS=n times: what must run once never runs twice. SEED=n draws the same again.
 RUNS ?= 300
 fence: build/.deps-test
-	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/says $(O)/tests/system/wrong_clock.so $(O)/tests/system/bad_disk.so
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/says $(O)/tests/system/wrong_clock.so
 	@BIN=$(O)/bin DIR="$(CURDIR)/build/fence$(if $(TTL),-$(TTL))" tests/system/fence.sh $(RUNS) $(if $(filter-out 1,$(SEED)),$(SEED))
 
 # An emulated machine, paused RUNS=n times; SEED=n draws the same again.
