@@ -1,19 +1,17 @@
 """What one caller on the bus asks costs the agent, and those who ask beside it, little."""
-import pytest
+import itertools
 
+import pytest
 from harness.agent import MANAGER, NAME, PATH
 from harness.bus import Bus
 from harness.dbus import Connection
 from harness.waiting import ProgramError, eventually
 
-def call(agent, method, *arguments, path=PATH):
-    return agent.bus.call(NAME, path, MANAGER, method, *arguments)
-
 
 def refusal(agent, *words, **options):
     """What is said against it; "" if nothing is."""
     try:
-        call(agent, *words, **options)
+        agent.call(*words, **options)
     except ProgramError as error:
         return error.err
     return ""
@@ -24,10 +22,10 @@ TENANCY, TURN = ("OpenTenancy",), ("OpenTurn", "ay", "1", str(ord("x")))
 
 def hoard(agent, method):
     """A program that reads none of the descriptors that it asks for, and has all that there are."""
-    hoarder, values = Connection(agent.bus), [b"x"] if method[1:] else []
+    hoarder, name = Connection(agent.bus), [b"x"] if method == TURN else []
 
     def has_all():
-        hoarder.send(NAME, PATH, MANAGER, *method[:2], *values)
+        hoarder.send(NAME, PATH, MANAGER, *method[:2], *name)
         return "16 calls of this user" in refusal(agent, *method)
 
     eventually(has_all)
@@ -37,9 +35,7 @@ def hoard(agent, method):
 @pytest.mark.parametrize("method", [TENANCY, TURN])
 def test_who_does_not_read_descriptors_gets_no_more_and_others_are_served(agent, method):
     hoarder = hoard(agent, method)
-
     assert agent.holds()
-
     hoarder.close()
     eventually(lambda: refusal(agent, *method) == "")
 
@@ -58,7 +54,7 @@ def test_calls_are_dropped_while_the_bus_takes_no_answers(agents, tmp_path):
     answered = {0}
     while max(answered) <= asked[-1]:  # until a later one is
         ask()
-        answered.add(reader.receive().fields.get("reply_to", 0))
+        answered.add(reader.receive().get_reply_serial())
 
     assert not answered >= set(asked)
     reader.close()
@@ -69,56 +65,37 @@ def test_a_lock_waits_while_others_of_its_user_have_all_the_descriptors(agent):
     hoarder = hoard(agent, TURN)
     command = agent.background("lock", "bus-busy", "--", "true")
     eventually(lambda: f'"pid":{command.pid},' in agent.bus.busctl("list"))
-
     hoarder.close()
-
     assert command.wait() == 0
-
-
-def test_a_program_that_reads_its_descriptors_gets_as_many_as_it_asks_for(agent):
-    for _ in range(40):
-        call(agent, "OpenTenancy")
 
 
 @pytest.mark.parametrize("name", [b"", b"a" * 901, b"/tenure/default/nodes", b"a\0b"])
 def test_no_turn_is_given_for_a_name_that_no_lock_can_have(agent, name):
     said = refusal(agent, "OpenTurn", "ay", str(len(name)), *map(str, name))
-
     assert "A lock cannot have that name" in said
 
 
-def test_a_program_takes_as_many_turns_for_locks_as_it_likes(agent, program):
-    taker = program.python("""
-import tenure
-with tenure.Tie(hold="agent") as tie:  # on one connection, which reads each descriptor
-    tie.held()
-    for n in range(20):
-        with tie.lock(f"bus-turn-{n}"):
-            pass
-print("done")
-""", **agent.bus.environment_for_clients)
-
-    assert taker.wait() == 0
-    assert taker.lines() == ["done"]
+def test_a_program_takes_as_many_turns_for_locks_as_it_likes(agent, ties):
+    tie = ties(hold="agent", bus=agent.bus)  # on one connection, which reads each descriptor
+    locks = [tie.lock_begin(f"bus-turn-{n}") for n in range(20)]
+    eventually(lambda: all(lock.held() for lock in locks))
 
 
-def test_a_path_that_no_object_has_is_refused_before_it_is_looked_up(agent):
-    assert "at most 2048 bytes" in refusal(agent, "GetNode", "s", "h1", path="/a" * 2000)
-    assert "at most 2048 bytes" in refusal(agent, "GetNodes", "ou", "/a" * 2000, "1")
+MANY = ["130"] + ["a", "1"] * 130
+LONG = "x" * 100_000
 
 
-def test_a_name_that_nothing_has_is_not_repeated(agent):
-    long = "x" * 100_000
-    for words in (("GetNode", "s", long), ("GetService", "sss", long, "h1", ""),
-                  ("UnregisterService", "ss", long, "")):
-        assert len(refusal(agent, *words)) in range(1, 2000)
-
-
-def test_tags_and_properties_are_read_up_to_the_first_that_has_no_room(agent):
-    many = ["130"] + ["a", "1"] * 130
-    assert "at most 511 bytes" in refusal(agent, "SetTags", "a{ss}", *many)
-    assert "at most 511 bytes" in refusal(agent, "RegisterService", "ssa{sv}", "web", "", "1",
-                                          "Tags", "a{ss}", *many)
-    assert "each once" in refusal(agent, "RegisterService", "ssa{sv}", "web", "", "4",
-                                  *["Port", "q", "80"] * 4)
+@pytest.mark.parametrize("words, path, sentence", [
+    (["GetNode", "s", "h1"], "/a" * 2000, "at most 2048 bytes"),
+    (["GetNodes", "ou", "/a" * 2000, "1"], PATH, "at most 2048 bytes"),
+    (["GetNode", "s", LONG], PATH, "No node"),
+    (["GetService", "sss", LONG, "h1", ""], PATH, "letters, digits"),
+    (["UnregisterService", "ss", LONG, ""], PATH, "letters, digits"),
+    (["SetTags", "a{ss}", *MANY], PATH, "at most 511 bytes"),
+    (["RegisterService", "ssa{sv}", "web", "", "1", "Tags", "a{ss}", *MANY], PATH, "511 bytes"),
+    (["RegisterService", "ssa{sv}", "web", "", "4", *["Port", "q", "80"] * 4], PATH, "each once")],
+    ids=itertools.count())
+def test_what_is_too_long_or_too_much_is_refused_and_not_repeated(agent, words, path, sentence):
+    said = refusal(agent, *words, path=path)
+    assert sentence in said and len(said) < 2000
     assert agent.services() == []
