@@ -1,6 +1,7 @@
 """A host: an agent, with a bus, a boot and directories of its own."""
 import hashlib
 import json
+import shutil
 import signal
 import uuid
 from dataclasses import dataclass
@@ -79,10 +80,10 @@ class Watch(Daemon):
 class Asked:
     """What has .ctl() and a .bus gets these calls by it."""
 
-    def refusal(self, *words):
+    def refusal(self, *words, **environment):
         """The sentence with which tenurectl refuses that, and its exit status."""
         try:
-            said = self.ctl(*words)
+            said = self.ctl(*words, **environment)
         except ProgramError as error:
             return error.err.removeprefix("tenurectl: ").strip(), error.status
         raise AssertionError(f"it is not refused: {said}")
@@ -156,16 +157,15 @@ class Agent(Asked, Daemon):
         if certificate:
             self.settings |= {"CertFile": certificate.cert, "KeyFile": certificate.key,
                               "TrustedCAFile": certificate.authority}
-        self.configuration = self.folder / "tenured.conf"
+        self.configuration, self.page = self.folder / "tenured.conf", self.folder / "run/tenancy"
         self.write_settings()
-        self.page = self.folder / "run" / "tenancy"
         runtime = {"RUNTIME_DIRECTORY": str(self.page.parent)} if keeps else {}
         super().__init__(
             folder / f"{name}.log", BIN / "tenured", "--config", self.configuration,
             **{**runtime, "TENURE_BOOT_ID": uuid.uuid4().hex,
                "STATE_DIRECTORY": str(self.folder / "state"),
                **self.bus.environment_for_clients, **(environment or {})})
-        self.n_watches = 0
+        self.n_background = 0
         self.start()
         if held:
             eventually(self.holds)
@@ -173,14 +173,28 @@ class Agent(Asked, Daemon):
 
     def write_settings(self, **changed):
         self.settings.update(changed)
-        self.configuration.write_text("".join(
-            f"[{_SECTIONS.get(key, 'Agent')}]\n{key}={given}\n"
-            for key, given in self.settings.items()))
+        new = self.configuration.with_suffix(".new")
+        new.write_text("".join(f"[{_SECTIONS.get(key, 'Agent')}]\n{key}={given}\n"
+                               for key, given in self.settings.items()))
+        new.replace(self.configuration)  # at once: it may be reading what was there before
 
     def reload(self, **changed):
         """It reads its settings again, these among them."""
         self.write_settings(**changed)
         self.signal(signal.SIGHUP)
+
+    def crash(self):
+        """It is killed and started again."""
+        self.kill()
+        self.start()
+
+    def boot(self):
+        """Its host fails, and boots."""
+        self.kill()
+        shutil.rmtree(self.folder / "run")
+        (self.folder / "run").mkdir()
+        self.environment["TENURE_BOOT_ID"] = uuid.uuid4().hex
+        self.start()
 
     def restart(self):
         """As systemctl restart does it: it keeps its place."""
@@ -194,31 +208,29 @@ class Agent(Asked, Daemon):
         """Of its record in the core."""
         return f"/tenure/{self.settings.get('Cluster', 'default')}/nodes/{self.name}"
 
-    def ctl(self, *words, **options):
-        return run(BIN / "tenurectl", f"--bus={self.bus.address}", *words, **options)
+    def ctl(self, *words, **environment):
+        return run(BIN / "tenurectl", f"--bus={self.bus.address}", *words, **environment)
 
     def log_has(self, text):
         """Waits until the log has it."""
         __tracebackhide__ = True
-        return eventually(lambda: text in self.log_text() or self._lacks(text))
 
-    def _lacks(self, text):
-        raise AssertionError(f"the log of {self.name} lacks {text!r}")
+        def look():
+            assert text in self.log_text(), f"the log of {self.name} lacks {text!r}"
+            return True
 
-    def background(self, *words):
+        eventually(look)
+
+    def background(self, *words, kind=Daemon):
         """A tenurectl that runs until it is ended."""
-        self.n_watches += 1
-        log = self.log.with_name(f"{self.name}.{words[-1].replace('/', '-')}{self.n_watches}.log")
-        return self._ctl(Daemon, log, *words).start()
-
-    def _ctl(self, kind, log, *words):
+        self.n_background += 1
+        what = f"{words[-1].replace('/', '-')}{self.n_background}"
+        log = self.log.with_name(f"{self.name}.{what}.log")
         return kind(log, BIN / "tenurectl", f"--bus={self.bus.address}", *words,
-                    out=log.with_suffix(".out"))
+                    out=log.with_suffix(".out")).start()
 
     def watch(self):
         """What is announced on this host's bus from now on."""
-        self.n_watches += 1
-        log = self.log.with_name(f"{self.name}.watch{self.n_watches}.log")
-        watch = self._ctl(Watch, log, "--json=short", "watch").start()
+        watch = self.background("--json=short", "watch", kind=Watch)
         eventually(lambda: watch.pid in self.bus.subscribers(MANAGER))
         return watch

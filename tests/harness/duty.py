@@ -23,6 +23,14 @@ while :; do sleep 36000 & wait; done
 """
 
 
+def children(pid):
+    """The ids of its processes; none if it has ended."""
+    try:
+        return list(map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
+    except OSError:
+        return []
+
+
 class Overlap(Exception):
     """A command ran beside another one: nothing that comes later makes that good."""
 
@@ -45,7 +53,7 @@ class Holder(Daemon):
     @property
     def keeper(self):
         """The process that supervises the command."""
-        return int(pathlib.Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text())
+        return children(self.pid)[0]
 
 
 class Duty:
@@ -66,13 +74,20 @@ class Duty:
         return [kv.key for kv in sorted(self.core.range(f"{self.lock}/"),
                                         key=lambda kv: kv.create_revision)]
 
+    def occupy(self):
+        """Somebody else comes for the lock, as etcdctl does, until free()."""
+        self.core.put(f"{self.lock}/1", "")
+
+    def free(self):
+        self.core.delete(f"{self.lock}/1")
+
     def wait(self, agent, how="", *, options=(), stderr=None):
         """Gets into the line. @how: "deaf" to all signals, or "slow" to end: see let_end()."""
         self.n += 1
         n, log = len(self.line()), agent.log.with_name(f"{self.lock}.{self.n}.{agent.name}.log")
         # Its messages go to a log, unless the test has something else for them.
         to = ["sh", "-c", 'exec "$@" 2>"$0"', stderr] if stderr else []
-        holder = Holder(log, *to, BIN / "tenurectl", f"--bus={agent.bus.address}", "lock", *options,
+        holder = Holder(log, *to, BIN / "tenurectl", f"--bus={agent.bus.address}", *options, "lock",
                         self.lock, "--", "sh", "-c", _COMMAND, "duty", self.file, how,
                         out=log.with_suffix(".out")).start()
         eventually(lambda: len(self.line()) > n or not holder.is_running)
