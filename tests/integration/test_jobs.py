@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from harness.duty import Holder
+from harness.pipes import unread_pipe
 from harness.places import BIN
 from harness.program import Daemon, run
 from harness.terminal import Terminal
@@ -30,29 +31,19 @@ while :; do sleep 36000 & wait; done
 
 
 class Job(Holder):
-    """A lock whose command is TOLD."""
+    """A lock whose command is TOLD. @wrapped: the words before that of tenurectl."""
 
-    ends_by = KILL
-
-    def __init__(self, agent, lock, how="quick", *options):
-        fifo, log = agent.folder / f"{lock}.end", agent.folder / f"{lock}.log"
-        if not fifo.exists():
-            os.mkfifo(fifo)
-        self.fifo = fifo
-        for old in log, log.with_suffix(".out"):
-            old.unlink(missing_ok=True)
-        super().__init__(log, *options, BIN / "tenurectl", f"--bus={agent.bus.address}", "lock",
-                         lock, "--", "bash", "-c", TOLD, "told", how, fifo,
+    def __init__(self, agent, duty, how="quick", wrapped=()):
+        log = agent.folder / f"job{duty.n}.log"
+        duty.n += 1
+        super().__init__(log, *wrapped, BIN / "tenurectl", f"--bus={agent.bus.address}", "lock",
+                         duty.lock, "--", "bash", "-c", TOLD, "told", how, duty.may_end,
                          out=log.with_suffix(".out"))
         self.start()
         eventually(lambda: "ready" in self.lines())
 
     def hears(self, number):
         eventually(lambda: "got-" + number.name.removeprefix("SIG") in self.lines())
-
-    def may_end(self):
-        with open(self.fifo, "w") as pipe:
-            pipe.write("\n")
 
 
 to_process_or_group = pytest.mark.parametrize("send", [os.kill, os.killpg])
@@ -68,8 +59,8 @@ def send_all(send, program, numbers):
 
 @to_process_or_group
 def test_who_waits_ends_by_each_signal_that_ends_programs_and_withdraws_its_request(
-        agent, shared_cluster, duty, send):
-    shared_cluster.put(f"{duty.lock}/1", "")
+        agent, duty, send):
+    duty.occupy()
     for number in *PASSED_ON, KILL:
         waits = duty.wait(agent)
         send_all(send, waits, [number])
@@ -78,23 +69,14 @@ def test_who_waits_ends_by_each_signal_that_ends_programs_and_withdraws_its_requ
 
 
 @to_process_or_group
-def test_who_waits_waits_on_after_signals_that_end_nobody(agent, shared_cluster, duty, send):
-    shared_cluster.put(f"{duty.lock}/1", "")
+def test_who_waits_waits_on_after_signals_that_end_nobody_and_runs_once_it_is_continued(
+        agent, duty, send):
+    duty.occupy()
     waits = duty.wait(agent)
 
     send_all(send, waits, NO_END)
-    shared_cluster.delete(f"{duty.lock}/1")
-
-    eventually(lambda: waits.tokens)
-
-
-def test_who_was_stopped_when_it_got_the_lock_runs_once_it_is_continued(
-        agent, shared_cluster, duty):
-    shared_cluster.put(f"{duty.lock}/1", "")
-    waits = duty.wait(agent)
-
     waits.freeze()
-    shared_cluster.delete(f"{duty.lock}/1")
+    duty.free()
     waits.thaw()
 
     eventually(lambda: waits.tokens)
@@ -105,7 +87,7 @@ def test_who_was_stopped_when_it_got_the_lock_runs_once_it_is_continued(
 @to_process_or_group
 def test_signals_are_passed_on_to_the_command_whose_end_is_ours(agent, duty, send):
     for number in PASSED_ON:
-        job = Job(agent, duty.lock)
+        job = Job(agent, duty)
         send_all(send, job, [*NO_END, number])
         assert job.wait() == 7
         # One that is sent to the group comes to the command twice, if it still runs.
@@ -114,22 +96,21 @@ def test_signals_are_passed_on_to_the_command_whose_end_is_ours(agent, duty, sen
 
 
 def test_a_command_that_is_ending_may_take_its_time_and_hears_more_signals(agent, duty):
-    job = Job(agent, duty.lock, "slow")
+    job = Job(agent, duty, "slow")
 
     for number in PASSED_ON:
         job.signal(number)
         job.hears(number)
-    job.may_end()
+    duty.may_end.write_text("\n")
 
     assert job.wait() == 9
 
 
 def test_who_gives_the_lock_back_to_a_silent_core_waits_no_longer_when_told(agents, proxy, duty):
-    agent = agents("h1", Endpoints=proxy.endpoints)
-    job = Job(agent, duty.lock, "slow")
+    job = Job(agents("h1", Endpoints=proxy.endpoints), duty, "slow")
 
     proxy.freeze()
-    job.may_end()
+    duty.may_end.write_text("\n")
     eventually(lambda: job.signal(TERM) or not job.is_running)
 
     assert job.wait() in (0, 9)  # the command's
@@ -148,10 +129,10 @@ def test_work_that_waits_for_its_list_of_tasks_ends_by_signals(tmp_path, number)
     assert work.wait() == -number
 
 
-# ---- what a process inherits ----
+# ---- what a process inherits, and nobody reads ----
 
 def test_signals_that_are_ignored_from_the_beginning_stay_ignored(agent, duty):
-    job = Job(agent, duty.lock, "quick", "env", "--ignore-signal=HUP,INT,RTMIN")
+    job = Job(agent, duty, wrapped=["env", "--ignore-signal=HUP,INT,RTMIN"])
 
     for number in signal.SIGHUP, signal.SIGINT, signal.SIGRTMIN:
         os.killpg(job.pid, number)
@@ -174,43 +155,23 @@ def test_a_command_that_ends_is_noticed_although_sigchld_is_ignored(agent, duty)
     assert duty.line() == []
 
 
-def work_runs_again(tmp_path, core, request, *wrapped):
-    """A work whose commands end at once, and about which there is much to say."""
+# A file that may become no larger takes what it says.
+SAYS_NOTHING = "prlimit", "--fsize=8192", "--", "sh", "-c", (
+    'head -c 8192 /dev/zero >full; exec "$0" "$@" 2>>full')
+
+
+@pytest.mark.parametrize("wrapped", [("env", "--ignore-signal=CHLD"), SAYS_NOTHING],
+                         ids=["without SIGCHLD", "without messages"])
+def test_work_runs_its_commands_again(tmp_path, agent, wrapped):
     work = Daemon(tmp_path / "work.log", *wrapped, BIN / "tenurectl",
-                  f"--endpoints={core.endpoints}", "--cluster=" + request.node.name[:50], "work",
-                  "g", "--tasks=2", "--ttl=60s", "--", "sh", "-c", "echo run; exit 1",
-                  out=tmp_path / "work.out").start()
+                  f"--bus={agent.bus.address}", "work", "g", "--tasks=2", "--", "sh", "-c",
+                  "echo run; exit 1", out=tmp_path / "work.out").start()
     eventually(lambda: len(work.lines()) >= 6)
     assert work.stop() == 0
 
 
-def test_work_runs_its_commands_again_although_sigchld_is_ignored(
-        tmp_path, shared_cluster, request):
-    work_runs_again(tmp_path, shared_cluster, request, "env", "--ignore-signal=CHLD")
-
-
-# ---- nobody reads what it says ----
-
-WITH_STDERR = "sh", "-c", 'exec "$@" 2>>"$0"'
-LIMITED = "prlimit", "--fsize=8192", "--"
-
-
-@pytest.fixture
-def full(tmp_path):
-    """A file as large as LIMITED lets it become."""
-    (tmp_path / "full").write_text("x" * 8192)
-    return tmp_path / "full"
-
-
-@pytest.fixture
-def broken(tmp_path):
-    """A pipe from which nobody reads any more, once .close() was called."""
-    os.mkfifo(tmp_path / "broken")
-    return tmp_path / "broken", os.open(tmp_path / "broken", os.O_RDONLY | os.O_NONBLOCK)
-
-
-def test_a_lock_is_handed_over_by_who_can_say_nothing(agents, duty, broken):
-    path, reader = broken
+def test_a_lock_is_handed_over_by_who_can_say_nothing(agents, duty, tmp_path):
+    path, reader = unread_pipe(tmp_path)
     agent, other = agents("h1"), agents("h2")
     holder = duty.begin(agent, stderr=path)
     following = duty.wait(other)
@@ -222,37 +183,24 @@ def test_a_lock_is_handed_over_by_who_can_say_nothing(agents, duty, broken):
     eventually(lambda: following.tokens)
 
 
-def test_the_command_of_who_can_say_nothing_gets_sigpipe_as_ever(agent, duty):
-    command = agent.background("lock", duty.lock, "--", "sh", "-c", "kill -PIPE $$; exit 3 #")
-    command.expect_death_by(signal.SIGPIPE)
+def without_descriptors(agent, *words):
+    return Daemon(agent.folder / "closed.log", "sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh",
+                  BIN / "tenurectl", f"--bus={agent.bus.address}", *words).start()
 
-    assert command.wait() == -signal.SIGPIPE
-
-
-def test_work_runs_its_commands_again_although_its_messages_go_nowhere(
-        tmp_path, shared_cluster, request, full):
-    work_runs_again(tmp_path, shared_cluster, request, *LIMITED, *WITH_STDERR, full)
-
-
-# ---- what is closed ----
 
 def test_what_is_closed_to_lock_is_closed_to_its_command(agent, duty, tmp_path):
     said = tmp_path / "said"
-    closed = Daemon(tmp_path / "closed.log", "sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh",
-                    BIN / "tenurectl", f"--bus={agent.bus.address}", "lock", duty.lock, "--",
-                    "bash", "-c", "for f in 0 1 2; do [ ! -e /proc/$$/fd/$f ] || o=$o$f; done; "
-                    'echo "open: $o" >"$0"', said).start()
+    closed = without_descriptors(
+        agent, "lock", duty.lock, "--", "bash", "-c",
+        'for f in 0 1 2; do [ ! -e /proc/$$/fd/$f ] || o=$o$f; done; echo "open: $o" >"$0"', said)
 
     assert closed.wait() == 0
     assert said.read_text() == "open: \n"
 
 
-def test_no_socket_comes_in_the_place_of_what_is_closed(agent, tmp_path):
-    closed = Daemon(tmp_path / "closed.log", "sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh",
-                    BIN / "tenurectl", f"--bus={agent.bus.address}", "watch").start()
-
+def test_no_socket_comes_in_the_place_of_what_is_closed(agent):
+    closed = without_descriptors(agent, "watch")
     eventually(lambda: closed.pid in agent.bus.subscribers("org.tenure.Membership1.Manager"))
-
     assert {os.readlink(f"/proc/{closed.pid}/fd/{n}") for n in range(3)} == {"/dev/null"}
 
 
@@ -260,14 +208,76 @@ def test_no_socket_comes_in_the_place_of_what_is_closed(agent, tmp_path):
 
 @pytest.fixture
 def terminal(agent, duty, tmp_path):
-    """A shell in which $ctl is tenurectl."""
-    return Terminal(tmp_path, ctl=f"{BIN}/tenurectl --bus={agent.bus.address}")
+    """A shell, in which $ctl is tenurectl, and $lock runs a command with the duty's lock."""
+    ctl = f"{BIN}/tenurectl --bus={agent.bus.address}"
+    return Terminal(tmp_path, ctl=ctl, lock=f"{ctl} lock {duty.lock} --")
+
+
+def test_a_command_in_the_foreground_reads_the_terminal(terminal):
+    terminal.run("$lock sh -c 'read x; echo got-$x; exit 9'")
+    terminal.type("word\n")
+    terminal.expect("got-word")
+    assert terminal.status() == 9
+
+
+def test_interrupting_ends_the_command_and_the_shell_has_the_terminal_again(terminal):
+    terminal.run("$lock cat")
+    terminal.type("here\n")
+    terminal.expect("(?s)here.*here")  # its echo, and the command's
+    terminal.type("\x03")
+    assert terminal.status() == 128 + signal.SIGINT
+
+
+def test_a_command_is_stopped_and_continued_with_all_that_the_terminal_has(terminal, tmp_path):
+    os.mkfifo(tmp_path / "never")
+    terminal.run("$lock bash -c 'trap \"echo going\"\"-on\" CONT; echo be\"\"gun; "
+                 f"while :; do read -t 0.1 <>{tmp_path}/never; done'")
+    terminal.expect("begun")
+
+    terminal.type("\x1a")
+    terminal.expect("(?s)Stopped.*" + terminal.PROMPT)
+    terminal.run("ps -eo pgid=,stat= | awk -v g=$(jobs -p) '$1 == g {print substr($2, 1, 1)}' "
+                 "| sort -u | tr -d '\\n'; echo =states")
+    terminal.expect("T+=states")
+
+    terminal.run("fg")
+    terminal.expect("going-on")
+    terminal.type("\x03")
+    terminal.expect(terminal.PROMPT)
+    terminal.run("jobs; echo none-left")
+    assert terminal.expect(r"^(.*)none-left")[1] == ""
+
+
+def test_a_command_in_the_background_stops_when_it_reads_and_gets_the_terminal_by_fg(terminal):
+    terminal.run("$lock sh -c 'read x; echo got-$x' &")
+    terminal.expect(terminal.PROMPT)
+
+    def stopped():
+        terminal.run("jobs; echo lis''ted")
+        return "Stopped" in terminal.expect(r"(?s).*?listed")[0]
+
+    eventually(stopped)
+    terminal.run("fg")
+    terminal.type("late\n")
+    terminal.expect("got-late")
+
+
+def test_a_shell_that_was_killed_leaves_the_terminal_to_the_one_before_it(terminal):
+    terminal.run("$lock bash --norc --noprofile --noediting -i")  # it takes the terminal for itself
+    terminal.expect(terminal.PROMPT)
+
+    terminal.run("stty -echo -icanon; kill -9 $$")
+    terminal.expect(terminal.PROMPT)
+
+    terminal.run("stty sane; cat")
+    terminal.type("through\n\x04")
+    terminal.expect("through")
 
 
 @pytest.mark.parametrize("key, number", [("\x03", signal.SIGINT), ("\x1c", signal.SIGQUIT)])
-def test_a_key_ends_who_waits_for_a_lock(terminal, shared_cluster, duty, key, number):
-    shared_cluster.put(f"{duty.lock}/1", "")
-    terminal.run(f"$ctl lock {duty.lock} -- true")
+def test_a_key_ends_who_waits_for_a_lock(terminal, duty, key, number):
+    duty.occupy()
+    terminal.run("$lock true")
     eventually(lambda: len(duty.line()) == 2)
 
     terminal.type(key)
@@ -276,14 +286,13 @@ def test_a_key_ends_who_waits_for_a_lock(terminal, shared_cluster, duty, key, nu
     eventually(lambda: len(duty.line()) == 1)
 
 
-def test_who_was_stopped_while_its_turn_came_runs_in_the_foreground(
-        terminal, shared_cluster, duty):
-    shared_cluster.put(f"{duty.lock}/1", "")
-    terminal.run(f"$ctl lock {duty.lock} -- sh -c 'echo r''an'")
+def test_who_was_stopped_while_its_turn_came_runs_in_the_foreground(terminal, duty):
+    duty.occupy()
+    terminal.run("$lock sh -c 'echo r''an'")
     eventually(lambda: len(duty.line()) == 2)
     terminal.type("\x1a")
     terminal.expect("Stopped")
-    shared_cluster.delete(f"{duty.lock}/1")
+    duty.free()
 
     terminal.run("fg")
 
@@ -291,48 +300,18 @@ def test_who_was_stopped_while_its_turn_came_runs_in_the_foreground(
     eventually(lambda: duty.line() == [])
 
 
-def begin_work(terminal, agent, core):
-    """Returns a look at its tasks."""
+@pytest.mark.parametrize("key", ["\x03", "\x1c", None])
+def test_a_key_or_the_end_of_its_terminal_ends_work_which_gives_its_tasks_back(
+        terminal, agent, core, key):
     terminal.run("$ctl work g --tasks=2 -- sh -c 'trap \"\" HUP; echo be''gun; exec sleep 36000'")
     terminal.expect("begun")
-    return lambda: core.range(agent.key.replace("nodes/h1", "work/g/tasks/"))
+    tasks = agent.key.replace("nodes/h1", "work/g/tasks/")
+    assert core.range(tasks)
 
+    if key:
+        terminal.type(key)
+        assert terminal.status() == 0
+    else:
+        terminal.close()
 
-@pytest.mark.parametrize("key", ["\x03", "\x1c"])
-def test_a_key_ends_work_which_gives_its_tasks_back(terminal, agent, shared_cluster, key):
-    tasks = begin_work(terminal, agent, shared_cluster)
-
-    terminal.type(key)
-
-    assert terminal.status() == 0 and tasks() == []
-
-
-def test_a_terminal_that_goes_away_ends_work(terminal, agent, shared_cluster):
-    tasks = begin_work(terminal, agent, shared_cluster)
-    assert tasks()
-
-    terminal.close()
-
-    eventually(lambda: tasks() == [])
-
-
-# ---- another replica ----
-
-def test_a_lock_is_kept_and_given_back_though_the_bus_and_the_replica_have_gone(
-        cluster, agent, duty):
-    used = next(replica for replica in cluster.replicas.values()
-                if replica.client_url == agent.status().core_endpoint)
-    runs, waits = duty.begin(agent), duty.other("waits")
-    cluster.put(f"{waits.lock}/1", "")
-    next_one = waits.wait(agent)
-
-    agent.bus.kill()
-    agent.bus.start()
-    eventually(agent.holds)
-    used.kill()
-    eventually(lambda: agent.status().core_endpoint not in ("", used.client_url))
-
-    runs.signal(TERM)
-    assert (runs.wait(), runs.log_text()) == (5, "") and duty.line() == []
-    cluster.delete(f"{waits.lock}/1")
-    eventually(lambda: next_one.tokens)
+    eventually(lambda: core.range(tasks) == [])
