@@ -3,18 +3,20 @@ one of them, and at another one soon after that has gone. That no task is ever a
 fails, is what tests/sim/sharers.c proves in simulated worlds."""
 import json
 import os
-import pathlib
 import re
 import signal
+import uuid
 
 import pytest
 
+from harness.duty import children
 from harness.places import BIN, ENVIRONMENT
 from harness.program import Daemon, run
+from harness.users import guard
 from harness.waiting import ProgramError, eventually, eventually_is
 
-TERM = signal.SIGTERM
 NAMES = "alpha,beta,gamma,delta,epsilon,zeta,eta,theta"
+N = 40  # tasks of a group of libtenure's
 
 # Each process of a command has a file of its task locked, and so one that begins sees whether
 # anything of another one still runs.
@@ -44,12 +46,12 @@ with tenure.Tie(cluster=cluster, hold=int(ttl), name=name, **login) as tie:
 
 
 class Group:
-    """Of a cluster that no other test uses."""
+    """The group g of a cluster that no other test uses."""
 
-    def __init__(self, request, folder, core, program, name="g"):
-        self.cluster = re.sub(r"\W+", "-", request.node.name)[-60:]
-        self.core, self.folder, self.program, self.name = core, folder, program, name
-        self.path = f"/tenure/{self.cluster}/work/{name}/"
+    def __init__(self, folder, core, program):
+        self.core, self.folder, self.program = core, folder, program
+        self.cluster = "t" + uuid.uuid4().hex
+        self.path = f"/tenure/{self.cluster}/work/g/"
         self.files = folder / "tasks"
         self.files.mkdir()
         self.begun = []
@@ -61,11 +63,39 @@ class Group:
     def owners(self):
         return {task: kv.value for task, kv in self.tasks().items()}
 
-    def of(self, member):
-        return {task for task, owner in self.owners().items() if owner == member}
-
     def members(self):
         return {kv.key.rsplit("/", 1)[1] for kv in self.core.range(self.path + "members/")}
+
+    def divided_by(self, *names, n=N):
+        """{task: member}, once each of these members has some, and together they have all."""
+        return eventually(lambda: set(names) == set((owners := self.owners()).values())
+                          and len(owners) == n and owners)
+
+    def _until_killed(self, member):
+        member.ends_by = signal.SIGKILL  # asked to end, it would wait for a core that has gone
+        self.begun.append(member)
+        return member
+
+    def join(self, name, ttl=60, weight=100, user=()):
+        """A member with libtenure, which divides N tasks with the others."""
+        return self._until_killed(self.program.python(
+            MEMBER, self.cluster, name, ttl, weight, N, *user,
+            TENURE_ENDPOINTS=self.core.endpoints))
+
+    # ---- with tenurectl ----
+
+    def ctl(self, *words):
+        return [BIN / "tenurectl", f"--endpoints={self.core.endpoints}",
+                f"--cluster={self.cluster}", "work", "g", *words]
+
+    def begin(self, *options, command=(), how="", stderr=None, name="a", tasks=NAMES, ttl="60s"):
+        """A tenurectl work; its member is called g:NAME. @how: "deaf" commands are killed."""
+        command = command or ["sh", "-c", COMMAND, "work", self.files, how]
+        to = ["sh", "-c", 'exec "$@" 2>"$0"', stderr] if stderr else []
+        log = self.folder / f"{name}{len(self.begun)}.log"
+        return self._until_killed(Daemon(
+            log, *to, *self.ctl(f"--tasks={tasks}", f"--name={name}", f"--ttl={ttl}", *options,
+                                "--", *command), out=log.with_suffix(".out")).start())
 
     def running(self):
         """The tasks of which a command runs."""
@@ -73,60 +103,24 @@ class Group:
                   if "FLOCK" in line and "->" not in line}
         return {file.name for file in self.files.iterdir() if str(file.stat().st_ino) in locked}
 
-    # ---- with libtenure ----
-
-    N = 40
-
-    def join(self, name, ttl=60, weight=100, user=()):
-        """A member with libtenure, which divides N tasks with the others."""
-        return self._until_killed(self.program.python(
-            MEMBER, self.cluster, name, ttl, weight, self.N, *user,
-            TENURE_ENDPOINTS=self.core.endpoints))
-
-    @staticmethod
-    def _until_killed(member):
-        member.ends_by = signal.SIGKILL  # asked to end, it would wait for a core that has gone
-        return member
-
-    def divided_by(self, *names):
-        """{task: member}, once each of these members has some, and together they have all."""
-        return eventually(lambda: set(names) == set((owners := self.owners()).values())
-                          and len(owners) == self.N and owners)
-
-    # ---- with tenurectl ----
-
-    def ctl(self, *words):
-        return [BIN / "tenurectl", f"--endpoints={self.core.endpoints}",
-                f"--cluster={self.cluster}", "work", *words]
-
-    def begin(self, *options, command=(), stderr=None, name="a", tasks=NAMES, ttl="60s"):
-        """A tenurectl work; its member is called GROUP:NAME."""
-        command = command or ["sh", "-c", COMMAND, "work", self.files]
-        to = ["sh", "-c", 'exec "$@" 2>"$0"', stderr] if stderr else []
-        log = self.folder / f"{name}{len(list(self.folder.iterdir()))}.log"
-        self.begun.append(Daemon(
-            log, *to, *self.ctl(self.name, f"--tasks={tasks}", f"--name={name}", f"--ttl={ttl}",
-                                *options, "--", *command), out=log.with_suffix(".out")).start())
-        return self._until_killed(self.begun[-1])
-
     def runs(self, *names):
         """Returns once these members, and no others, have the tasks, and all tasks run; and no
         command has begun beside another one of its task."""
-        eventually(lambda: {f"{self.name}:{name}" for name in names} == set(self.owners().values())
+        eventually(lambda: {f"g:{name}" for name in names} == set(self.owners().values())
                    and self.running() == set(NAMES.split(",")) == set(self.owners()))
         assert not any("beside another" in member.lines() for member in self.begun)
 
 
 @pytest.fixture
-def group(request, tmp_path, core, program):
-    return Group(request, tmp_path, core, program)
+def group(tmp_path, core, program):
+    return Group(tmp_path, core, program)
 
 
 # ---- libtenure ----
 
 def test_the_tasks_of_a_member_that_dies_go_to_the_others_and_no_other_task_moves(engine, group):
     group.join("m1")
-    eventually(lambda: len(group.of("m1")) == group.N)
+    group.divided_by("m1")
     group.join("m2")
     dies = group.join("m3", ttl=3)
     before = group.divided_by("m1", "m2", "m3")
@@ -171,9 +165,7 @@ def test_a_member_that_leaves_gives_its_tasks_away_before_it_ends(engine, group)
 def test_a_member_of_three_times_the_weight_has_about_three_times_as_many(shared_cluster, group):
     group.join("m1")
     group.join("m2", weight=300)
-
     owners = group.divided_by("m1", "m2")
-
     assert list(owners.values()).count("m2") in range(25, 36)  # by a hash: always the same
 
 
@@ -184,26 +176,16 @@ def test_keys_that_an_operator_deletes_are_made_again(engine, group):
     token = group.tasks()["1"].create_revision
 
     engine.delete(group.path + "tasks/1")
-    eventually(lambda: group.tasks()["1"].create_revision > token if "1" in group.tasks() else None)
+    eventually(lambda: "1" in (tasks := group.tasks()) and tasks["1"].create_revision > token)
     engine.delete(group.path + "members/m1")
 
     eventually(lambda: group.members() == {"m1", "m2"} and group.owners() == before)
 
 
-def test_a_member_that_may_not_see_the_group_has_no_share(request, tmp_path, new_cluster, program):
-    core = new_cluster(1)
-    group = Group(request, tmp_path, core, program)
-    grant = "role", "grant-permission", "--prefix=true"
-    for words in (
-            ["user", "add", "root:root"], ["user", "grant-role", "root", "root"],
-            *(["role", "add", name] for name in ("all", "few")),
-            [*grant, "all", "readwrite", "/tenure/"],
-            *([*grant, "few", "readwrite", f"/tenure/{group.cluster}/{what}/"]
-              for what in ("sessions", "work/g/members")),
-            *(["user", "add", f"{name}:{name}"] for name in ("all", "few")),
-            *(["user", "grant-role", name, name] for name in ("all", "few")), ["auth", "enable"]):
-        core.etcdctl(*words)
-    group.core = core.as_user("root", "root")
+def test_a_member_that_may_not_see_the_group_has_no_share(cluster, group):
+    here = f"/tenure/{group.cluster}/"
+    group.core = guard(cluster, all=["--prefix /tenure/"], few=[
+        f"--prefix {here}sessions/", f"--prefix {here}work/g/members/"])
     group.join("m1", user=["all"])
     group.divided_by("m1")
 
@@ -215,22 +197,19 @@ def test_a_member_that_may_not_see_the_group_has_no_share(request, tmp_path, new
     assert refused.is_running
 
 
-def test_the_example_divides_shards(request, tmp_path, engine, program):
-    group = Group(request, tmp_path, engine, program, "shards")
+def test_the_example_divides_shards(engine, group, program):
     group.path = "/tenure/default/work/shards/"
     shards = program.compile("conf/examples/libtenure/shards.c")
-    first, second = (Daemon(tmp_path / f"{name}.log", shards, name,
-                            TENURE_ENDPOINTS=engine.endpoints) for name in "ab")
-    first.start()
-    eventually(lambda: len(group.of("a")) == 12)
-    second.start()
-    eventually(lambda: set(group.owners().values()) == {"a", "b"} and len(group.owners()) == 12)
+    first = program.start(shards, "a", TENURE_ENDPOINTS=engine.endpoints)
+    group.divided_by("a", n=12)
+    second = program.start(shards, "b", TENURE_ENDPOINTS=engine.endpoints)
+    group.divided_by("a", "b", n=12)
     eventually(lambda: re.search(r"^shard \d+, token \d+$", second.text(), re.M))
     assert re.search(r"^end \d+: it goes to the member b$", first.text(), re.M)
 
     assert first.stop() == 0
 
-    eventually(lambda: len(group.of("b")) == 12)
+    group.divided_by("b", n=12)
     assert second.stop() == 0
 
 
@@ -242,27 +221,16 @@ def test_members_run_the_command_for_their_tasks_and_anybody_can_list_them(engin
     group.begin(name="b")
     group.runs("a", "b")
 
-    table = run(*group.ctl("g"))
-    listed = json.loads(run(*group.ctl("g", "--json=short")))
+    heading, *_, last = run(*group.ctl()).splitlines()
+    listed = json.loads(run(*group.ctl("--json=short")))
 
-    lines = table.splitlines()
-    assert lines[0].split() == ["TASK", "MEMBER", "TOKEN"]
-    assert lines[-1] == "8 task(s), 0 of them unassigned."
+    assert heading.split() == ["TASK", "MEMBER", "TOKEN"]
+    assert last == "8 task(s), 0 of them unassigned."
     assert [each["task"] for each in listed] == sorted(NAMES.split(","))
     assert {each["task"]: each["member"] for each in listed} == group.owners()
 
 
-def test_the_commands_of_a_tenurectl_that_is_killed_end_and_run_elsewhere(engine, group):
-    first = group.begin(name="a", ttl="3s")
-    group.begin(name="b")
-    group.runs("a", "b")
-
-    first.kill()
-
-    group.runs("b")
-
-
-def test_the_commands_of_a_tenurectl_that_is_stopped_end_before_its_lease(engine, group):
+def test_the_commands_of_a_tenurectl_that_is_stopped_or_killed_run_elsewhere(engine, group):
     first = group.begin(name="a", ttl="3s")
     group.begin(name="b")
     group.runs("a", "b")
@@ -270,9 +238,11 @@ def test_the_commands_of_a_tenurectl_that_is_stopped_end_before_its_lease(engine
     first.freeze()
     group.runs("b")
     first.thaw()
-
     group.runs("a", "b")  # it joins again
     assert "the lease is lost; asking for another one" in first.log_text()
+
+    first.kill()
+    group.runs("b")
 
 
 def test_when_a_keeper_is_killed_all_commands_of_its_member_begin_anew(shared_cluster, group):
@@ -286,28 +256,18 @@ def test_when_a_keeper_is_killed_all_commands_of_its_member_begin_anew(shared_cl
     assert "a process that supervised a command was killed" in member.log_text()
 
 
-def children(pid):
-    return list(map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()))
-
-
 def test_a_command_that_ends_is_run_again(shared_cluster, group):
     member = group.begin()
     group.runs("a")
-    keeper = children(member.pid)[0]
-
-    os.kill(children(keeper)[0], signal.SIGKILL)
-
+    os.kill(children(children(member.pid)[0])[0], signal.SIGKILL)
     eventually(lambda: len(member.lines()) == 9)
-    assert re.search("the command for task [a-z]+ ended by SIGKILL; it is run again in 0.1 s",
-                     member.log_text())
+    assert member.said("the command for task [a-z]+ ended by SIGKILL; it is run again in 0.1 s")
 
 
 @pytest.mark.parametrize("how", ["", "deaf"])
 def test_a_member_that_is_told_to_leave_ends_its_commands_and_leaves_nothing(
         shared_cluster, group, how):
-    leaves = group.begin("--grace=500ms", ttl="600s", command=[
-        "sh", "-c", COMMAND, "work", group.files, how])
-    group.runs("a")
+    leaves = group.begin("--grace=500ms", ttl="600s", how=how)
     group.begin(name="b")
     group.runs("a", "b")
 
@@ -327,7 +287,7 @@ def test_each_task_goes_to_a_member_that_lists_it(engine, group, tmp_path):
 
     assert (group.owners()["one"], group.owners()["three"]) == ("g:a", "g:b")
     third = group.begin(name="b", tasks="two")
-    eventually(lambda: "the session 'g:b' is held by another program" in third.log_text())
+    eventually(lambda: third.said("the session 'g:b' is held by another program"))
 
 
 def test_a_command_finds_its_group_task_and_token_and_nothing_of_our_bus(shared_cluster, group):
@@ -336,7 +296,6 @@ def test_a_command_finds_its_group_task_and_token_and_nothing_of_our_bus(shared_
         "exec sleep 36000"])
 
     eventually(member.lines)
-
     assert member.lines() == [f"g 1 {group.tasks()['1'].create_revision} "
                               + ENVIRONMENT["DBUS_SYSTEM_BUS_ADDRESS"]]
 
