@@ -7,43 +7,36 @@ import signal
 import pytest
 
 from harness.agent import Agent
+from harness.duty import children
 from harness.places import BIN
 from harness.program import run
-from harness.waiting import ProgramError, eventually
-
-
-def refused(ctl, *words, **environment):
-    """The exit status, and what was said."""
-    with pytest.raises(ProgramError) as refusal:
-        ctl(*words, **environment)
-    return refusal.value.status, refusal.value.err
+from harness.users import guard
+from harness.waiting import eventually
 
 
 class LatePut:
-    """Its guard is settled, and it waits for its value."""
+    """Its guard is settled, and it waits for its value. @around: the words before it."""
 
-    def __init__(self, agent, key, *guard):
+    def __init__(self, agent, key, *guard, around=()):
         fifo = agent.folder / "value"
         os.mkfifo(fifo)
-        self.put = agent.background("put", key, f"--file={fifo}", *guard)
-        self._pipe = opened_by_a_reader(fifo)
+        self.put = agent.background(*around, "put", key, f"--file={fifo}", *guard)
+        self._pipe = eventually(lambda: self._opened(fifo))
+
+    def _opened(self, fifo):
+        try:
+            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+        except OSError:  # ENXIO: nobody reads, which put does when its guard is settled
+            return None
+
+    def gets_its_value(self):
+        os.write(self._pipe, b"late")
+        os.close(self._pipe)
 
     def goes_on(self):
         """Its exit status, and what it said."""
-        os.write(self._pipe, b"late")
-        os.close(self._pipe)
+        self.gets_its_value()
         return self.put.wait(), self.put.log_text()
-
-
-def opened_by_a_reader(fifo):
-    """A descriptor to write to, once somebody reads; which put does when its guard is settled."""
-    def try_it():
-        try:
-            return os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:  # ENXIO
-            return None
-
-    return eventually(try_it)
 
 
 # ---- what it takes ----
@@ -61,7 +54,6 @@ def test_a_key_is_written_while_the_place_is_held_and_the_revision_printed(agent
 
 def test_json_can_be_read_whatever_the_key_is(agent, shared_cluster, prefix):
     said = agent.ctl("--json=short", "put", os.fsdecode(b"\xff\x1b") + prefix, "x", "--while-held")
-
     assert json.loads(said)["key"] == r"\xff\x1b" + prefix
 
 
@@ -86,19 +78,12 @@ def test_a_value_is_written_byte_by_byte(agent, shared_cluster, prefix, tmp_path
     (["k", "x", "--while-held"], {"TENURE_LOCK_KEY": "job"}, "$TENURE_LOCK_KEY is not NAME/LEASE"),
     (["k", "x", "--lock=job"], {"TENURE_LOCKS": "job"}, "$TENURE_LOCKS is not as tenurectl lock"),
     (["k", "x", "--lock=job"], {"TENURE_LOCK_KEY": "job/1", "TENURE_TOKEN": "x"},
-     "$TENURE_TOKEN is not the token of $TENURE_LOCK_KEY")])
+     "$TENURE_TOKEN is not the token of $TENURE_LOCK_KEY"),
+    (["k", "x", "--while-held", "--bus=unix:abstract=tenure-tests-have-none"], {},
+     "cannot reach the bus: Connection refused.")])
 def test_a_write_that_is_not_well_guarded_is_refused(agent, words, environment, said):
-    status, error = refused(run, BIN / "tenurectl", f"--bus={agent.bus.address}", "put", *words,
-                            **environment)
-
-    assert status == 1 and said in error
-
-
-def test_a_write_needs_an_agent():
-    status, error = refused(run, BIN / "tenurectl", "--bus=unix:abstract=tenure-tests-have-none",
-                            "put", "k", "x", "--while-held")
-
-    assert (status, error) == (1, "tenurectl: cannot reach the bus: Connection refused.\n")
+    sentence, status = agent.refusal("put", *words, **environment)
+    assert status == 1 and said in sentence
 
 
 # ---- with a lock ----
@@ -106,11 +91,11 @@ def test_a_write_needs_an_agent():
 def test_a_host_writes_with_the_lock_that_it_has_and_with_no_other(agents, engine, prefix, duty):
     agent, other = agents("h1"), agents("h2")
     put = "put", prefix + "k", "x", f"--lock={duty.lock}"
-    assert refused(agent.ctl, *put) == (124, f"tenurectl: the lock '{duty.lock}' is held by "
-                                             "nobody; nothing was written.\n")
+    assert agent.refusal(*put) == (
+        f"the lock '{duty.lock}' is held by nobody; nothing was written.", 124)
     duty.begin(other)
-    status, error = refused(agent.ctl, *put)
-    assert status == 124 and f"the lock '{duty.lock}' is held by somebody else" in error
+    sentence, status = agent.refusal(*put)
+    assert status == 124 and f"the lock '{duty.lock}' is held by somebody else" in sentence
     assert engine.get(prefix + "k") is None
 
     other.ctl(*put)  # from outside of the command
@@ -165,31 +150,24 @@ def test_a_command_knows_the_keys_and_tokens_of_all_its_locks(left_behind, duty)
 
 def test_a_process_that_a_command_has_left_behind_has_neither_of_its_locks(
         agent, engine, prefix, duty, left_behind):
-    def put(*guard):
-        return run(BIN / "tenurectl", f"--bus={agent.bus.address}", "put", prefix + "k", "x",
-                   *guard, **left_behind)
-
+    put = "put", prefix + "k", "x"
     agent.background("lock", duty.lock + ".1", "--", "sleep", "36000")  # another command's by now
     eventually(lambda: engine.range(duty.lock + ".1/"))
     for lock in duty.lock, duty.lock + ".1":
-        assert refused(put, f"--lock={lock}") == (
-            124, f"tenurectl: the lock '{lock}' has been given up or lost since; nothing was "
-                 "written.\n")
-    status, error = refused(put, "--lock=other")  # is looked up
-    assert status == 124 and "the lock 'other' is held by nobody" in error
-    put("--while-held")  # the place is the same
+        assert agent.refusal(*put, f"--lock={lock}", **left_behind) == (
+            f"the lock '{lock}' has been given up or lost since; nothing was written.", 124)
+    sentence, status = agent.refusal(*put, "--lock=other", **left_behind)  # is looked up
+    assert status == 124 and "the lock 'other' is held by nobody" in sentence
+    agent.ctl(*put, "--while-held", **left_behind)  # the place is the same
     assert engine.get(prefix + "k").version == 1
 
 
 def test_a_process_that_was_left_behind_has_no_part_in_the_next_place(
         agent, engine, prefix, left_behind):
     renew_place(agent, engine)
-
-    status, error = refused(run, BIN / "tenurectl", f"--bus={agent.bus.address}", "put",
-                            prefix + "k", "x", "--while-held", **left_behind)
-
+    sentence, status = agent.refusal("put", prefix + "k", "x", "--while-held", **left_behind)
     assert status == 123
-    assert "the place with which the lock was taken has ended; nothing was written" in error
+    assert "the place with which the lock was taken has ended; nothing was written" in sentence
 
 
 # ---- too late ----
@@ -198,20 +176,18 @@ def renew_place(agent, engine):
     """Returns the lease that has ended."""
     lease = agent.status().lease_id
     engine.revoke(lease)
-    eventually(lambda: agent.holds() and agent.status().lease_id != lease)
+    eventually(lambda: agent.holds_another(lease))
     return lease
 
 
 def test_a_write_is_in_time_however_long_its_value_takes(agent, engine, prefix):
     status, said = LatePut(agent, prefix + "k", "--while-held").goes_on()
-
     assert (status, said, engine.get(prefix + "k").value) == (0, "", "late")
 
 
 def test_a_write_is_refused_if_the_host_holds_another_place_by_now(agent, engine, prefix):
     put = LatePut(agent, prefix + "k", "--while-held")
     lease = renew_place(agent, engine)
-
     assert put.goes_on() == (123, f"tenurectl: the core refused the write, because the lease "
                              f"{lease:016x} of this host's place has ended; nothing was written.\n")
     assert engine.get(prefix + "k") is None
@@ -233,12 +209,9 @@ def test_a_write_is_refused_if_the_command_has_the_lock_again_with_another_token
 def test_a_script_that_was_frozen_with_its_host_cannot_write_over_the_next_holder(
         agents, engine, prefix, duty):
     agent, other = agents("h1", TTL="3s"), agents("h2")
-    ctl = BIN / "tenurectl", f"--bus={agent.bus.address}"
-    value = agent.folder / "value"
-    os.mkfifo(value)
-    script = agent.background("lock", duty.lock, "--", *ctl, "put", prefix + "k",
-                              f"--file={value}", f"--lock={duty.lock}", "--json=off")
-    pipe = opened_by_a_reader(value)
+    late = LatePut(agent, prefix + "k", f"--lock={duty.lock}", "--json=off", around=[
+        "lock", duty.lock, "--", BIN / "tenurectl", f"--bus={agent.bus.address}"])
+    script = late.put
     keeper, = children(script.pid)
     frozen = [agent.pid, script.pid, keeper, *children(keeper)]
     for pid in frozen:
@@ -246,8 +219,7 @@ def test_a_script_that_was_frozen_with_its_host_cannot_write_over_the_next_holde
     put = "put", prefix + "k", "next", f"--lock={duty.lock}"
     other.ctl("lock", duty.lock, "--", BIN / "tenurectl", f"--bus={other.bus.address}", *put)
 
-    os.write(pipe, b"late")
-    os.close(pipe)
+    late.gets_its_value()
     for pid in frozen[3:]:  # what would have killed it goes on last
         os.kill(pid, signal.SIGCONT)
     agent.thaw()
@@ -257,11 +229,6 @@ def test_a_script_that_was_frozen_with_its_host_cannot_write_over_the_next_holde
 
     assert script.wait() == 123
     assert engine.get(prefix + "k").value == "next"
-
-
-def children(pid):
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
-        return list(map(int, file.read().split()))
 
 
 def test_a_write_whose_answer_is_lost_may_have_been_written(agent, shared_cluster, prefix, proxy):
@@ -280,15 +247,13 @@ def test_a_write_whose_answer_is_lost_may_have_been_written(agent, shared_cluste
 
 def test_a_password_is_read_once_for_all_that_a_write_asks(new_cluster, tmp_path):
     core, password = new_cluster(1), tmp_path / "password"
-    password.write_text("toor\n")
-    for words in "user add root:toor", "user grant-role root root", "auth enable":
-        core.etcdctl(*words.split())
-    user, core = ["--user=root", f"--password-file={password}"], core.as_user("root", "toor")
+    password.write_text("root\n")
+    user, core = ["--user=root", f"--password-file={password}"], guard(core)
     agent = Agent(tmp_path, core, User="root", PasswordFile=password)
     holder = agent.background(*user, "lock", "job", "--", "sleep", "36000")
     eventually(lambda: core.range("job/"))
 
-    run("bash", "-c", '"$0" "$@" --password-file=<(echo toor)', BIN / "tenurectl",
+    run("bash", "-c", '"$0" "$@" --password-file=<(echo root)', BIN / "tenurectl",
         f"--bus={agent.bus.address}", "put", "k", "x", "--lock=job", "--user=root")
 
     assert core.get("k").value == "x"
