@@ -8,6 +8,7 @@ import termios
 import time
 
 import pytest
+from harness.pipes import unread_pipe
 from harness.places import BIN
 from harness.program import Daemon, run
 from harness.tie import TieError
@@ -91,21 +92,13 @@ def test_tenurectl_shows_what_is_cached_and_why_it_is_not(shared_cluster, tmp_pa
     assert "cached, as of revision" in shared_cluster.ctl("cache", "--prefix", prefix, "--once")
 
 
-@pytest.fixture
-def pipe(tmp_path):
-    """What tenurectl writes to: the path, and the end of who reads."""
-    path = tmp_path / "pipe"
-    os.mkfifo(path)
-    return path, os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-
-
 def unread(pipe):
     return struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4))[0]
 
 
 def test_a_signal_ends_tenurectl_while_nobody_reads_what_it_writes(
-        shared_cluster, tmp_path, prefix, pipe):
-    path, reader = pipe
+        shared_cluster, tmp_path, prefix):
+    path, reader = unread_pipe(tmp_path)
     for n in range(2):
         shared_cluster.put(f"{prefix}{n}", "x" * 60000)
 
@@ -115,8 +108,8 @@ def test_a_signal_ends_tenurectl_while_nobody_reads_what_it_writes(
     assert shown.stop() == 0
 
 
-def test_tenurectl_says_that_nobody_reads_any_more(shared_cluster, tmp_path, prefix, pipe):
-    path, reader = pipe
+def test_tenurectl_says_that_nobody_reads_any_more(shared_cluster, tmp_path, prefix):
+    path, reader = unread_pipe(tmp_path)
     shared_cluster.put(prefix + "k", "1")
     shown = cache(shared_cluster, tmp_path, prefix + "k", out=path)
     eventually(lambda: unread(reader))

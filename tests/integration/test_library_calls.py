@@ -2,19 +2,17 @@
 import errno
 
 import pytest
-from harness.library import sanitizers
 from harness.tie import Tie, TieError
+from harness.users import guard
 from harness.waiting import eventually, eventually_is
 
-LIBRARIES = {"watch": [], "ev": ["-lev"], "sd-event": ["-lsystemd"]}
 
-
-@pytest.mark.parametrize("example", LIBRARIES)
+@pytest.mark.parametrize("example, libraries", [
+    ("watch", []), ("ev", ["-lev"]), ("sd-event", ["-lsystemd"])])
 def test_an_example_with_a_loop_of_its_own_prints_each_change_once(
-        example, engine, prefix, program):
-    watcher = program.start(program.compile(f"conf/examples/libtenure/{example}.c",
-                                            *LIBRARIES[example]),
-                            prefix, TENURE_ENDPOINTS=engine.endpoints)
+        example, libraries, engine, prefix, program):
+    example = program.compile(f"conf/examples/libtenure/{example}.c", *libraries)
+    watcher = program.start(example, prefix, TENURE_ENDPOINTS=engine.endpoints)
     eventually(watcher.lines)
     key = prefix + "k"
 
@@ -117,56 +115,10 @@ def test_a_tie_has_a_thousand_watches(engine, ties, prefix):
         str(n).encode(): watches[n] for n in range(0, 1000, 50)}
 
 
-def test_a_program_may_begin_more_calls_than_are_sent_at_a_time(engine, prefix, program):
-    caller = program.python("""
-import sys, tenure
-key = sys.argv[1].encode()
-with tenure.Tie() as tie:
-    calls = [tie._begin(tenure._put, key, len(key), b"v", 1, 0) for _ in range(5000)]
-    revisions = [tie._answer(call, 60, tenure._call_revision) for call in calls]
-    print(len(set(revisions)), tie.get(key).version)
-""", prefix, TENURE_ENDPOINTS=engine.endpoints)
-
-    assert caller.wait() == 0
-    assert caller.lines() == ["5000 5000"]
-
-
-@pytest.mark.skipif(bool(sanitizers()[0]), reason="a sanitizer keeps what was freed")
-def test_a_program_that_takes_no_events_does_not_grow(shared_cluster, prefix, program):
-    slow = program.python("""
-import resource, sys, tenure
-key, kib = sys.argv[1], 100
-def memory():
-    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() // 1024
-with tenure.Tie() as tie, tenure.Tie() as writer:
-    tie.watch(key, revision=writer.put(key, ""))
-    before = memory()
-    for n in range(1, 150):
-        writer.put(key, b"x" * kib * 1024)
-        tie.dispatch()
-    print("small" if memory() - before < 8 * 1024 else f"{memory() - before} KiB")
-    assert tie.get(key).version == 150  # other calls go on
-    print([tie.wait().kv.version for n in range(150)] == [*range(1, 151)])
-""", prefix + "k", TENURE_ENDPOINTS=shared_cluster.endpoints)
-
-    assert slow.wait() == 0
-    assert slow.lines() == ["small", "True"]
-
-
 # ---- users, TLS ----
 
-@pytest.fixture
-def guarded(cluster):
-    """A core that asks who it is; `ann` may write below app/."""
-    for words in (("user", "add", "root:root"), ("user", "grant-role", "root", "root"),
-                  ("role", "add", "app"), ("user", "add", "ann:ann"),
-                  ("role", "grant-permission", "app", "readwrite", "app/", "--prefix"),
-                  ("user", "grant-role", "ann", "app"), ("auth", "enable")):
-        cluster.etcdctl(*words)
-    return cluster
-
-
-def test_a_program_logs_in(guarded, ties):
+def test_a_program_logs_in(cluster, ties):
+    guard(cluster, ann=["--prefix app/"])
     tie = ties(user="ann", password="ann")
     tie.watch("app/", prefix=True)
     lease = tie.lease_grant(60, name="app")
@@ -181,7 +133,8 @@ def test_a_program_logs_in(guarded, ties):
 @pytest.mark.parametrize("who, why", [
     (dict(user="ann", password="wrong"), "ann.*authentication failed"),
     (dict(), "user name is empty")])
-def test_a_program_that_is_nobody_is_refused_and_its_watches_end(who, why, guarded, ties):
+def test_a_program_that_is_nobody_is_refused_and_its_watches_end(who, why, cluster, ties):
+    guard(cluster, ann=["--prefix app/"])
     tie = ties(**who)
     with pytest.raises(TieError, match=why) as refusal:
         tie.put("app/k", "v", timeout=60)
@@ -240,11 +193,9 @@ def test_a_lease_is_used_by_its_name(shared_cluster, ties, prefix):
     assert tie.lease_look(lease.id).name == "jobs"
     tie.lease_revoke("jobs")
 
-    for call in (lambda: tie.put(prefix + "k", "v", lease="jobs"), lambda: tie.lease_look("jobs"),
-                 lambda: tie.lease_revoke("jobs")):
-        with pytest.raises(TieError, match="no lease") as gone:
-            call()
-        assert gone.value.errno == errno.ENOENT
+    with pytest.raises(TieError, match="no lease") as gone:
+        tie.put(prefix + "k", "v", lease="jobs")
+    assert gone.value.errno == errno.ENOENT
 
 
 def test_an_etcd_has_no_names_for_leases(etcd, ties):

@@ -12,14 +12,16 @@ from harness.waiting import eventually, eventually_is
 
 # ---- a lease of its own ----
 
-def test_the_key_of_a_session_says_who_has_it(engine, ties):
+def test_the_key_of_a_session_says_who_has_it_and_outlasts_that_programs_death(engine, ties):
     tie = ties(hold=60, name="session")
 
-    key = engine.get("/tenure/default/sessions/session")
+    key, lease = engine.get("/tenure/default/sessions/session"), tie.lease()
 
     said = json.loads(key.value)
-    assert key.lease == tie.lease()
+    assert key.lease == lease
     assert (said["name"], said["tags"]["pid"]) == ("session", str(tie.pid))
+    tie.kill()
+    assert engine.lease(lease).keys == [key.key]  # it lasts as long as it was granted for
 
 
 def test_a_session_has_one_holder_and_the_next_one_gets_it_when_it_is_given_back(engine, ties):
@@ -104,6 +106,13 @@ def agent(new_agent):
     return new_agent()
 
 
+def sockets(program):
+    """The inodes of its TCP connections."""
+    links = [os.readlink(fd) for fd in glob.glob(f"/proc/{program.pid}/fd/*")]
+    own = {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
+    return own & {line.split()[9] for line in open("/proc/net/tcp")}
+
+
 def test_a_program_waits_for_the_bus_and_for_the_agent(bus, new_agent, ties):
     bus.kill()
     tie = ties(hold="agent", bus=bus, held=False)
@@ -117,13 +126,6 @@ def test_a_program_waits_for_the_bus_and_for_the_agent(bus, new_agent, ties):
     assert tie.may_act()
     assert tie.lease() == agent.status().lease_id
     assert sockets(tie) == set()  # what needs only the agent connects to no core
-
-
-def sockets(program):
-    """The inodes of its TCP connections."""
-    links = [os.readlink(fd) for fd in glob.glob(f"/proc/{program.pid}/fd/*")]
-    own = {link[len("socket:["):-1] for link in links if link.startswith("socket:[")}
-    return own & {line.split()[9] for line in open("/proc/net/tcp")}
 
 
 def test_a_service_of_a_program_lasts_beyond_the_bus(agent, bus, shared_cluster, ties):
@@ -163,8 +165,7 @@ def test_a_page_in_memory_ends_with_the_agent(agents, bus, ties):
     tie = ties(hold="agent", bus=bus)
     tie.hears("HELD")
 
-    agent.kill()
-    agent.start()
+    agent.crash()
 
     tie.hears("LOST")
     tie.hears("HELD")
@@ -220,9 +221,7 @@ def test_an_agent_that_leaves_waits_for_the_program_that_was_not_told_yet(
 def test_a_program_that_leaves_does_not_give_the_place_of_its_host_back(
         agent, bus, shared_cluster, ties):
     tie = ties(hold="agent", bus=bus)
-
     tie.leave()
-
     assert "given back" in tie.hears("LOST").reason
     assert not tie.may_act()
     assert shared_cluster.get(agent.key)

@@ -3,7 +3,7 @@ import os
 import re
 
 import pytest
-from harness.etcd import Etcd
+from harness.agent import Agent
 from harness.library import sanitizers
 from harness.places import BIN, SO, TOP
 from harness.program import run
@@ -68,38 +68,32 @@ def examples_of_the_page():
 def test_programs_that_join_as_the_manual_page_shows_see_each_other(engine, program):
     joins = program.compile(examples_of_the_page()[1])
 
-    def joined(name):
-        return program.start(joins, name, name=name,
-                             TENURE_ENDPOINTS=engine.endpoints)
-
-    one = joined("web1")
+    one = program.start(joins, "web1", TENURE_ENDPOINTS=engine.endpoints)
     eventually(lambda: "at work" in one.lines())
-    two = joined("web2")
+    two = program.start(joins, "web2", TENURE_ENDPOINTS=engine.endpoints)
     eventually(lambda: "web2 joined" in one.lines() and "web1 joined" in two.lines())
     two.kill()
 
     eventually(lambda: "web2 left: stopped" in one.lines())
 
 
-@pytest.fixture(params=["tenure-core", "etcd"])
-def core(request):
-    if request.param == "etcd":
-        return request.getfixturevalue("etcd")
-    return request.getfixturevalue("new_cluster")(1)
+@pytest.fixture
+def cluster(new_cluster):
+    return new_cluster(1)
 
 
-def test_a_program_hears_what_has_happened_while_its_core_was_away(core, agents, program):
-    agents("h1", Cluster="default")
-    follows = program.compile(examples_of_the_page()[0])
-    follower = program.start(follows, name="members",
-                             TENURE_ENDPOINTS=core.endpoints)
+@pytest.mark.parametrize("own", ["cluster", "etcd"])
+def test_a_program_hears_what_has_happened_while_its_core_was_away(request, tmp_path, own, program):
+    core = request.getfixturevalue(own)
+    server, endpoints = core if own == "etcd" else core.leader(), core.endpoints
+    Agent(tmp_path, core, "h1")
+    follower = program.c(examples_of_the_page()[0], TENURE_ENDPOINTS=endpoints)
     eventually(follower.lines)
-    agents("h2", Cluster="default", TTL="2s").kill()
+    Agent(tmp_path, core, "h2", TTL="2s").kill()
     eventually(lambda: "left h2: expired" in follower.lines())
 
-    endpoints, server = core.endpoints, core if isinstance(core, Etcd) else core.leader()
     server.stop()
-    agents("h3", Cluster="default", Endpoints=endpoints, held=False)
+    Agent(tmp_path, core, "h3", Endpoints=endpoints, held=False)
     server.start()
 
     eventually_is(["joined h1", "joined h2", "left h2: expired", "joined h3"], follower.lines)

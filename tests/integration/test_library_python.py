@@ -3,6 +3,7 @@ import re
 import signal
 
 import pytest
+from harness.library import sanitizers
 from harness.places import TOP
 from harness.waiting import eventually, eventually_is
 
@@ -27,10 +28,17 @@ print("return 0; }")
 
 
 @pytest.fixture
-def says(program):
-    """Runs a program to its end, and returns its lines."""
-    def says(core, text, *arguments):
-        ran = program.python(text, *arguments, TENURE_ENDPOINTS=core.endpoints)
+def begin(program, core, prefix):
+    """Starts a program that has `name`, which no other test uses."""
+    begins = "import os, sys, tenure\nname = sys.argv[1]\n"
+    return lambda text: program.python(begins + text, prefix, TENURE_ENDPOINTS=core.endpoints)
+
+
+@pytest.fixture
+def says(begin):
+    """Runs it to its end, and returns its lines."""
+    def says(text):
+        ran = begin(text)
         assert ran.wait() == 0, ran.log_text()
         return ran.lines()
 
@@ -145,41 +153,36 @@ def test_a_watch_tells_what_was_there_before(engine, ties, prefix):
     assert tie.get(a) is None
 
 
-def test_wrong_arguments_are_python_errors_and_change_nothing(engine, prefix, says):
-    assert says(engine, """
-import sys, tenure
-key = sys.argv[1] + "k"
+def test_wrong_arguments_are_python_errors_and_change_nothing(engine, says):
+    assert says("""
 tie = tenure.Tie(hold=60).held()
 def error(function, *arguments, **options):
     try:
         return function(*arguments, **options)
+    except tenure.Error as wrong:
+        return wrong.errno, wrong.strerror
     except Exception as wrong:
         return type(wrong).__name__
-print(error(tie.put, key, 42), tie.get(key))
+print(error(tie.put, name, 42), tie.get(name))
 print(error(tie.lock_begin, "a\\0b"), error(tie.lease_grant, 9, name="a\\0b"))
-print(error(tie.put, key, "", lease=1 << 70), error(tie.lease_renew, 1 << 64),
-      error(tie.lease_grant, -1), error(tie.get, key, revision=1 << 63),
+print(error(tie.put, name, "", lease=1 << 70), error(tie.lease_renew, 1 << 64),
+      error(tie.lease_grant, -1), error(tie.get, name, revision=1 << 63),
       error(tie.register, "s", port=70000), error(tie.work, "g", 4, weight=-1))
-tie.put(key, bytearray(b"a\\0b")), tie.put(key + "2", memoryview(b"ab"))
-print(tie.get(key).value, tie.get(key + "2").value)
-try:
-    tenure.Tie("http://127.0.0.1:1:2")
-except tenure.Error as wrong:
-    print(wrong.errno, "'http://127.0.0.1:1:2' is not a URL" in wrong.strerror)
-try:
-    tie.get(key, revision=10**15)
-except tenure.Error as wrong:
-    print("future" in str(wrong))
+tie.put(name, bytearray(b"a\\0b")), tie.put(name + "2", memoryview(b"ab"))
+print(tie.get(name).value, tie.get(name + "2").value)
+number, sentence = error(tenure.Tie, "http://127.0.0.1:1:2")
+print(number, "'http://127.0.0.1:1:2' is not a URL" in sentence)
+print("future" in error(tie.get, name, revision=10**15)[1])
 tie.leave(), tie.close()
-""", prefix) == ["TypeError None", "ValueError ValueError", " ".join(["ValueError"] * 6),
-                 r"b'a\x00b' b'ab'", "22 True", "True"]
+""") == ["TypeError None", "ValueError ValueError", " ".join(["ValueError"] * 6),
+         r"b'a\x00b' b'ab'", "22 True", "True"]
 
 
-def test_a_tie_that_is_closed_has_nothing_and_cannot_be_copied(engine, prefix, says):
-    assert says(engine, """
-import copy, pickle, sys, tenure
+def test_a_tie_that_is_closed_has_nothing_and_cannot_be_copied(engine, says):
+    assert says("""
+import copy, pickle
 tie = tenure.Tie(hold=60).held()
-lock, work, watch = tie.lock(sys.argv[1]), tie.work("closed", 2), tie.watch("k")
+lock, work, watch = tie.lock(name), tie.work("closed", 2), tie.watch("k")
 for what in tie, watch, lock, work:
     for copies in copy.copy, copy.deepcopy, pickle.dumps:
         try:
@@ -197,34 +200,87 @@ for call in (lambda: tie.put("a", "b"), lambda: tie.wait(0), tie.fileno,
 print(tie.may_act, tie.lease, tie.deadline, lock.held, lock.token, lock.deadline,
       work.held("1"), work.token("1"))
 lock.release(), watch.close(), tie.close()
-""", prefix) == ["Closed Closed Closed Error Error False 0 0 False 0 0 False 0"]
+""") == ["Closed Closed Closed Error Error False 0 0 False 0 0 False 0"]
 
 
 def test_a_tie_that_is_closed_at_once_has_given_back_what_it_had(engine, prefix, says):
-    assert says(engine, """
-import subprocess, sys, tenure
+    assert says("""
+import subprocess
 short = '''import sys, tenure
 for n in range(5):
     tie = tenure.Tie(hold=60).held()
     with tie.lock(f"{sys.argv[1]}never closed {n}"):
         pass
 '''
-subprocess.run([sys.executable, "-c", short, sys.argv[1]], check=True)
+subprocess.run([sys.executable, "-c", short, name], check=True)
 for n in range(5):
-    with tenure.Tie(hold=60, name=f"left{n}") as tie, tie.held().lock(f"{sys.argv[1]}{n}"):
+    with tenure.Tie(hold=60, name=f"left{n}") as tie, tie.held().lock(f"{name}{n}"):
         pass
     with tenure.Tie(hold=60, name=f"gone{n}") as tie:
         tie.held().leave()
-""", prefix) == []
+""") == []
     assert engine.range(prefix) == []
     assert engine.range("/tenure/default/sessions/gone") == []
 
 
+# ---- with statements ----
+
+def test_the_lease_of_a_lock_is_renewed_while_the_program_works(core, prefix, begin):
+    begin("""
+import time
+with tenure.Tie(hold=6) as tie, tie.held().lock(name):
+    time.sleep(3600)
+""")
+    [key] = eventually(lambda: core.range(prefix))
+    core.wait_for_renewal(key.lease)
+
+
+def test_a_with_statement_whose_lock_was_lost_raises_at_its_end(core, prefix, begin):
+    locker = begin("""
+try:
+    with tenure.Tie(hold=600) as tie, tie.held().lock(name) as lock:
+        print(tie.lease)
+        while lock.held:
+            tie.wait(0.01)
+        print("stops")
+except tenure.Lost as lost:
+    print(lost.strerror)
+""")
+
+    core.revoke(int(eventually(locker.lines)[0]))
+
+    assert locker.wait() == 0
+    assert locker.lines()[1:] == [
+        "stops", f"the lock '{prefix}' was lost before its with statement ended; "
+        "somebody else may have had it meanwhile"]
+
+
+def test_a_with_statement_that_hands_its_lock_over_raises_nothing_at_its_end(
+        core, prefix, begin, ties):
+    locker = begin("""
+with tenure.Tie(hold=600) as tie:
+    with tie.held().lock(name) as lock:
+        while tie.wait().type != tenure.Type.ASKED:
+            pass
+        lock.hand_over()
+        while lock.held:
+            tie.wait()
+    print("ended")
+""")
+    eventually(lambda: core.range(prefix))
+    ties(hold=600, name="next").lock_begin(prefix)
+    eventually(lambda: len(core.range(prefix)) == 2)
+
+    ties().switchover(prefix, "next")
+
+    assert locker.wait() == 0
+    assert locker.lines() == ["ended"]
+
+
 # ---- signals, threads, children ----
 
-def test_a_call_without_an_answer_can_be_interrupted(program):
-    call = program.python("""
-import tenure
+def test_a_call_without_an_answer_can_be_interrupted(begin):
+    call = begin("""
 with tenure.Tie("http://127.0.0.1:1") as tie:
     try:
         print("waits")
@@ -240,18 +296,17 @@ with tenure.Tie("http://127.0.0.1:1") as tie:
     assert call.lines() == ["waits", "interrupted"]
 
 
-def test_a_wait_for_a_lock_that_is_interrupted_waits_no_more(engine, ties, prefix, program):
+def test_a_wait_for_a_lock_that_is_interrupted_waits_no_more(engine, ties, prefix, begin):
     ties(hold=60).lock_begin(prefix)
     eventually(lambda: engine.range(prefix))
-    waits = program.python("""
-import sys, tenure
+    waits = begin("""
 with tenure.Tie(hold=60) as tie:
     try:
-        tie.held().lock(sys.argv[1])
+        tie.held().lock(name)
     except KeyboardInterrupt:
         print("interrupted")
         tie.wait(60)
-""", prefix, TENURE_ENDPOINTS=engine.endpoints)
+""")
     eventually(lambda: len(engine.range(prefix)) == 2)
 
     waits.signal(signal.SIGINT)
@@ -261,17 +316,17 @@ with tenure.Tie(hold=60) as tie:
     waits.kill()
 
 
-def test_threads_share_a_tie_and_each_event_is_told_once(engine, prefix, says):
-    assert says(engine, """
-import sys, tenure, threading
-prefix, heard, n = sys.argv[1], [], 200
+def test_threads_share_a_tie_and_each_event_is_told_once(engine, says):
+    assert says("""
+import threading
+heard, n = [], 200
 with tenure.Tie() as tie:
-    tie.watch(prefix, prefix=True, revision=tie.put("before", "") + 1)
+    tie.watch(name, prefix=True, revision=tie.put("before", "") + 1)
     def puts(thread):
         for i in range(n // 4):
             value = f"{thread} {i} " * 50
-            tie.put(f"{prefix}{thread}/{i}", value)
-            assert tie.get(f"{prefix}{thread}/{i}").value == value.encode()
+            tie.put(f"{name}{thread}/{i}", value)
+            assert tie.get(f"{name}{thread}/{i}").value == value.encode()
     threads = [threading.Thread(target=puts, args=(n,)) for n in range(4)]
     for thread in threads:
         thread.start()
@@ -285,36 +340,83 @@ with tenure.Tie() as tie:
         tie.wait()
     except tenure.Closed:
         print("closed")
-""", prefix) == ["200 None", "closed"]
+""") == ["200 None", "closed"]
+
+
+def test_a_program_may_begin_more_calls_than_are_sent_at_a_time(engine, says):
+    assert says("""
+key = name.encode()
+with tenure.Tie() as tie:
+    calls = [tie._begin(tenure._put, key, len(key), b"v", 1, 0) for _ in range(5000)]
+    revisions = [tie._answer(call, 60, tenure._call_revision) for call in calls]
+    print(len(set(revisions)), tie.get(key).version)
+""") == ["5000 5000"]
+
+
+@pytest.mark.skipif(bool(sanitizers()[0]), reason="a sanitizer keeps what was freed")
+def test_a_program_that_takes_no_events_does_not_grow(says):
+    assert says("""
+import resource
+kib = 100
+def memory():
+    return int(open("/proc/self/statm").read().split()[1]) * resource.getpagesize() // 1024
+with tenure.Tie() as tie, tenure.Tie() as writer:
+    tie.watch(name, revision=writer.put(name, ""))
+    before = memory()
+    for n in range(1, 150):
+        writer.put(name, b"x" * kib * 1024)
+        tie.dispatch()
+    print("small" if memory() - before < 8 * 1024 else f"{memory() - before} KiB")
+    assert tie.get(name).version == 150  # other calls go on
+    print([tie.wait().kv.version for n in range(150)] == [*range(1, 151)])
+""") == ["small", "True"]
 
 
 def test_a_tie_that_nobody_has_is_closed(engine, says):
-    assert says(engine, """
-import gc, os, tenure
+    assert says("""
+import gc
+def descriptors():
+    gc.collect()
+    return len(os.listdir("/proc/self/fd"))
 tenure.Tie()
-gc.collect()
-before = os.listdir("/proc/self/fd")
+before = descriptors()
 for _ in range(5):
     tenure.Tie()
-gc.collect()
-print(len(os.listdir("/proc/self/fd")) - len(before))
+print(descriptors() - before)
 """) == ["0"]
 
 
-def test_a_child_has_no_part_in_the_ties_of_its_parent(engine, prefix, says):
-    assert says(engine, """
-import os, sys, tenure
+def test_a_child_has_no_part_in_the_ties_of_its_parent(engine, says):
+    assert says("""
 with tenure.Tie(hold=60) as tie:
-    lock = tie.held().lock(sys.argv[1] + "lock")
+    lock = tie.held().lock(name + "lock")
     if os.fork() == 0:
         try:
-            tie.put(sys.argv[1] + "k", "x")
+            tie.put(name + "k", "x")
         except tenure.Error as error:
             print(tie.may_act, lock.held, error.strerror)
         tie.close()
         os._exit(0)
     os.wait()
-    tie.put_held(sys.argv[1] + "k", "parent")
+    tie.put_held(name + "k", "parent")
     print(tie.may_act, lock.held)
     lock.release(), tie.leave()
-""", prefix)[1:] == ["True True"]
+""")[1:] == ["True True"]
+
+
+def test_a_child_does_not_wait_for_the_turn_of_a_thread_that_it_does_not_have(says):
+    assert says("""
+import threading, time
+tie, taken = tenure.Tie(hold=600).held(), threading.Event()
+def busy():
+    with tie._turn:  # as the module's thread, while it dispatches
+        taken.set()
+        time.sleep(0.2)
+threading.Thread(target=busy).start()
+taken.wait()
+if (child := os.fork()) == 0:
+    tie.close()
+    os._exit(0)
+print("child", os.waitpid(child, 0)[1])
+tie.close()
+""") == ["child 0"]
