@@ -1,12 +1,12 @@
 """tenurectl lease, by ids and by names."""
 import json
-import shutil
 import signal
 
 import pytest
 
 from harness.places import BIN
 from harness.program import Daemon, run
+from harness.users import guard
 from harness.waiting import ProgramError, eventually
 
 
@@ -14,14 +14,17 @@ class Leases:
     """@core: whose leases; @at: the replica that is asked, instead of any."""
 
     def __init__(self, core, at=None):
-        self.endpoints, self.credentials = at.client_url if at else core.endpoints, core.credentials
-
-    def words(self, *words):
-        return [BIN / "tenurectl", f"--endpoints={self.endpoints}", *self.credentials, "lease",
-                *words]
+        endpoints = at.client_url if at else core.endpoints
+        self._ctl = BIN / "tenurectl", f"--endpoints={endpoints}", *core.credentials, "lease"
 
     def __call__(self, *words):
-        return run(*self.words(*words)).rstrip("\n")
+        return run(*self._ctl, *words).rstrip("\n")
+
+    def keep(self, folder, name):
+        """Until it is interrupted."""
+        keeper = Daemon(folder / "keeper.log", *self._ctl, "keep-alive", name).start()
+        eventually(lambda: keeper.said("keepalived"))
+        return keeper
 
     def refusal(self, *words):
         with pytest.raises(ProgramError) as refused:
@@ -96,16 +99,9 @@ def test_names_say_nothing_to_a_terminal_and_are_valid_json(leases, prefix):
     assert f"lease {prefix}name=a\\x1b[2Jb" in leases("revoke", f"name={odd}")
 
 
-def keep(core, folder, name):
-    """Until it is interrupted."""
-    keeper = Daemon(folder / "keeper.log", *Leases(core).words("keep-alive", name)).start()
-    eventually(lambda: keeper.said("keepalived"))
-    return keeper
-
-
 def test_a_lease_is_kept_while_a_replica_is_frozen_until_an_interrupt(cluster, tmp_path):
-    Leases(cluster)("grant", "10", "kept")
-    keeper = keep(cluster, tmp_path, "kept")
+    Leases(cluster)("grant", "6", "kept")
+    keeper = Leases(cluster).keep(tmp_path, "kept")
     first = cluster.replicas["a"]
     first.freeze()  # the first endpoint says nothing
     seen = len(keeper.lines())
@@ -118,12 +114,10 @@ def test_a_lease_is_kept_while_a_replica_is_frozen_until_an_interrupt(cluster, t
     eventually(lambda: "kept" not in Leases(cluster).list())
 
 
-def test_who_keeps_a_lease_is_told_when_it_is_revoked(shared_cluster, leases, prefix, tmp_path):
+def test_who_keeps_a_lease_is_told_when_it_is_revoked(leases, prefix, tmp_path):
     leases("grant", "9", prefix + "short")
-    keeper = keep(shared_cluster, tmp_path, prefix + "short")
-
+    keeper = leases.keep(tmp_path, prefix + "short")
     leases("revoke", prefix + "short")
-
     assert keeper.wait() == 1
     assert no_lease(prefix + "short") in keeper.log_text()
 
@@ -139,10 +133,7 @@ def test_the_lease_of_a_place_has_the_name_of_its_node_in_the_next_life_as_well(
     assert "lease already exists with that name" in leases.refusal("grant", "60", "web1")
     first = agent.status().lease_id
 
-    agent.kill()
-    shutil.rmtree(agent.folder / "run")
-    (agent.folder / "run").mkdir()
-    agent.start()
+    agent.boot()
 
     eventually(lambda: agent.holds() and agent.status().lease_id != first and is_named())
 
@@ -151,13 +142,7 @@ def test_a_name_shows_and_permits_what_the_id_does(cluster):
     Leases(cluster)("grant", "600", "secret")
     lease = Leases(cluster).list()["secret"]["id"]
     cluster.put("app/secret", "v", lease=int(lease, 16))
-    for user, role in (("root", None), ("eve", "other/"), ("ann", "app/")):
-        cluster.etcdctl("user", "add", f"{user}:{user}")
-        cluster.etcdctl("role", "add", user)
-        if role:
-            cluster.etcdctl("role", "grant-permission", user, "readwrite", role, "--prefix")
-        cluster.etcdctl("user", "grant-role", user, user)
-    cluster.etcdctl("auth", "enable")
+    guard(cluster, eve=["--prefix other/"], ann=["--prefix app/"])
     eve, ann = (Leases(cluster.as_user(user, user)) for user in ("eve", "ann"))
 
     for words in (["ttl", "secret"], ["ttl", "secret", "--keys"], ["ttl", lease, "--keys"],
@@ -171,13 +156,9 @@ def test_a_name_shows_and_permits_what_the_id_does(cluster):
 
 
 def test_the_password_may_be_in_a_file(cluster, tmp_path):
-    for words in (["user", "add", "root:toor"], ["role", "add", "root"],
-                  ["user", "grant-role", "root", "root"], ["auth", "enable"]):
-        cluster.etcdctl(*words)
-    (tmp_path / "password").write_text("toor\n")
-
+    guard(cluster)
+    (tmp_path / "password").write_text("root\n")
     root = cluster.shown("--user=root", f"--password-file={tmp_path / 'password'}")
-
     assert len(root.ctl("core", "members", "--no-legend").splitlines()) == 3
 
 
