@@ -93,8 +93,7 @@ class Screen(Daemon):
 
     def status(self):
         """Waits until the program ends or is stopped; as of waitpid(2)."""
-        eventually(lambda: self.text() is not None
-                   and select.select([self._said], [], [], 0)[0])
+        eventually(lambda: self.text() is not None and select.select([self._said], [], [], 0)[0])
         status = int(self._said.readline())
         self.text()
         return status
