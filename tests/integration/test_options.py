@@ -8,27 +8,36 @@ from harness.places import BIN, TOP
 from harness.program import run
 from harness.waiting import ProgramError, eventually, eventually_is
 
+TEST = {"tenured": ("--test", "--config"), "tenure-core": ("--test", "--config-file")}
 
-@pytest.mark.parametrize("program, words, sentence", [
-    ("tenured", ["--nonsense"], "unknown option '--nonsense'; see tenured --help."),
-    ("tenure-core", ["--nonsense"], "unknown option '--nonsense'; see tenure-core --help."),
-    ("tenurectl", ["--nonsense"], "unknown option '--nonsense'; see tenurectl --help."),
-    ("tenurectl", ["dance"], "unknown command 'dance'; see tenurectl --help."),
-])
-def test_an_unknown_word_is_refused_by_name(program, words, sentence):
+
+def refusal(program, *words):
     with pytest.raises(ProgramError) as refused:
         run(BIN / program, *words)
     assert (refused.value.status, refused.value.out) == (1, "")
-    assert refused.value.err == f"{program}: {sentence}\n"
+    return refused.value.err
 
 
-def test_an_unknown_setting_is_refused_with_file_and_line(tmp_path):
-    settings = tmp_path / "tenured.conf"
-    settings.write_text("[Agent]\nTTL=3s\nNonsense=1\n")
-    with pytest.raises(ProgramError) as refused:
-        run(BIN / "tenured", "--test", "--config", settings)
-    assert refused.value.status == 1
-    assert f"{settings}:3: unknown key 'Nonsense' in [Agent]" in refused.value.err
+@pytest.fixture
+def settings(tmp_path):
+    """The file of the settings that are written to it."""
+    return tmp_path / "settings.conf"
+
+
+@pytest.mark.parametrize("program, word, what", [
+    ("tenured", "--nonsense", "option"), ("tenure-core", "--nonsense", "option"),
+    ("tenurectl", "--nonsense", "option"), ("tenurectl", "dance", "command")])
+def test_an_unknown_word_is_refused_by_name(program, word, what):
+    assert refusal(program, word) == f"{program}: unknown {what} '{word}'; see {program} --help.\n"
+
+
+@pytest.mark.parametrize("program, text, said", [
+    ("tenured", "[Agent]\nTTL=3s\nNonsense=1\n", ":3: unknown key 'Nonsense' in [Agent]"),
+    ("tenure-core", "[Core]\nName=n1\n\n[Clients]\nListenClientURL=x\n",
+     ":5: unknown key 'ListenClientURL' in [Clients]")])
+def test_an_unknown_setting_is_refused_with_file_line_and_section(settings, program, text, said):
+    settings.write_text(text)
+    assert f"{settings}{said}" in refusal(program, *TEST[program], settings)
 
 
 @pytest.mark.parametrize("words, sentence", [
@@ -40,54 +49,35 @@ def test_an_unknown_setting_is_refused_with_file_and_line(tmp_path):
     (["--peer-cert-allowed-cn", "a", "--peer-cert-allowed-hostname", "b"], "choose one"),
 ])
 def test_settings_of_a_replica_that_cannot_be_are_refused(words, sentence):
-    with pytest.raises(ProgramError, match=sentence):
-        run(BIN / "tenure-core", "--test", *words)
-
-
-def test_an_unknown_setting_of_a_replica_is_refused_with_file_line_and_section(tmp_path):
-    settings = tmp_path / "core.conf"
-    settings.write_text("[Core]\nName=n1\n\n[Clients]\nListenClientURL=x\n")
-    with pytest.raises(ProgramError) as refused:
-        run(BIN / "tenure-core", "--test", "--config-file", settings)
-    assert f"{settings}:5: unknown key 'ListenClientURL' in [Clients]" in refused.value.err
-
-
-def test_settings_of_a_replica_that_were_printed_are_read_as_the_same_settings(tmp_path):
-    settings = tmp_path / "core.conf"
-    settings.write_text(run(BIN / "tenure-core", "-t", "--name", "n1"))
-
-    assert run(BIN / "tenure-core", "--test", "--config-file", settings) == settings.read_text()
+    assert re.search(sentence, refusal("tenure-core", "--test", *words))
 
 
 def test_the_manual_page_of_the_core_has_every_option():
-    options = re.findall(r"^  (?:-., |    )?--([a-z-]+)", run(BIN / "tenure-core", "--help"),
-                         re.MULTILINE)
+    help = run(BIN / "tenure-core", "--help")
+    options = set(re.findall(r"^  (?:-., |    )?--([a-z-]+)", help, re.M))
     manual = (TOP / "agent/tenure-core/tenure-core.8").read_text()
     assert "initial-cluster" in options
-    assert [option for option in options if option not in ("help", "version")
-            and f"Fl -{option}" not in manual] == []
+    assert {option for option in options if f"Fl -{option}" not in manual} <= {"help", "version"}
 
 
-def test_settings_that_were_checked_and_printed_are_read_as_the_same_settings(tmp_path):
-    settings = tmp_path / "tenured.conf"
+@pytest.mark.parametrize("program, settings_of_it, printed", [
+    ("tenured", ["--test", "--config", "{file}"], "TTL=3s"),
+    ("tenure-core", ["-t", "--name", "n1"], "Name=n1")])
+def test_settings_that_were_checked_and_printed_are_read_as_the_same(
+        settings, program, settings_of_it, printed):
     settings.write_text("[Agent]\nTTL=3s\nNodeName=h1\nTags=zone=a\n")
-    printed = run(BIN / "tenured", "--test", "--config", settings)
+    first = run(BIN / program, *(word.format(file=settings) for word in settings_of_it))
+    settings.write_text(first)
 
-    settings.write_text(printed)
-
-    assert "TTL=3s" in printed.splitlines()
-    assert run(BIN / "tenured", "--test", "--config", settings) == printed
+    assert printed in first.splitlines()
+    assert run(BIN / program, *TEST[program], settings) == first
 
 
-@pytest.mark.parametrize("program, flag", [("tenured", "--config"),
-                                           ("tenure-core", "--config-file")])
+@pytest.mark.parametrize("program", TEST)
 @pytest.mark.parametrize("path, why", [("/tmp", "Is a directory"),
                                        ("/proc/self/mem", "Input/output error")])
-def test_settings_that_cannot_be_read_are_not_taken_for_none(program, flag, path, why):
-    with pytest.raises(ProgramError) as refused:
-        run(BIN / program, "--test", flag, path)
-    assert (refused.value.status, refused.value.out) == (1, "")
-    assert refused.value.err == f"{program}: {path}: cannot read: {why}.\n"
+def test_settings_that_cannot_be_read_are_not_taken_for_none(program, path, why):
+    assert refusal(program, *TEST[program], path) == f"{program}: {path}: cannot read: {why}.\n"
 
 
 def test_services_stay_while_the_folder_of_their_files_cannot_be_read(agents, tmp_path):
