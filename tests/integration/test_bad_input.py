@@ -8,10 +8,9 @@ import socket
 
 import pytest
 
+from harness import h2
 from harness.rpc import Refused, pb
 from harness.waiting import PATIENCE
-
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 
 @pytest.fixture(autouse=True)
@@ -24,23 +23,19 @@ def honest(shared_cluster, prefix):
     assert [replica.pid for replica in shared_cluster.running] == pids
 
 
-def say(port, said):
-    connection = socket.create_connection(("127.0.0.1", port), timeout=PATIENCE)
+def say(url, said):
+    connection = socket.create_connection(("127.0.0.1", int(url.rsplit(":", 1)[1])), PATIENCE)
     connection.sendall(said)
     return connection
 
 
-def rest(connection):
-    """What comes until the other side ends the connection."""
+def until_its_end(connection):
     with connection:
         try:
-            return b"".join(iter(lambda: connection.recv(65536), b""))
+            while connection.recv(65536):
+                pass
         except ConnectionResetError:
-            return b""
-
-
-def port(replica, kind):
-    return int(getattr(replica, f"{kind}_url").rsplit(":", 1)[1])
+            pass
 
 
 @pytest.mark.parametrize("kind", ["client", "peer"])
@@ -49,48 +44,31 @@ def port(replica, kind):
                          ids=["HTTP/1.0", "garbage", "random bytes"])
 def test_garbage_ends_its_connection(shared_cluster, kind, said):
     try:
-        rest(say(port(shared_cluster.leader(), kind), said))
+        until_its_end(say(getattr(shared_cluster.leader(), f"{kind}_url"), said))
     except BrokenPipeError:
         pass  # ended before all had been said
 
 
-def frame(kind, flags, stream, payload):
-    return (len(payload).to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big")
-            + payload)
-
-
-def literal(name, value):  # RFC 7541, 6.2.2
-    return b"\0" + bytes([len(name)]) + name + bytes([len(value)]) + value
-
-
-def half_a_put():
-    headers = {b":method": b"POST", b":scheme": b"http", b":path": b"/etcdserverpb.KV/Put",
-               b":authority": b"x", b"content-type": b"application/grpc", b"te": b"trailers"}
-    return (PREFACE + frame(4, 0, 0, b"")
-            + frame(1, 4, 1, b"".join(literal(*header) for header in headers.items()))
-            + frame(0, 0, 1, b"\0\0\0\0\x64" + b"only a part"))
-
-
-def until_its_end(connection, stream):
-    """Reads frames until one ends the stream: by RST_STREAM, or with END_STREAM."""
-    read = connection.makefile("rb").read
-    while head := read(9):
-        payload = read(int.from_bytes(head[:3], "big"))
-        kind, flags, number = head[3], head[4], int.from_bytes(head[5:], "big")
-        if number == stream and (kind == 3 or kind == 1 and flags & 1):
-            return payload
-    raise AssertionError("the connection has ended, not the stream")
+HALF_A_PUT = (h2.HELLO + h2.settings()
+              + h2.frame(h2.HEADERS, h2.END_HEADERS, 1, h2.headers(b"/etcdserverpb.KV/Put"))
+              + h2.frame(h2.DATA, 0, 1, b"\0\0\0\0\x64" + b"only a part"))
 
 
 def test_whoever_begins_and_says_no_more_is_ended(shared_cluster):
     replica = shared_cluster.leader()
-    greeting = say(port(replica, "peer"), b"TENPEER1abc")
-    preface = say(port(replica, "client"), PREFACE[:16])
-    call = say(port(replica, "client"), half_a_put())
+    greeting = say(replica.peer_url, b"TENPEER1abc")
+    preface = say(replica.client_url, h2.HELLO[:16])
+    call = say(replica.client_url, HALF_A_PUT)
 
-    rest(greeting)
-    rest(preface)
-    until_its_end(call, 1)
+    until_its_end(greeting)
+    until_its_end(preface)
+    said = b""
+    while not any(stream == 1 and (kind == h2.RST or kind == h2.HEADERS and flags & h2.END_STREAM)
+                  for kind, flags, stream, _ in h2.frames(said)[0]):
+        more = call.recv(65536)
+        assert more, "the connection has ended, not the stream"
+        said += more
+    call.close()
 
 
 # ---- messages that are more than they seem ----
@@ -122,10 +100,7 @@ def puts(widths, keys=None):
                           else field(2, field(1, b"%x" % next(keys)))) for _ in range(width))
 
 
-def unknown(n):
-    return b"\xf8\x7f\x01" * n
-
-
+UNKNOWN = b"\xf8\x7f\x01" * 200_000
 TXN, WATCH = "etcdserverpb.KV/Txn", "etcdserverpb.Watch/Watch"
 MANY = "INVALID_ARGUMENT: etcdserver: too many operations in txn request"
 BIG = "INVALID_ARGUMENT: etcdserver: request is too large"
@@ -139,10 +114,9 @@ BIG = "INVALID_ARGUMENT: etcdserver: request is too large"
         ("empty compares", TXN, field(1) * 200_000, MANY),
         ("one merged permission", "etcdserverpb.Auth/RoleGrantPermission",
          field(2, field(2, b"k")) * 100_000, "INTERNAL: grpc: the message does not parse"),
-        ("unknown fields of a put", "etcdserverpb.KV/Put", field(1, b"k") + unknown(200_000), BIG),
-        ("unknown fields of a watch", WATCH, unknown(200_000), BIG),
-        ("unknown fields of a renewal", "etcdserverpb.Lease/LeaseKeepAlive", unknown(200_000),
-         BIG),
+        ("unknown fields of a put", "etcdserverpb.KV/Put", field(1, b"k") + UNKNOWN, BIG),
+        ("unknown fields of a watch", WATCH, UNKNOWN, BIG),
+        ("unknown fields of a renewal", "etcdserverpb.Lease/LeaseKeepAlive", UNKNOWN, BIG),
         ("a value of 2 MiB", "etcdserverpb.KV/Put", field(1, b"k") + field(5, bytes(1 << 21)),
          BIG))])
 def test_a_message_that_is_too_much_is_refused(shared_cluster, path, message, sentence):

@@ -31,8 +31,8 @@ class Client:
     @restarts of that replica were under way in the meantime."""
 
     def __init__(self, core, replica, restarts, over):
-        self.rpc, self.replica, self.restarts, self.over = core.rpc(at=replica), replica, \
-            restarts, over
+        self.rpc, self.replica = core.rpc(at=replica), replica
+        self.restarts, self.over = restarts, over
         self.done, self.unknown, self.errors = set(), set(), []
         self.prepare()
         self.thread = threading.Thread(target=self.run, daemon=True)
@@ -42,12 +42,11 @@ class Client:
         pass
 
     def run(self):
-        for n in itertools.count():
-            if self.over.is_set():
-                break
+        numbers = itertools.count()
+        while not self.over.is_set():
             over = self.restarts.over[self.replica]
             try:
-                self.act(n)
+                self.act(next(numbers))
             except Refused as refused:
                 if refused.code != "UNAVAILABLE" or self.restarts.begun[self.replica] == over:
                     self.errors.append(refused)
@@ -55,9 +54,9 @@ class Client:
 
 class Writer(Client):
     def act(self, n):
-        key = b"w/%d/%06d" % (id(self), n)
+        key = f"w/{id(self)}/{n:06}"
         try:
-            self.rpc.call(*method("KV/Put", dict(key=key)))
+            self.rpc.call(*method("KV/Put", dict(key=key.encode())))
             self.done.add(key)
         except Refused:
             self.unknown.add(key)
@@ -77,14 +76,6 @@ class Holder(Client):
         if answer:
             assert answer.TTL > 0, "the lease is lost"
             self.done.add(n)
-
-
-def below(core, prefix):
-    """Its keys with their versions."""
-    with core.rpc() as rpc:
-        kvs = rpc.call(*method("KV/Range", dict(
-            key=prefix, range_end=prefix[:-1] + b"0", keys_only=True))).kvs
-    return {kv.key: kv.version for kv in kvs}
 
 
 def test_only_clients_of_the_replica_that_restarts_are_told_errors(cluster):
@@ -109,7 +100,7 @@ def test_only_clients_of_the_replica_that_restarts_are_told_errors(cluster):
     assert [client.errors for client in clients if client.errors] == []
     acknowledged = set().union(*(writer.done for writer in writers))
     unknown = set().union(*(writer.unknown for writer in writers))
-    written = below(cluster, b"w/")
+    written = {kv.key: kv.version for kv in cluster.range("w/")}
     assert acknowledged <= written.keys() <= acknowledged | unknown
     assert set(written.values()) == {1}
-    assert below(cluster, b"held/") == {b"held/%d" % holder.lease: 1 for holder in holders}
+    assert {kv.key for kv in cluster.range("held/")} == {f"held/{h.lease}" for h in holders}

@@ -130,11 +130,10 @@ def test_each_of_many_watches_is_told_all_that_it_asked_for_once_and_in_order(co
     at_once.set()
     readers = [Reader(connect(), at_once if n % 3 else all_is_written) for n in range(STREAMS)]
     model = Model(r, connect())
-    revision, turns = model.write(), [reader for reader in readers for _ in range(WATCHES)]
-    r.shuffle(turns)
+    revision, turns = model.write(), r.sample(readers * WATCHES, STREAMS * WATCHES)
     for n in range(TXNS):
         # They come while the first two thirds are written.
-        while len(turns) > max(0, (1 - 1.5 * n / TXNS) * STREAMS * WATCHES):
+        while len(turns) > (1 - 1.5 * n / TXNS) * STREAMS * WATCHES and turns:
             turns.pop().ask(Wish(r, revision))
         revision = model.write()
     all_is_written.set()
