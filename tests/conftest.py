@@ -36,6 +36,7 @@ def programs(tmp_path):
 def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=1, help="of what is drawn at random")
     parser.addoption("--night", action="store_true", help="runs what is marked night, too")
+    parser.addoption("--seconds", type=float, default=60, help="how long a soak goes on")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -49,6 +50,12 @@ def pytest_collection_modifyitems(config, items):
 def seed(request):
     """Of what the test draws at random; another one by `tests/run --seed N`."""
     return request.config.getoption("seed")
+
+
+@pytest.fixture
+def seconds(request):
+    """How long a soak goes on, by `tests/run --seconds N`."""
+    return request.config.getoption("seconds")
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""What a run says: logs and a command beside each failure, and the closing line.
+"""What a run says: logs and a command beside each failure, figures, and the closing line.
 
 A pytest plugin.
 """
@@ -12,10 +12,19 @@ from . import ledger
 _exit_status = pytest.StashKey()
 
 
-def _again(nodeid):
+@pytest.fixture
+def tell(record_property):
+    """tell("12 leases"): a line that is printed at the end, whether the test passes or not."""
+    return lambda line: record_property("told", line)
+
+
+def _again(item):
     run = shlex.quote(os.environ.get("CALLED", "tests/run"))
     given = os.environ.get("CALLED_WITH", "")
-    return f"{f'BIN={shlex.quote(given)} ' if given else ''}{run} -n 0 {shlex.quote(nodeid)}"
+    options = [f" --{name} {item.config.getoption(name)}" for name in ("seed", "seconds")
+               if name in item.fixturenames]
+    return (f"{f'BIN={shlex.quote(given)} ' if given else ''}{run} -n 0{''.join(options)} "
+            f"{shlex.quote(item.nodeid)}")
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -23,7 +32,14 @@ def pytest_runtest_makereport(item, call):
     report = (yield).get_result()
     if report.failed:
         report.sections += ledger.note_failure()
-        report.sections.append(("run it again", _again(item.nodeid)))
+        report.sections.append(("run it again", _again(item)))
+
+
+def pytest_terminal_summary(terminalreporter):
+    for report in (report for kind in ("passed", "failed")
+                   for report in terminalreporter.stats.get(kind, []) if report.when == "call"):
+        for line in (line for name, line in report.user_properties if name == "told"):
+            terminalreporter.write_line(f"{report.nodeid.rpartition('::')[2]}: {line}")
 
 
 def pytest_sessionfinish(session, exitstatus):

@@ -58,15 +58,16 @@ class Rpc:
 
     def __init__(self, url, *, certificate=None, token=None):
         address = url.partition("://")[2]
+        options = [("grpc.max_reconnect_backoff_ms", 200),
+                   ("grpc.max_receive_message_length", -1),
+                   # Without it all channels of a process share a connection.
+                   ("grpc.use_local_subchannel_pool", 1)]
         if certificate:
             self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(
                 *(file.read_bytes() for file in (certificate.authority, certificate.key,
-                                                 certificate.cert))))
+                                                 certificate.cert))), options)
         else:
-            self._channel = grpc.insecure_channel(
-                address, options=[("grpc.max_reconnect_backoff_ms", 200),
-                                  # Without it all channels of a process share a connection.
-                                  ("grpc.use_local_subchannel_pool", 1)])
+            self._channel = grpc.insecure_channel(address, options)
         self._metadata = [("token", token)] if token else []
 
     def __enter__(self):
@@ -90,36 +91,38 @@ class Rpc:
         except grpc.RpcError as error:
             raise Refused.by(error) from None
 
-    def answers(self, path, request, reply=None):
+    def answers(self, path, request, metadata=(), reply=None, timeout=PATIENCE):
         """The answers to one request, as they come; or a Refused."""
-        return self._answers(path, request, _serialize, (reply or _reply(type(request))).FromString)
+        return self._answers(path, request, _serialize, (reply or _reply(type(request))).FromString,
+                             metadata=metadata, timeout=timeout)
 
     def send_bytes(self, path, message):
         """The answers, as bytes, to what need not be a message."""
         return list(self._answers(path, message))
 
-    def _answers(self, path, request, *coders):
+    def _answers(self, path, request, *coders, metadata=(), timeout=PATIENCE):
         try:
             yield from self._channel.unary_stream(f"/{path}", *coders)(
-                request, wait_for_ready=True, timeout=PATIENCE, metadata=self._metadata)
+                request, wait_for_ready=True, timeout=timeout,
+                metadata=[*self._metadata, *metadata])
         except grpc.RpcError as error:
             raise Refused.by(error) from None
 
-    def stream(self, path, request, metadata=(), between=None):
+    def stream(self, path, request, metadata=(), between=None, timeout=None):
         """@request: the class of what is sent. @between: called with each answer by a thread that
-        reads no other one meanwhile."""
+        reads no other one meanwhile. @timeout: of the whole stream."""
         return Stream(self._channel.stream_stream(
             f"/{path}", _serialize, _reply(request).FromString), [*self._metadata, *metadata],
-            between)
+            between, timeout)
 
 
 class Stream:
     """In both directions. next() returns an answer, None at the end, or raises Refused."""
 
-    def __init__(self, method, metadata, between=None):
+    def __init__(self, method, metadata, between=None, timeout=None):
         self._between = between or (lambda answer: None)
         self._out, self._in = queue.Queue(), queue.Queue()
-        self._answers = method(iter(self._out.get, None), metadata=metadata, wait_for_ready=True)
+        self._answers = method(iter(self._out.get, None), timeout, metadata, wait_for_ready=True)
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self):
