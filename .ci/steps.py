@@ -146,10 +146,10 @@ nightly("hostile clients, sanitizers",
 # ---- for as long as there is time: what draws other faults each time
 
 SIM = "build/{tree}/tests/sim/sim --from {seed}000 --seconds {seconds}"
-STORM = "tests/system/storm.sh {seconds}"
+STORM = "tests/run -n 0 --seed {seed} --seconds {seconds} soak/test_storm.py"
 for what, command, more in (
         ("fresh worlds", SIM, {"weight": 2}),
-        ("faults: real processes, networks, disks", SLOW_SYNC + STORM, {}),
+        ("faults: real processes, networks, disks", STORM, {}),
         ("fencing: random faults on a real host", "tests/system/fence.sh 40", {}),
         ("fresh worlds, every coincidence", SIM + " --all", {"weight": 2}),
         ("fresh inputs, fuzzers", "make --no-print-directory fuzz SECONDS=30 NEW={dir}",

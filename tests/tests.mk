@@ -115,7 +115,7 @@ soak:
 # Real processes under faults, for SECONDS=n; SEED=n draws the same faults again.
 storm: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/slow_sync.so
-	@BIN=$(O)/bin DIR="$(CURDIR)/build/storm" SLOW_SYNC=$(O)/tests/system/slow_sync.so tests/system/storm.sh $(SECONDS) $(if $(filter-out 1,$(SEED)),$(SEED))
+	@BIN=$(O)/bin tests/run -n 0 soak/test_storm.py --seconds $(SECONDS) --seed $(if $(filter-out 1,$(SEED)),$(SEED),$$(date +%s))
 
 # Real hosts, TTL 1 s, starved of processors, memory and disks for SECONDS=n each.
 starve: build/.deps-test

@@ -79,15 +79,15 @@ class Rpc:
     def close(self):
         self._channel.close()
 
-    def future(self, path, request):
+    def future(self, path, request, timeout=PATIENCE):
         """The call that is under way: .result(), .cancel() and more, as grpc.Future."""
         return self._channel.unary_unary(
             f"/{path}", _serialize, _reply(type(request)).FromString).future(
-                request, timeout=PATIENCE, wait_for_ready=True, metadata=self._metadata)
+                request, timeout=timeout, wait_for_ready=True, metadata=self._metadata)
 
-    def call(self, path, request):
+    def call(self, path, request, **options):
         try:
-            return self.future(path, request).result()
+            return self.future(path, request, **options).result()
         except grpc.RpcError as error:
             raise Refused.by(error) from None
 
