@@ -98,7 +98,8 @@ step("libtenure: a core that lies", "tests/system/libtenure_liar.sh --random 8 -
 nightly("fleet: TTL 4 s, 5 replicas", FLEET + "--cores 5 --ttl-ms 4000 cases --rounds 1", TIMED)
 nightly("core: a disk that fails at each call", "tests/run --night integration/test_bad_disk.py",
         LONG, limit=3600)
-nightly("core: thousands of clients at once", "tests/system/many.sh", TIMED, weight=ALONE)
+nightly("core: thousands of clients at once", "tests/run -n 0 soak/test_many.py --seconds 1", TIMED,
+        weight=ALONE)
 nightly("how others failed: renewals, writers, large states, leader changes",
         "tests/system/lessons.sh", TIMED)
 nightly("hostile clients beside honest ones", "tests/system/hostile.sh plain --seconds .5", TIMED,
