@@ -95,6 +95,7 @@ step("libtenure: a core that lies", "tests/system/libtenure_liar.sh --random 8 -
 
 # ---- the night
 
+HOSTILE = "tests/run -n 0 soak/test_hostile.py --seconds 1 "
 nightly("fleet: TTL 4 s, 5 replicas", FLEET + "--cores 5 --ttl-ms 4000 cases --rounds 1", TIMED)
 nightly("core: a disk that fails at each call", "tests/run --night integration/test_bad_disk.py",
         LONG, limit=3600)
@@ -102,10 +103,9 @@ nightly("core: thousands of clients at once", "tests/run -n 0 soak/test_many.py 
         weight=ALONE)
 nightly("how others failed: renewals, writers, large states, leader changes",
         "tests/system/lessons.sh", TIMED)
-nightly("hostile clients beside honest ones", "tests/system/hostile.sh plain --seconds .5", TIMED,
-        weight=ALONE, limit=1800)
-nightly("hostile clients, TLS", "tests/system/hostile.sh tls --seconds .5 --at-leader", TIMED,
-        weight=ALONE, limit=1800)
+nightly("hostile clients beside honest ones", HOSTILE + "-k 'not tls'", TIMED, weight=ALONE,
+        limit=1800)
+nightly("hostile clients, TLS", HOSTILE + "-k tls", TIMED, weight=ALONE, limit=1800)
 nightly("Patroni on tenure-core", "tests/system/patroni.sh", TIMED)
 nightly("the last metre: what is left over, or slow to stop, and checks",
         "tests/system/lastmetre.sh leftovers leave_leftovers elsewhere mount unmount reboot "
@@ -140,8 +140,7 @@ nightly("integration, sanitizers", "tests/run integration", SANITIZED, tree="asa
 nightly("libtenure: a core that lies, sanitizers",
         "tests/system/libtenure_liar.sh --random 8 --seed {seed}", SANITIZED, tree="asan")
 nightly("fleet, sanitizers", FLEET + "--ttl-ms 16000 cases --rounds 1", SANITIZED, tree="asan")
-nightly("hostile clients, sanitizers",
-        "tests/system/hostile.sh plain --seconds .5 --at-leader --memory 2048", SANITIZED,
+nightly("hostile clients, sanitizers", HOSTILE + "-k 'not tls and not follower'", SANITIZED,
         tree="asan", weight=ALONE, limit=1800)
 
 # ---- for as long as there is time: what draws other faults each time

@@ -102,26 +102,6 @@ start_replica() {
 	start "$name" "$BIN/tenure-core" --name "$name" --data-dir "$DIR/$name" --listen-client-urls "$client" --listen-peer-urls "$peer" "$@"
 }
 
-# A CA, and a certificate of it for 127.0.0.1: ca.pem, cert.pem and key.pem in $DIR. Keys of rsa:2048, or as said.
-make_certificates() {
-	local key=(-newkey rsa:2048)
-	[ $# = 0 ] || key=(-newkey "$1" -pkeyopt "$2")
-	(
-		cd "$DIR" || exit
-		openssl req -x509 "${key[@]}" -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=ca
-		openssl req "${key[@]}" -nodes -keyout key.pem -out req.pem -subj /CN=node
-		printf 'subjectAltName=IP:127.0.0.1\n' >san
-		openssl x509 -req -in req.pem -CA ca.pem -CAkey ca.key -CAcreateserial -out cert.pem -days 2 -extfile san
-	) >"$DIR/openssl.log" 2>&1
-}
-
-tls_options() { # plain|tls: TLS, what a test in Python is told of it
-	TLS=()
-	[ "$1" = tls ] || return 0
-	make_certificates
-	TLS=(--tls "$DIR/ca.pem,$DIR/cert.pem,$DIR/key.pem")
-}
-
 finish() {
 	echo "$PASSED passed, $FAILED failed, $SKIPPED skipped"
 	[ "$FAILED" -eq 0 ]
