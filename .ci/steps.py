@@ -84,8 +84,8 @@ step("simulation, sanitizers: 40 fixed seeds",
      BEHIND + "build/asan/tests/sim/sim --from 1 --seeds 40", tree="asan", limit=1800)
 step("core, sanitizers", "tests/run integration/test_bad_input.py integration/test_core.py "
      "integration/test_damage.py integration/test_tls.py", tree="asan")
-step("agent: a core that lies, sanitizers", "tests/system/liar.sh --random 8 --seed {seed}",
-     tree="asan")
+step("agent: a core that lies, sanitizers", "tests/run -n 4 --seed {seed} --draws 8 "
+     "integration/test_a_core_that_lies_to_an_agent.py", tree="asan")
 
 # ---- the agent, tenurectl and libtenure
 
@@ -147,6 +147,7 @@ nightly("hostile clients, sanitizers", HOSTILE + "-k 'not tls and not follower'"
 
 SIM = "build/{tree}/tests/sim/sim --from {seed}000 --seconds {seconds}"
 STORM = "tests/run -n 0 --seed {seed} --seconds {seconds} soak/test_storm.py"
+LIES = "tests/run -n 4 --seed {seed} --draws 60 -k random "
 for what, command, more in (
         ("fresh worlds", SIM, {"weight": 2}),
         ("faults: real processes, networks, disks", STORM, {}),
@@ -160,7 +161,8 @@ for what, command, more in (
         ("fresh watches", "tests/run --seed {seed} "
          "integration/test_watches_in_number.py -k each", {}),
         ("starved hosts", SLOW_SYNC + "tests/system/starve.sh 120", {"weight": ALONE}),
-        ("fresh lies to an agent", "tests/system/liar.sh --random 60 random", {"tree": "asan"}),
+        ("fresh lies to an agent", LIES + "integration/test_a_core_that_lies_to_an_agent.py",
+         {"tree": "asan"}),
         ("fresh lies to libtenure", "tests/system/libtenure_liar.sh --random 60 random",
          {"tree": "asan"}),
         ("faults, sanitizers", STORM, {"tree": "asan"}),

@@ -44,6 +44,12 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(
             items=[item for item in items if item.get_closest_marker("night")])
         items[:] = [item for item in items if not item.get_closest_marker("night")]
+    parser.addoption("--draws", type=int, default=2, help="how many, where each is a test")
+def pytest_generate_tests(metafunc):
+    """A test that names `draw` runs for each of so many seeds, which begin with --seed."""
+    if "draw" in metafunc.fixturenames:
+        seed, draws = map(metafunc.config.getoption, ("seed", "draws"))
+        metafunc.parametrize("draw", range(seed, seed + draws))
 
 
 @pytest.fixture
@@ -131,6 +137,16 @@ def engine(request, shared, ports):
         return request.getfixturevalue("shared_cluster")
     request.getfixturevalue("wants_etcd")
     return shared("etcd", lambda folder: etcds.Etcd(folder, ports))
+
+
+@pytest.fixture
+def liar(shared, ports):
+    """Lies on behalf of a core that lasts for all tests of a worker, and is empty now."""
+    from harness.liar import Liar  # grpc takes a moment to load, and few tests need it
+    liar = Liar(shared("core-of-liars", lambda folder: Cluster(folder, ports, 1)))
+    liar.clear()
+    yield liar
+    liar.close()
 
 
 @pytest.fixture

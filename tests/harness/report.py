@@ -25,6 +25,10 @@ def _again(item):
                if name in item.fixturenames]
     return (f"{f'BIN={shlex.quote(given)} ' if given else ''}{run} -n 0{''.join(options)} "
             f"{shlex.quote(item.nodeid)}")
+    seed = item.callspec.params.get("draw") if hasattr(item, "callspec") else None
+    drawn = f"--seed {seed or item.config.getoption('seed')} "
+    return (f"{f'BIN={shlex.quote(given)} ' if given else ''}{run} -n 0 "
+            f"{drawn if drawn != '--seed 1 ' else ''}{shlex.quote(item.nodeid)}")
 
 
 @pytest.hookimpl(hookwrapper=True)

@@ -1,6 +1,7 @@
 """A place belongs to one life of one host in one core, and lasts as long as that."""
 import re
 import signal
+import stat
 
 import pytest
 from harness.pipes import full_pipe
@@ -63,6 +64,20 @@ def test_a_host_that_keeps_nothing_of_its_place_replaces_itself(other, agents):
 
     eventually_is(["NodeJoined", "NodeLeft replaced", "NodeJoined"],
                   lambda: told(other.announced, "h1"))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device that is always full")
+def test_a_place_that_cannot_be_kept_is_held_and_that_is_said_once(agents, tmp_path):
+    os.mknod(tmp_path / "place", 0o600 | stat.S_IFCHR, os.makedev(1, 7))
+    agent = agents("h1", TTL="2s", environment={"RUNTIME_DIRECTORY": str(tmp_path)})
+    agent.log_has("Cannot keep the place for a restart: No space left on device")
+
+    for _ in range(2):
+        renewed = agent.properties()["LastRenewalUSec"]
+        eventually(lambda: agent.properties()["LastRenewalUSec"] != renewed)
+
+    assert agent.log_text().count("Cannot keep the place") == 1
+    assert agent.holds()
 
 
 def test_another_name_waits_until_the_place_is_given_back(agent):
