@@ -91,7 +91,6 @@ step("agent: a core that lies, sanitizers", "tests/run -n 4 --seed {seed} --draw
 
 step("fleet: what agents tell, and when",
      FLEET + "--ttl-ms 5000 cases --rounds 4")
-step("libtenure: a core that lies", "tests/system/libtenure_liar.sh --random 8 --seed {seed}")
 
 # ---- the night
 
@@ -137,8 +136,6 @@ step("build with clang", "CFLAGS=-O0 CPPFLAGS=-U_FORTIFY_SOURCE make -s -j2 MODE
 nightly("users, roles, logins, thread sanitizer", "tests/run integration/test_authentication.py",
         SANITIZED, tree="tsan")
 nightly("integration, sanitizers", "tests/run integration", SANITIZED, tree="asan", limit=3600)
-nightly("libtenure: a core that lies, sanitizers",
-        "tests/system/libtenure_liar.sh --random 8 --seed {seed}", SANITIZED, tree="asan")
 nightly("fleet, sanitizers", FLEET + "--ttl-ms 16000 cases --rounds 1", SANITIZED, tree="asan")
 nightly("hostile clients, sanitizers", HOSTILE + "-k 'not tls and not follower'", SANITIZED,
         tree="asan", weight=ALONE, limit=1800)
@@ -163,7 +160,7 @@ for what, command, more in (
         ("starved hosts", SLOW_SYNC + "tests/system/starve.sh 120", {"weight": ALONE}),
         ("fresh lies to an agent", LIES + "integration/test_a_core_that_lies_to_an_agent.py",
          {"tree": "asan"}),
-        ("fresh lies to libtenure", "tests/system/libtenure_liar.sh --random 60 random",
+        ("fresh lies to libtenure", LIES + "integration/test_a_core_that_lies_to_libtenure.py",
          {"tree": "asan"}),
         ("faults, sanitizers", STORM, {"tree": "asan"}),
         ("shared work on real hosts", "tests/system/work_hosts.sh {seconds}", {})):

@@ -141,7 +141,7 @@ def engine(request, shared, ports):
 
 @pytest.fixture
 def liar(shared, ports):
-    """Lies on behalf of a core that lasts for all tests of a worker, and is empty now."""
+    """Lies on behalf of a core that lasts for all tests of a worker, and has no host or lease."""
     from harness.liar import Liar  # grpc takes a moment to load, and few tests need it
     liar = Liar(shared("core-of-liars", lambda folder: Cluster(folder, ports, 1)))
     liar.clear()

@@ -49,8 +49,9 @@ def encoded(message):
 
 
 class Liar:
-    """@core: of one replica, whose users nobody needs to be. @lie: None, or a function of a Call that returns an answer, bytes in place of one, a list
-    of answers, or None for silence; or raises Refuse. @wire: what the clients connect to."""
+    """@core: of one replica; clients need not be users of it. @lie: None, or a function of a Call
+    that returns an answer, bytes in place of one, a list of answers, or None for silence; or
+    raises Refuse. @wire: what the clients connect to."""
 
     def __init__(self, core):
         self.core, self.lie, self.faults = core, None, []
@@ -69,10 +70,11 @@ class Liar:
         self.endpoints = f"http://127.0.0.1:{self.wire.port}"
 
     def close(self):
+        faults = [*self.faults]
         self.wire.close()
         self._server.stop(0)
         self._channel.close()
-        assert self.faults == []
+        assert faults == []
 
     def _handler(self, method):
         kind = "stream_stream" if method in STREAMS else "unary_unary"
@@ -123,11 +125,17 @@ class Liar:
         self.opened[method] += 1
         call = Call(self, method, None, number=self.opened[method],
                     token=dict(context.invocation_metadata()).get("token"))
+        ended = threading.Event()
         answers = self._channel.stream_stream(
             PATHS[method], encoded, getattr(pb, f"{method}Response").FromString)(
-                self._counted(method, requests))
-        if not context.add_callback(answers.cancel):
-            return
+                self._counted(method, requests, ended))
+
+        def end():
+            answers.cancel()
+            ended.set()
+
+        if not context.add_callback(end):
+            return end()
         try:
             for answer in answers:
                 call.ask = lambda: answer
@@ -137,13 +145,14 @@ class Liar:
         except grpc.RpcError as error:
             context.abort(error.code(), error.details())
         finally:
-            answers.cancel()
+            end()
 
-    def _counted(self, method, requests):
-        with contextlib.suppress(Exception):  # the client is gone
+    def _counted(self, method, requests, ended):
+        with contextlib.suppress(Exception):
             for request in requests:
                 self.asked[method] += 1
                 yield request
+        ended.wait(5)  # a broken connection is not the end of the client's side
 
     # ---- what tests do with it ----
 
@@ -189,10 +198,10 @@ class Liar:
         eventually(lambda: not self.lives(lease))
 
     def clear(self):
-        """As a new core, but for the revision."""
+        """Leases and hosts of earlier tests go."""
         for lease in self.ask(pb.LeaseLeasesRequest()).leases:
             self.ask(pb.LeaseRevokeRequest(ID=lease.ID))
-        self.ask(pb.DeleteRangeRequest(key=b"\0", range_end=b"\0"))
+        self.ask(pb.DeleteRangeRequest(key=b"/tenure/", range_end=b"/tenure0"))
 
 
 class Wire:

@@ -12,8 +12,9 @@ from .liar import Liar, Refuse
 from .rpc import pb
 
 HUGE = (1 << 63) - 1
+LEAST = -HUGE - 1
 LENGTHS = [(HUGE, 0), (9223372037, 0), (0, HUGE), (0, 9223372036855), (-1, -1), (18446744074, 0),
-           (-HUGE - 1, 0), (-HUGE - 1, -HUGE - 1)]
+           (LEAST, 0), (LEAST, LEAST)]
 REASONS = [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.PERMISSION_DENIED,
            grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.INTERNAL, grpc.StatusCode.NOT_FOUND,
            grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.OUT_OF_RANGE]
@@ -61,11 +62,13 @@ def without_header(answer):
     return answer
 
 
-def lasting(*methods):
-    def change(answer):
-        answer.TTL, answer.ttl_ms = random.choice(LENGTHS)
-        return answer
-    return changing(change, *methods)
+def one_of(*values):
+    return lambda answer: random.choice(values)
+
+
+def lasts_for_ever(answer):
+    answer.TTL, answer.ttl_ms = random.choice(LENGTHS)
+    return answer
 
 
 def and_ends(**how):
@@ -75,18 +78,39 @@ def and_ends(**how):
         **{name: value(answer) for name, value in how.items()})], "Watch")
 
 
+def negative_and_nothing(answer):
+    if answer.HasField("header"):
+        answer.header.revision = -5
+    for kind in (pb.Event.PUT, pb.Event.DELETE) if isinstance(answer, pb.WatchResponse) else ():
+        answer.events.add(type=kind)
+    return answer
+
+
+def with_others(answer):
+    """Events of keys that nobody asked for, of odd names, and deleted twice."""
+    for key in (b"", b"/", b"lock/x/1", b"w/k/x", b"/tenure/other/nodes/h1", *(
+            b"/tenure/default/" + key for key in (
+                b"nodes/", b"nodes/\xff\xfe", b"nodes/a/b", b"nodes/" + b"n" * 5000, b"claims/",
+                b"services/x", b"services/x/y/z/w", b"work/g/tasks/\xff",
+                b"work/g/members/a/b"))):
+        kv = pb.KeyValue(key=key, value=b"{}", mod_revision=answer.header.revision)
+        answer.events.add(kv=kv)
+        answer.events.add(type=pb.Event.DELETE, kv=kv)
+    return answer
+
+
 LOSE, CUT = Liar.lose, Liar.cut
 LIES = {
     "answers without a header": (changing(without_header), LOSE),
     "the revision is 0": (in_header("revision", 0), LOSE),
-    "the revision is negative": (in_header("revision", -5), LOSE),
+    "a negative revision and events without a key": (changing(negative_and_nothing), LOSE),
     "the revision is as high as can be": (in_header("revision", HUGE), LOSE),
     "the revision goes back and forth": (in_header("revision", lambda answer: random.choice(
         [1, 2, answer.header.revision, answer.header.revision + 1000])), CUT),
     "every answer is of another cluster": (
-        in_header("cluster_id", lambda answer: random.choice([0xC0, 0xC1])),),
+        in_header("cluster_id", one_of(0xC0, 0xC1)),),
     "leases of 292 years and more": (
-        lasting("LeaseGrant", "LeaseKeepAlive", "LeaseTimeToLive"), LOSE),
+        changing(lasts_for_ever, "LeaseGrant", "LeaseKeepAlive", "LeaseTimeToLive"), LOSE),
     "renewals have a negative TTL": (saying("LeaseKeepAlive", TTL=-1, ttl_ms=-1),),
     "leases of a millisecond": (saying("LeaseGrant", TTL=0, ttl_ms=1), LOSE),
     "all is taken and nothing is answered": (changing(lambda answer: None),),
@@ -96,6 +120,9 @@ LIES = {
         refusing(lambda: random.choice(REASONS), "no \x1b[2J" + "x" * 500), LOSE),
     "a watch is canceled as it begins": (
         saying("Watch", canceled=True, cancel_reason="no"), LOSE, CUT),
+    "events of other keys": (changing(with_others, "Watch"), LOSE),
+    "what comes on a watch cannot be read": (
+        changing(lambda answer: b"\xff\xff\xff\xff garbage", "Watch"), LOSE),
     "a watch begins and is compacted": (
         and_ends(compact_revision=lambda answer: answer.header.revision), LOSE, CUT),
 }
@@ -181,7 +208,7 @@ def mix(seed):
                 if field.cpp_type == field.CPPTYPE_INT64 and r.random() < .5 and \
                         field.label != field.LABEL_REPEATED:
                     setattr(answer, field.name, r.choice(
-                        [0, -1, 1, HUGE, -HUGE - 1, r.randrange(1 << 40)]))
+                        [0, -1, 1, HUGE, LEAST, r.randrange(1 << 40)]))
         return answer
 
     return (lie, *(happens for happens in (LOSE, CUT) if r.random() < .5))

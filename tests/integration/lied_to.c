@@ -1,8 +1,8 @@
 /*
- * A program that uses all of libtenure at once, for liar.py to lie to: a session, the
+ * A program that uses all of libtenure at once, for a core to lie to: a session, the
  * membership, watches, caches, a lock, shared work, and calls of all kinds ten times a second.
  * What ends it begins again. It answers each line of standard input with what it believes, in
- * one line of JSON. Built as any user's program would be. usage: lied_to TTL_MS
+ * one line of JSON. usage: lied_to TTL_MS KEY-THAT-IS-CACHED
  */
 #include <errno.h>
 #include <inttypes.h>
@@ -18,6 +18,7 @@
 #define CALLS 8
 #define TASKS 10
 
+static struct tenure_range all = {.prefix = true}; /* what is cached */
 static struct tenure *t;
 static struct tenure_watch *watch, *one;
 static struct tenure_cache *key_cache, *all_cache;
@@ -25,10 +26,9 @@ static struct tenure_lock *lock;
 static struct tenure_work *work;
 static struct tenure_call *calls[CALLS], *look;
 static bool watching;  /* `seen` is known, and `watch` goes on from there */
-static bool key_ended; /* the same of `one` */
 static bool work_left; /* a TENURE_WORK_LEFT is to come */
 static char seen[64], one_seen[64];
-static unsigned long turns, events, answers, good, asked;
+static unsigned long turns, asked;
 static unsigned long sum; /* all that was told has been read */
 
 static uint64_t now_us(void)
@@ -71,8 +71,6 @@ static void keep(char to[static 64], const struct tenure_kv *kv)
 
 static void read_call(struct tenure_call *c)
 {
-        answers++;
-        good += tenure_call_result(c) == 0;
         read_text(tenure_call_error(c));
         read_text(tenure_call_lease_name(c));
         for (size_t op = 0; op < 4; op++)
@@ -104,86 +102,64 @@ static void on_look(void)
 static void begin_all(void)
 {
         static const struct tenure_range w = {.key = "w/k", .key_len = 3};
-        static const struct tenure_range c = {.key = "c/k", .key_len = 3};
-        static const struct tenure_range all = {.key = "c/", .key_len = 2, .prefix = true};
+        const struct tenure_range c = {.key = all.key, .key_len = all.key_len};
         static const struct tenure_watch_options o = {
                 .key = "w/k", .key_len = 3, .before = true};
         static const struct tenure_work_options tasks = {.n_tasks = TASKS, .settle_ms = 50};
 
-        if (!watch && !look && tenure_get(t, &w, &look) < 0)
-                look = NULL;
-        if (!one && tenure_watch(t, &o, &one) < 0)
-                one = NULL;
-        if (!key_cache && tenure_cache(t, &c, &key_cache) < 0)
-                key_cache = NULL;
-        if (!all_cache && tenure_cache(t, &all, &all_cache) < 0)
-                all_cache = NULL;
-        if (!lock && tenure_lock(t, "lock/x", "me", &lock) < 0)
-                lock = NULL;
-        if (!work && !work_left && tenure_work_join(t, "g", &tasks, &work) < 0)
-                work = NULL;
+        (void) !(watch || look || tenure_get(t, &w, &look));
+        (void) !(one || tenure_watch(t, &o, &one));
+        (void) !(key_cache || tenure_cache(t, &c, &key_cache));
+        (void) !(all_cache || tenure_cache(t, &all, &all_cache));
+        (void) !(lock || tenure_lock(t, "lock/x", "me", &lock));
+        (void) !(work || work_left || tenure_work_join(t, "g", &tasks, &work));
 }
 
 /* ---- calls ---- */
 
-static int ask(unsigned n, struct tenure_call **ret)
+static int commit(struct tenure_call **ret)
 {
-        struct tenure_range q = {.key = "c/", .key_len = 2, .prefix = true};
         struct tenure_txn *x;
 
-        switch (n % 12) {
-        case 0:
-                return tenure_get(t, &q, ret);
-        case 1:
-                return tenure_put(t, "mine", 4, "v", 1, TENURE_LEASE_OURS, ret);
-        case 2:
-                return tenure_put_held(t, "held", 4, "v", 1, ret);
-        case 3:
-                q.key = "mine";
-                q.key_len = 4;
-                return tenure_delete(t, &q, ret);
-        case 4:
-                return tenure_lease_grant(t, 1000, "named", ret);
-        case 5:
-                return tenure_lease_find(t, "named", ret);
-        case 6:
-                return tenure_lease_keys(t, tenure_lease(t), ret);
-        case 7:
-                return tenure_lease_renew(t, tenure_lease(t), ret);
-        case 8:
-                return tenure_switchover(t, "lock/x", NULL, 300, ret);
-        case 9:
-                return tenure_lease_revoke_named(t, "named", ret);
-        case 10:
-                return tenure_put_named(t, "n", 1, "v", 1, "named", ret);
-        default:
-                if (tenure_txn_new(t, &x) < 0)
-                        return -ENOMEM;
-                tenure_txn_if_held(x);
-                tenure_txn_if_version(x, "mine", 4, '=', 1);
-                tenure_txn_put(x, "t", 1, "v", 1, 0);
-                tenure_txn_get(x, &q);
-                tenure_txn_else(x);
-                tenure_txn_get(x, &q);
-                return tenure_txn_commit(x, ret);
-        }
+        if (tenure_txn_new(t, &x) < 0)
+                return -ENOMEM;
+        tenure_txn_if_held(x);
+        tenure_txn_if_version(x, "mine", 4, '=', 1);
+        tenure_txn_put(x, "t", 1, "v", 1, 0);
+        tenure_txn_get(x, &all);
+        tenure_txn_else(x);
+        tenure_txn_get(x, &all);
+        return tenure_txn_commit(x, ret);
 }
 
-static void ask_some(void)
+static void ask_one(void)
 {
-        for (size_t i = 0; i < CALLS; i++)
-                if (!calls[i]) {
-                        if (ask((unsigned) asked++, &calls[i]) < 0)
-                                calls[i] = NULL;
+        static const struct tenure_range mine = {.key = "mine", .key_len = 4};
+        struct tenure_call **c = calls;
+        unsigned n;
+
+        while (*c)
+                if (++c == calls + CALLS)
                         return;
-                }
+        n = asked++ % 12;
+        (void) !(n == 0    ? tenure_get(t, &all, c)
+                 : n == 1  ? tenure_put(t, "mine", 4, "v", 1, TENURE_LEASE_OURS, c)
+                 : n == 2  ? tenure_put_held(t, "held", 4, "v", 1, c)
+                 : n == 3  ? tenure_delete(t, &mine, c)
+                 : n == 4  ? tenure_lease_grant(t, 1000, "named", c)
+                 : n == 5  ? tenure_lease_find(t, "named", c)
+                 : n == 6  ? tenure_lease_keys(t, tenure_lease(t), c)
+                 : n == 7  ? tenure_lease_renew(t, tenure_lease(t), c)
+                 : n == 8  ? tenure_switchover(t, "lock/x", NULL, 300, c)
+                 : n == 9  ? tenure_lease_revoke_named(t, "named", c)
+                 : n == 10 ? tenure_put_named(t, "n", 1, "v", 1, "named", c)
+                           : commit(c));
 }
 
 /* ---- what comes ---- */
 
 static void on_event(const struct tenure_event *e)
 {
-        events++;
         read_text(e->reason);
         if (e->kv)
                 read_kv(e->kv);
@@ -214,7 +190,6 @@ static void on_event(const struct tenure_event *e)
                              e->type == TENURE_PUT ? e->kv : NULL);
                 break;
         case TENURE_WATCH_ENDED:
-                key_ended |= e->watch == one;
                 watching &= e->watch == one;
                 if (e->watch == one)
                         one = tenure_watch_free(one);
@@ -222,11 +197,9 @@ static void on_event(const struct tenure_event *e)
                         watch = tenure_watch_free(watch);
                 break;
         case TENURE_UNCACHED:
-                if (e->error == 0)
-                        break;
-                if (e->cache == key_cache)
+                if (e->error && e->cache == key_cache)
                         key_cache = tenure_cache_free(key_cache);
-                else
+                else if (e->error)
                         all_cache = tenure_cache_free(all_cache);
                 break;
         case TENURE_UNLOCKED:
@@ -252,20 +225,12 @@ static void on_event(const struct tenure_event *e)
         }
 }
 
-static void take_all(void)
-{
-        const struct tenure_event *e;
-
-        while ((e = tenure_pop_event(t)))
-                on_event(e);
-}
-
 /* ---- what it believes ---- */
 
 static const char *cached(const struct tenure_cache *c, char to[static 64])
 {
         const struct tenure_kv *kv;
-        int r = c ? tenure_cache_get(c, "c/k", 3, &kv) : -EAGAIN;
+        int r = c ? tenure_cache_get(c, all.key, all.key_len, &kv) : -EAGAIN;
 
         for (size_t i = 0; c && i < tenure_cache_n_kvs(c); i++)
                 read_kv(tenure_cache_kv(c, i));
@@ -284,27 +249,28 @@ static void tell(void)
                 snprintf(name, sizeof(name), "%d", i);
                 tasks += tenure_task_is_held(work, name);
         }
-        printf("{\"acts\": %s, \"lease\": %" PRIi64 ", \"left_us\": %" PRIu64
-               ", \"turns\": %lu, \"events\": %lu, \"answers\": %lu, \"good\": %lu, "
-               "\"watching\": %s, \"seen\": \"%s\", \"one\": \"%s\", \"one_ended\": %s, "
-               "\"cached\": \"%s\", \"all_cached\": \"%s\", \"locked\": %s, \"token\": "
-               "%" PRIi64 ", \"tasks\": %u, \"nodes\": %zu}\n",
-               tenure_may_act(t) ? "true" : "false", tenure_lease(t), end > now ? end - now : 0,
-               turns, events, answers, good, watching ? "true" : "false", seen, one_seen,
-               key_ended ? "true" : "false", cached(key_cache, a), cached(all_cache, b),
-               lock && tenure_lock_is_held(lock) ? "true" : "false",
-               lock ? tenure_lock_token(lock) : 0, tasks, tenure_n_nodes(t));
+        printf("{\"acts\": %d, \"lease\": %" PRIi64 ", \"left_us\": %" PRIu64
+               ", \"turns\": %lu, \"watching\": %d, \"seen\": \"%s\", \"one\": \"%s\", "
+               "\"cached\": \"%s\", \"all_cached\": \"%s\", \"locked\": %d, "
+               "\"token\": %" PRIi64 ", \"tasks\": %u}\n",
+               tenure_may_act(t), tenure_lease(t), end > now ? end - now : 0, turns, watching,
+               seen, one_seen, cached(key_cache, a), cached(all_cache, b),
+               lock && tenure_lock_is_held(lock), lock ? tenure_lock_token(lock) : 0, tasks);
         fflush(stdout);
         read_text(tenure_error(t));
 }
 
 int main(int argc, char **argv)
 {
+        const struct tenure_event *e;
         uint64_t tick = 0;
         char line[16];
 
-        if (argc < 2 || tenure_new(&t) < 0 ||
-            tenure_hold_own(t, strtoul(argv[1], NULL, 10), "liar") < 0 ||
+        if (argc < 3)
+                return 2;
+        all.key = argv[2];
+        all.key_len = strlen(argv[2]);
+        if (tenure_new(&t) < 0 || tenure_hold_own(t, strtoul(argv[1], NULL, 10), "liar") < 0 ||
             tenure_follow(t, TENURE_NODES | TENURE_SERVICES) < 0 || tenure_start(t) < 0) {
                 fprintf(stderr, "lied_to: %s.\n", t ? tenure_error(t) : "it cannot begin");
                 return 2;
@@ -316,7 +282,7 @@ int main(int argc, char **argv)
                 if (now_us() >= tick) {
                         tick = now_us() + TICK_MS * 1000;
                         begin_all();
-                        ask_some();
+                        ask_one();
                 }
                 if (poll(p, 2, tenure_get_timeout(t) == 0 ? 0 : TICK_MS / 4) < 0)
                         return 3;
@@ -325,7 +291,8 @@ int main(int argc, char **argv)
                         fprintf(stderr, "lied_to: %s.\n", tenure_error(t));
                         return 4;
                 }
-                take_all();
+                while ((e = tenure_pop_event(t)))
+                        on_event(e);
                 if (!p[1].revents)
                         continue;
                 if (!fgets(line, sizeof(line), stdin))
