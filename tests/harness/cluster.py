@@ -101,8 +101,8 @@ class Cluster(Replicas):
     def leader(self):
         """The replica that leads, once one does."""
         return eventually(lambda: next((self.replicas[member.name] for member
-                                        in self.members().values() if member.role == "leader"),
-                                       None))
+                                        in self.members().values() if member.role == "leader"
+                                        and member.name in self.replicas), None))
 
     def add_learner(self, name):
         """Told to the core first, then started, as tenure-core(8) says."""
