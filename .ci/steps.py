@@ -100,11 +100,11 @@ nightly("core: a disk that fails at each call", "tests/run --night integration/t
         LONG, limit=3600)
 nightly("core: thousands of clients at once", "tests/run -n 0 soak/test_many.py --seconds 1", TIMED,
         weight=ALONE)
-nightly("how others failed: renewals, writers, large states, leader changes",
-        "tests/system/lessons.sh", TIMED)
 nightly("hostile clients beside honest ones", HOSTILE + "-k 'not tls'", TIMED, weight=ALONE,
         limit=1800)
 nightly("hostile clients, TLS", HOSTILE + "-k tls", TIMED, weight=ALONE, limit=1800)
+nightly("how others failed: writers, large states",
+        "tests/run -m night integration/test_lessons.py", TIMED)
 nightly("Patroni on tenure-core", "tests/system/patroni.sh", TIMED)
 nightly("the last metre: what is left over, or slow to stop, and checks",
         "tests/system/lastmetre.sh leftovers leave_leftovers elsewhere mount unmount reboot "
