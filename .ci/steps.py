@@ -106,12 +106,8 @@ nightly("hostile clients, TLS", HOSTILE + "-k tls", TIMED, weight=ALONE, limit=1
 nightly("how others failed: writers, large states",
         "tests/run -m night integration/test_lessons.py", TIMED)
 nightly("Patroni on tenure-core", "tests/system/patroni.sh", TIMED)
-nightly("the last metre: what is left over, or slow to stop, and checks",
-        "tests/system/lastmetre.sh leftovers leave_leftovers elsewhere mount unmount reboot "
-        "slow_stop check slow_generator reexec thaw late_renewal starts", TIMED, limit=1800)
-nightly("the last metre: systemd in the way of a stop",
-        "tests/system/lastmetre.sh pid1_stopped pid1_goes_on both guard guard_and_people "
-        "killed_stop next_life", TIMED, limit=1800)
+nightly("the last metre: what is in the way of a stop on real hosts",
+        "tests/run -n 1 --night hosts/test_last_metre.py hosts/test_guard.py", TIMED, limit=1800)
 nightly("recipes: a singleton, an address, a PostgreSQL primary", "tests/system/recipes.sh", TIMED)
 nightly("fencing: 8 random faults on a real host", "tests/system/fence.sh 8", TIMED)
 nightly("work: 300 commands that are killed before their deadline",

@@ -131,8 +131,8 @@ class Asked:
 
 
 # The settings that are not in [Agent].
-_SECTIONS = {"FlapLimit": "Steadiness", "FlapRest": "Steadiness", "FenceLead": "Fencing",
-             "TrustedCAFile": "TLS", "CertFile": "TLS", "KeyFile": "TLS"}
+SECTIONS = {"FlapLimit": "Steadiness", "FlapRest": "Steadiness", "FenceLead": "Fencing",
+            "FenceAction": "Fencing", "TrustedCAFile": "TLS", "CertFile": "TLS", "KeyFile": "TLS"}
 
 
 class Agent(Asked, Daemon):
@@ -174,7 +174,7 @@ class Agent(Asked, Daemon):
     def write_settings(self, **changed):
         self.settings.update(changed)
         new = self.configuration.with_suffix(".new")
-        new.write_text("".join(f"[{_SECTIONS.get(key, 'Agent')}]\n{key}={given}\n"
+        new.write_text("".join(f"[{SECTIONS.get(key, 'Agent')}]\n{key}={given}\n"
                                for key, given in self.settings.items()))
         new.replace(self.configuration)  # at once: it may be reading what was there before
 

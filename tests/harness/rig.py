@@ -9,7 +9,7 @@ import shutil
 import signal
 
 from . import ledger
-from .agent import MANAGER, Asked, Watch
+from .agent import MANAGER, SECTIONS, Asked, Watch
 from .bus import Calls
 from .keys import Keys
 from .places import BIN, ENVIRONMENT, TOP
@@ -125,6 +125,10 @@ class Host(Asked):
     def is_active(self, unit):
         return self.show(unit, "ActiveState") == "active"
 
+    def group(self, service):
+        """The control group of a service that is in no slice of its own."""
+        return self._group / f"system.slice/{service}.service"
+
     def signal(self, unit, name):
         """As systemctl kill: all processes of the unit get it."""
         self.systemctl("kill", "-s", name, unit)
@@ -201,7 +205,7 @@ class Host(Asked):
         for name, given in settings.items():
             text = re.sub(rf"^{name}=.*\n", "", text, flags=re.M)
             if given is not None:
-                text = text.replace("[Agent]\n", f"[Agent]\n{name}={given}\n")
+                text += f"[{SECTIONS.get(name, 'Agent')}]\n{name}={given}\n"
         file.write_text(text)
         if words:
             self.systemctl(*words, "tenured")

@@ -35,12 +35,14 @@ mkdir -p "$root/etc/systemd/system.conf.d"
 printf '[Manager]\nDefaultEnvironment=ASAN_OPTIONS=detect_leaks=0\n' >"$root/etc/systemd/system.conf.d/sanitizers.conf"
 
 # What must not run on two hosts: says all the time that it does, on the clock that all hosts share; in one file after the other,
-# since it may be stopped while it has emptied one.
+# since it may be stopped while it has emptied one. only-one [NAME [SIGNAL-TO-IGNORE...]]
 cat >"$root/usr/bin/only-one" <<'END'
 #!/bin/bash
-mkfifo "/run/only-one.$$" && exec 3<>"/run/only-one.$$" && rm "/run/only-one.$$"
+name=${1:-only-one}
+for signal in "${@:2}"; do trap '' "$signal"; done
+mkfifo "/run/$name.$$" && exec 3<>"/run/$name.$$" && rm "/run/$name.$$"
 i=0
-while :; do echo "${EPOCHREALTIME/./}" >"/run/only-one.$((i = 1 - i))"; read -rt 0.005 -u 3; done
+while :; do echo "${EPOCHREALTIME/./}" >"/run/$name.$((i = 1 - i))"; read -rt 0.005 -u 3; done
 END
 chmod 755 "$root/usr/bin/only-one"
 cat >"$root/usr/lib/systemd/system/only-one.service" <<'END'
