@@ -72,7 +72,6 @@ build("asan", programs("asan") + " tests-asan")
 # ---- real hosts
 
 step("hosts: real systemd", "tests/run hosts")
-step("hosts: what is around the agent", "tests/system/around.sh")
 
 # ---- the sanitizers' share
 

@@ -37,6 +37,7 @@ def pytest_addoption(parser):
     parser.addoption("--seed", type=int, default=1, help="of what is drawn at random")
     parser.addoption("--night", action="store_true", help="runs what is marked night, too")
     parser.addoption("--seconds", type=float, default=60, help="how long a soak goes on")
+    parser.addoption("--draws", type=int, default=2, help="how many, where each is a test")
 
 
 def pytest_collection_modifyitems(config, items):
@@ -44,7 +45,8 @@ def pytest_collection_modifyitems(config, items):
         config.hook.pytest_deselected(
             items=[item for item in items if item.get_closest_marker("night")])
         items[:] = [item for item in items if not item.get_closest_marker("night")]
-    parser.addoption("--draws", type=int, default=2, help="how many, where each is a test")
+
+
 def pytest_generate_tests(metafunc):
     """A test that names `draw` runs for each of so many seeds, which begin with --seed."""
     if "draw" in metafunc.fixturenames:

@@ -29,7 +29,7 @@ class Network:
             (self.folder / file).write_text(text)
             run("mount", "--bind", self.folder / file, f"/etc/{file}")
         self.resolver = Daemon(self.folder / "dns.log", "/usr/bin/python3", "-B",
-                               TOP / "tests/system/dns.py", "10.78.0.53", self.domain, self._hosts)
+                               TOP / "tests/harness/dns.py", "10.78.0.53", self.domain, self._hosts)
         self.resolver.start()
         eventually(lambda: "ready" in self.resolver.text())
         return self

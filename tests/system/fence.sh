@@ -169,7 +169,7 @@ prepare() {
 	printf "[Service]\nEnvironment=LD_PRELOAD=/usr/lib/wrong_clock.so WRONG_CLOCK=/run/wrong_clock\n" >/run/systemd/system/tenured.service.d/clock.conf
 	systemctl daemon-reload; systemctl stop tenured; systemctl start tenured'
 }
-cp "$(dirname "$0")/fill_journal.py" "$(h4_root)/usr/bin/fill_journal"
+cp "$(dirname "$0")/../harness/fill_journal.py" "$(h4_root)/usr/bin/fill_journal"
 cp "$(dirname "$BIN")/tests/system/wrong_clock.so" "$(h4_root)/usr/lib/wrong_clock.so"
 run=0 LOSS=start WAY=nothing T0=$(now_us)
 prepare; kinds_install && recovers || { finish; exit 1; }
