@@ -21,14 +21,13 @@ def tell(record_property):
 def _again(item):
     run = shlex.quote(os.environ.get("CALLED", "tests/run"))
     given = os.environ.get("CALLED_WITH", "")
-    options = [f" --{name} {item.config.getoption(name)}" for name in ("seed", "seconds")
-               if name in item.fixturenames]
-    return (f"{f'BIN={shlex.quote(given)} ' if given else ''}{run} -n 0{''.join(options)} "
-            f"{shlex.quote(item.nodeid)}")
-    seed = item.callspec.params.get("draw") if hasattr(item, "callspec") else None
-    drawn = f"--seed {seed or item.config.getoption('seed')} "
+    options = {name: item.config.getoption(name) for name in ("seed", "seconds")
+               if name in item.fixturenames}
+    if "draw" in item.fixturenames:
+        options["seed"] = item.callspec.params["draw"]
     return (f"{f'BIN={shlex.quote(given)} ' if given else ''}{run} -n 0 "
-            f"{drawn if drawn != '--seed 1 ' else ''}{shlex.quote(item.nodeid)}")
+            f"{''.join(f'--{name} {given} ' for name, given in options.items())}"
+            f"{shlex.quote(item.nodeid)}")
 
 
 @pytest.hookimpl(hookwrapper=True)
