@@ -35,9 +35,6 @@ $(O)/tests/fuzz/replay: $(O)/tests/fuzz/replay.o $(FUZZ_OBJ) $(O)/libtenure-all.
 $(O)/tests/fuzz/fuzz: $(O)/tests/fuzz/fuzz.o $(FUZZ_OBJ) $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
-$(O)/tests/system/bus_load:.o
-	$(CC) $(LDFLAGS) -o $@ $^ -lsystemd
-
 $(O)/tests/system/says: $(O)/tests/system/says.o
 	$(CC) $(LDFLAGS) -o $@ $^
 
