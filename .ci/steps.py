@@ -108,7 +108,8 @@ nightly("Patroni on tenure-core", "tests/system/patroni.sh", TIMED)
 nightly("the last metre: what is in the way of a stop on real hosts",
         "tests/run -n 1 --night hosts/test_last_metre.py hosts/test_guard.py", TIMED, limit=1800)
 nightly("recipes: a singleton, an address, a PostgreSQL primary", "tests/system/recipes.sh", TIMED)
-nightly("fencing: 8 random faults on a real host", "tests/system/fence.sh 8", TIMED)
+FENCING = "tests/run -n 1 hosts/test_fencing.py --night --seed {seed} --draws "
+nightly("fencing: 8 random faults on a real host", FENCING + "8", TIMED)
 nightly("work: 300 commands that are killed before their deadline",
         "tests/run -m night integration/test_keepers.py", TIMED)
 nightly("a virtual machine that is paused, and slewed",
@@ -143,7 +144,7 @@ LIES = "tests/run -n 4 --seed {seed} --draws 60 -k random "
 for what, command, more in (
         ("fresh worlds", SIM, {"weight": 2}),
         ("faults: real processes, networks, disks", STORM, {}),
-        ("fencing: random faults on a real host", "tests/system/fence.sh 40", {}),
+        ("fencing: random faults on a real host", FENCING + "40", {}),
         ("fresh worlds, every coincidence", SIM + " --all", {"weight": 2}),
         ("fresh inputs, fuzzers", "make --no-print-directory fuzz SECONDS=30 NEW={dir}",
          {"weight": 2}),

@@ -1,6 +1,6 @@
 # The tests' part of the build, and the targets that run things.
 
-TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/system/slow_sync.so $(O)/tests/system/wrong_clock.so $(O)/tests/system/guest $(O)/tests/system/says
+TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/system/slow_sync.so $(O)/tests/system/guest
 
 comma := ,
 # tests/unit/nomem.c stands between our code and what gives memory, compares.c between it and memcmp(),
@@ -34,9 +34,6 @@ $(O)/tests/fuzz/replay: $(O)/tests/fuzz/replay.o $(FUZZ_OBJ) $(O)/libtenure-all.
 
 $(O)/tests/fuzz/fuzz: $(O)/tests/fuzz/fuzz.o $(FUZZ_OBJ) $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
-
-$(O)/tests/system/says: $(O)/tests/system/says.o
-	$(CC) $(LDFLAGS) -o $@ $^
 
 $(O)/tests/system/guest: $(O)/tests/system/guest.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
@@ -136,11 +133,11 @@ packages: build/.deps-packages
 	@for s in $(SUITES); do DIR="$(CURDIR)/build/packages-$$s" TREES="$(CURDIR)/build/trees" tests/system/packages.sh $$s || exit 1; done
 	@for s in $(SUITES); do DIR="$(CURDIR)/build/workflow-$$s" TREES="$(CURDIR)/build/trees" tests/system/workflow.sh $$s || exit 1; done
 
-# Random faults on a real systemd host, RUNS=n times: what must run once never runs twice. SEED=n draws the same again.
+# Random faults on a real systemd host, RUNS=n times: what must run once never runs twice. SEED=n draws the same again; TTL=1s.
 RUNS ?= 300
 fence: build/.deps-test
-	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/says $(O)/tests/system/wrong_clock.so
-	@BIN=$(O)/bin DIR="$(CURDIR)/build/fence$(if $(TTL),-$(TTL))" tests/system/fence.sh $(RUNS) $(if $(filter-out 1,$(SEED)),$(SEED))
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
+	@BIN=$(O)/bin tests/run -n 1 hosts/test_fencing.py --night --draws $(RUNS) --seed $(or $(filter-out 1,$(SEED)),$$(date +%s)) $(TTL:%=--ttl %)
 
 # An emulated machine, paused RUNS=n times; SEED=n draws the same again.
 pause: build/.deps-test

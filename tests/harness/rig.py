@@ -291,11 +291,12 @@ class Host(Asked):
 
 class Rig(Keys, Daemon):
     """Four hosts, three with a replica of the core, which know each other when it has been made;
-    with the calls of a core. @engine: core or etcd."""
+    with the calls of a core. @engine: core or etcd. @skew: each has a CLOCK_BOOTTIME of its own."""
 
     ends_by = signal.SIGKILL
 
-    def __init__(self, folder, ttl, engine="core", *, size=4, replicas=3, degraded=0):
+    def __init__(self, folder, ttl, engine="core", *, size=4, replicas=3, degraded=0,
+                 skew=False):
         self.folder = self.scratch = folder
         self.number = f"tenure-{os.getpid()}-{next(_numbers)}"
         stage = folder / "stage"
@@ -304,7 +305,7 @@ class Rig(Keys, Daemon):
         self._environment = {
             "RIG": self.number, "STATE": str(folder / "rig"), "STAGE": str(stage), "TTL": ttl,
             "PREP": str(TOP / "tests/hosts/prepare.sh"), "CORES": str(replicas),
-            "ENGINE": engine, "DEGRADED": str(degraded)}
+            "ENGINE": engine, "DEGRADED": str(degraded), "SKEW": "1" if skew else ""}
         super().__init__(folder / "rig.log", "bash", TOOL, "supervise", **self._environment)
         wait_for_room(size)
         Daemon.start(self)

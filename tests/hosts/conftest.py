@@ -8,6 +8,7 @@ from harness.standstill import Probe
 def pytest_addoption(parser):
     parser.addoption("--engine", choices=["core", "etcd"], default="core",
                      help="what the hosts' agents have their places in")
+    parser.addoption("--ttl", default="2s", help="of the hosts that these happen to")
 
 
 def pytest_collection_modifyitems(items):
@@ -32,12 +33,13 @@ def rigs(shared, booted, engine_of_hosts, tmp_path):
     if why := why_not():
         pytest.skip(f"hosts with a systemd of their own: {why}")
 
-    def rig(ttl):
-        for other in set(booted) - {ttl}:
+    def rig(ttl, make=Rig):
+        kind = f"{make.__name__}-{ttl}"
+        for other in set(booted) - {kind}:
             booted.pop(other).end()
-        booted[ttl] = shared(f"hosts-{ttl}", lambda folder: Rig(folder, ttl, engine_of_hosts))
-        booted[ttl].scratch = tmp_path
-        return booted[ttl]
+        booted[kind] = shared(kind, lambda folder: make(folder, ttl, engine_of_hosts))
+        booted[kind].scratch = tmp_path
+        return booted[kind]
 
     yield rig
     for one in booted.values():

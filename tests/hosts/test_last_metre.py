@@ -147,7 +147,8 @@ def slow_generator(host):
     """systemd does nothing but wait for it, in a daemon-reload."""
     file, now = host.root / "run/systemd/system-generators/slow", host.root / "run/slow.now"
     file.parent.mkdir(exist_ok=True)
-    file.write_text("#!/bin/sh\n: >/run/slow.now\nwhile [ -e /run/slow.now ]; do sleep 0.02; done\n")
+    file.write_text("#!/bin/sh\n: >/run/slow.now\n"
+                    "while [ -e /run/slow.now ]; do sleep 0.02; done\n")
     file.chmod(0o755)
     reload = host.start("systemctl", "daemon-reload")
     eventually(now.exists)
@@ -289,14 +290,22 @@ def test_an_agent_killed_while_it_waits_to_stop_leaves_the_rest_to_its_guard(bri
     assert h4.journal("tenure-held.target").count("Reached") == starts
 
 
-def test_a_host_that_goes_on_too_late_gives_nobody_the_time_to_stop(brief_hosts, bound):
+def freeze_for_too_long(h4, watch):
+    h4.freeze()
+    watch.departure("h4")
+    h4.thaw()
+
+
+@pytest.mark.parametrize("lose", [
+    freeze_for_too_long,
+    lambda h4, _: h4.rig.etcdctl("del", "/tenure/default/nodes/h4"),
+], ids=["frozen", "key deleted"])
+def test_a_host_that_has_no_place_any_more_gives_nobody_the_time_to_stop(brief_hosts, bound, lose):
     h4 = brief_hosts.h4
     bound(h4, "stubborn", IGNORES_TERM, "TimeoutStopSec=infinity")
     watch = brief_hosts.h1.watch()
 
-    h4.freeze()
-    watch.departure("h4")
-    h4.thaw()
+    lose(h4, watch)
 
     assert h4.last_ran("stubborn") < joins(watch).realtime_usec
 
