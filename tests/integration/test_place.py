@@ -1,4 +1,5 @@
 """A place belongs to one life of one host in one core, and lasts as long as that."""
+import os
 import re
 import signal
 import stat
