@@ -1,7 +1,6 @@
 """Hosts with a systemd of their own each, on one machine: tests/hosts/rig.sh makes them."""
 import glob
 import itertools
-import json
 import os
 import pathlib
 import re

@@ -5,7 +5,6 @@ import re
 import shutil
 import signal
 import subprocess
-import tempfile
 
 import pytest
 from harness.program import run
@@ -126,30 +125,12 @@ def test_steps_get_no_input_no_blocked_signal_and_the_usual_umask(ci, tmp_path):
     assert int((logs / "blocked.log").read_text().split()[1], 16) == 0
 
 
-SCRIPT = r"""
-. "$LIB"
-echo "$1,${ETCDCTL_ENDPOINTS-gone},$(sh -c 'kill -HUP $$; echo ignored')"
-wants_plain for-others
-preloaded "$DIR/../library.so"
-as_other=
-[ $(id -u) != 0 ] || as_other="setpriv --reuid=nobody --clear-groups"
-$as_other test -x "$PLAIN" && LD_PRELOAD=$PRELOADED grep -om1 "[^/]*library.so" /proc/self/maps
-echo "$PLAIN"
-"""
-
-
-@pytest.mark.parametrize("name", ["a b" * 30, "in-a-folder-that-is-closed-to-others"])
-def test_scripts_begin_as_steps_do_and_have_a_plain_path(name):
-    with tempfile.TemporaryDirectory(prefix="tenure-") as closed:
-        folder = pathlib.Path(closed, name)
-        folder.mkdir()
-        (folder / "script").write_text(SCRIPT)
-        run("gcc", "-shared", "-x", "c", "-o", folder / "library.so", "/dev/null")
-        said = run("nohup", "bash", folder / "script", "two  words", DIR=str(folder / "dir"),
-                   LIB=str(CI.parent / "tests/system/lib.sh"), ETCDCTL_ENDPOINTS="x").splitlines()
-
-    assert said[:2] == ["two  words,gone,", "library.so"]
-    assert re.fullmatch("[A-Za-z0-9/._+-]{1,80}", said[2])
+def test_scripts_begin_as_steps_do(tmp_path):
+    (tmp_path / "script").write_text('. "$LIB"; echo "$1,${ETCDCTL_ENDPOINTS-gone},'
+                                     '$(sh -c "kill -HUP \\$\\$; echo ignored")"')
+    assert run("nohup", "bash", tmp_path / "script", "two  words", DIR=str(tmp_path / "dir"),
+               LIB=str(CI.parent / "tests/system/lib.sh"),
+               ETCDCTL_ENDPOINTS="x") == "two  words,gone,\n"
 
 
 def test_what_needs_a_build_that_failed_is_not_run(ci):

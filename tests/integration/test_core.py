@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from harness.rpc import Refused, pb
+from harness.rpc import pb
 from harness.waiting import ProgramError, eventually
 
 

@@ -8,7 +8,7 @@ SYSTEM=$(cd "$(dirname "${BASH_SOURCE[0]}")" >/dev/null && pwd) # a test may go 
 export ETCDCTL_API=3
 # Debian's programs, which .ci/deps installs, and no wrappers before them: one of those takes ten times as long as python3 itself.
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin
-PASSED=0 FAILED=0 SKIPPED=0 PIDS=() OWN_PLAIN=
+PASSED=0 FAILED=0 SKIPPED=0 PIDS=()
 rm -rf "$DIR" && mkdir -p "$DIR" || {
 	echo "not ok $0: $DIR cannot be made anew by $(id -un); an earlier run, as another user perhaps, has left it"
 	exit 1
@@ -25,7 +25,6 @@ cleanup() {
 	local p
 	for p in "${PIDS[@]:-}"; do [ -z "$p" ] || ! is_ours "$p" || kill -9 "$p" 2>/dev/null; done
 	wait 2>/dev/null
-	[ -z "$OWN_PLAIN" ] || rm -rf "$OWN_PLAIN"
 }
 trap cleanup EXIT
 
@@ -55,31 +54,6 @@ until_ok() {
 		rest=$((now - asked < 20000 ? 20000 : now - asked > 200000 ? 200000 : now - asked))
 		sleep "$(printf '0.%06d' $rest)"
 	done
-}
-
-# For what does not take every path: $PLAIN is a directory whose path is short and has nothing odd in it. The path of a socket has
-# at most 107 bytes, and is a part of a URL or of an address of D-Bus; a list of settings (ServicesPath=) and ld.so, where it is told
-# what to preload, take a blank for the end of a name.
-wants_plain() { # [for-others]: who are not root, and cannot reach what root has cloned to its home
-	[ -z "$OWN_PLAIN" ] || return 0
-	PLAIN=$(realpath "$DIR")
-	if [ ${#PLAIN} -gt 80 ] || [[ $PLAIN = *[!A-Za-z0-9/._+-]* ]] ||
-		{ [ "${1:-} $(id -u)" = "for-others 0" ] && ! setpriv --reuid nobody --clear-groups test -x "$PLAIN"; }; then
-		PLAIN=$(mktemp -d /tmp/tenure-XXXXXX) OWN_PLAIN=$PLAIN
-		chmod 755 "$PLAIN"
-	fi
-}
-# preloaded LIBRARY: $PRELOADED is a path of it that ld.so understands.
-preloaded() {
-	PRELOADED=$(realpath "$1")
-	[[ $PRELOADED = *[\ :]* ]] || return 0
-	wants_plain
-	cp "$1" "$PLAIN/" && PRELOADED=$PLAIN/${1##*/}
-}
-
-# The messages of the API for Python, in $DIR/pb.
-messages() {
-	mkdir -p "$DIR/pb" && protoc --python_out="$DIR/pb" -I "$SYSTEM/../../lib/wire" rpc.proto
 }
 
 # Ports of loopback that are free, and this test's while it lives.
