@@ -140,9 +140,9 @@ class Daemon:
                             "which the test did not ask for")
 
 
-def run(*command, stdin="", cwd=None, **environment):
+def run(*command, stdin="", cwd=None, may_die_of=(), **environment):
     """Runs a command to its end, and returns what it printed. Another exit status than 0 is a
-    ProgramError."""
+    ProgramError, and a death by a signal other than @may_die_of fails the test as well."""
     command = [str(word) for word in command]
     name = command[0].rsplit("/", 1)[-1]
     try:
@@ -153,7 +153,7 @@ def run(*command, stdin="", cwd=None, **environment):
         raise ProgramError(name, f"unknown, since it still ran after {PATIENCE:.0f} s",
                            err=(hang.stderr or b"").decode(errors="replace")) from None
     ledger.suspicious(name, done.stderr)
-    if done.returncode < 0:
+    if done.returncode < 0 and -done.returncode not in may_die_of:
         ledger.complain(f"{name} died of {signal.Signals(-done.returncode).name}")
     if done.returncode:
         raise ProgramError(name, done.returncode, done.stdout, done.stderr)

@@ -18,6 +18,7 @@ from .waiting import eventually
 TOOL = TOP / "tests/hosts/rig.sh"
 _numbers = itertools.count()
 _BUS = {"DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/run/dbus/system_bus_socket"}
+_DYING = signal.SIGTERM, signal.SIGKILL  # what a host that goes down sends to all that runs on it
 # One that waits for a path needs one of the inotify instances that all hosts share.
 _MAY_FAIL = re.compile(r"systemd-ask-password-\w+\.path")
 
@@ -104,7 +105,7 @@ class Host(Asked):
 
     def on(self, *words, stdin=""):
         """Runs a command on it, and returns what it prints."""
-        return run(*self._entered(words), stdin=stdin, **_BUS)
+        return run(*self._entered(words), stdin=stdin, may_die_of=_DYING, **_BUS)
 
     def start(self, *words):
         """A program on it that runs until the test ends."""
