@@ -2,6 +2,7 @@
 import glob
 import os
 import signal
+import time
 
 
 def _children():
@@ -20,4 +21,5 @@ def end(kept):
     while strays := set(_children()) - kept:  # whose own children come next
         for pid in strays:
             os.kill(pid, signal.SIGKILL)
-            os.waitpid(pid, 0)
+            os.waitpid(pid, os.WNOHANG)  # a namespace's init ends after all others are waited for
+        time.sleep(0.01)
