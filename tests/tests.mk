@@ -124,7 +124,7 @@ work: build/.deps-test
 # The recipes of tenured(8), as they are shipped, on real hosts.
 recipes: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
-	@BIN=$(O)/bin DIR="$(CURDIR)/build/recipes" tests/system/recipes.sh all
+	@BIN=$(O)/bin tests/run -n 0 --night hosts/test_recipes.py
 
 # The Debian packages, built and tested in trees of Debian's suites, which come from the mirror that this machine uses; and there,
 # too, what .github/workflows/ci.yml runs, line by line.

@@ -1,5 +1,5 @@
 """The script of the PostgreSQL recipe when something fails in the middle. Everything around it is
-played; tests/system/recipes.sh runs the whole recipe, on real hosts."""
+played; hosts/test_recipes.py runs the whole recipe, on real hosts."""
 import re
 import signal
 
