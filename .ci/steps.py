@@ -18,7 +18,6 @@ TIMED = "it judges time, which others on the machine can take away"
 LONG = "it takes long for what it adds"
 
 STEPS = []
-SLOW_SYNC = "SLOW_SYNC=build/{tree}/tests/system/slow_sync.so "
 FLEET = "build/{tree}/tests/fleet/fleet --bin build/{tree}/bin --dir {dir} "
 
 
@@ -154,11 +153,13 @@ for what, command, more in (
          "integration/test_users_beside_etcd.py -k random", {}),
         ("fresh watches", "tests/run --seed {seed} "
          "integration/test_watches_in_number.py -k each", {}),
-        ("starved hosts", SLOW_SYNC + "tests/system/starve.sh 120", {"weight": ALONE}),
+        ("starved hosts", "tests/run -n 0 --seed {seed} --seconds 120 soak/test_starved_hosts.py",
+         {"weight": ALONE}),
         ("fresh lies to an agent", LIES + "integration/test_a_core_that_lies_to_an_agent.py",
          {"tree": "asan"}),
         ("fresh lies to libtenure", LIES + "integration/test_a_core_that_lies_to_libtenure.py",
          {"tree": "asan"}),
         ("faults, sanitizers", STORM, {"tree": "asan"}),
-        ("shared work on real hosts", "tests/system/work_hosts.sh {seconds}", {})):
+        ("shared work on real hosts",
+         "tests/run -n 0 --seed {seed} --seconds {seconds} soak/test_shared_work.py", {})):
     nightly(what, command, "it goes on for as long as there is time", fill=True, limit=3600, **more)

@@ -114,12 +114,12 @@ storm: build/.deps-test
 # Real hosts, TTL 1 s, starved of processors, memory and disks for SECONDS=n each.
 starve: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/slow_sync.so
-	@BIN=$(O)/bin DIR="$(CURDIR)/build/starve" SLOW_SYNC=$(O)/tests/system/slow_sync.so tests/system/starve.sh $(SECONDS)
+	@BIN=$(O)/bin tests/run -n 0 soak/test_starved_hosts.py --seconds $(SECONDS)
 
 # Ten members that share a thousand tasks on real hosts under faults, for SECONDS=n; SEED=n draws the same again.
 work: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(SO)
-	@BIN=$(O)/bin DIR="$(CURDIR)/build/work-hosts" tests/system/work_hosts.sh $(SECONDS) $(if $(filter-out 1,$(SEED)),$(SEED))
+	@BIN=$(O)/bin tests/run -n 0 soak/test_shared_work.py --seconds $(SECONDS) --seed $(if $(filter-out 1,$(SEED)),$(SEED),$$(date +%s))
 
 # The recipes of tenured(8), as they are shipped, on real hosts.
 recipes: build/.deps-test

@@ -50,12 +50,17 @@ def _key_value(kv):
                     kv.get("mod_revision", 0), kv.get("version", 0), kv.get("lease", 0))
 
 
+def events(answers):
+    """Those of what `etcdctl watch -w json` prints."""
+    return [Event("DELETE" if event.get("type") else "PUT", _text(event["kv"]["key"]),
+                  _text(event["kv"].get("value")), event["kv"]["mod_revision"])
+            for answer in answers for event in answer.get("Events") or []]
+
+
 class Watch(Daemon):
     def events(self):
         """All events so far, in the order in which they came."""
-        return [Event("DELETE" if event.get("type") else "PUT", _text(event["kv"]["key"]),
-                      _text(event["kv"].get("value")), event["kv"]["mod_revision"])
-                for answer in json_lines(self.lines()) for event in answer.get("Events") or []]
+        return events(json_lines(self.lines()))
 
 
 class Keys:

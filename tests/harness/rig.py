@@ -1,4 +1,5 @@
 """Hosts with a systemd of their own each, on one machine: tests/hosts/rig.sh makes them."""
+import contextlib
 import glob
 import itertools
 import os
@@ -6,6 +7,8 @@ import pathlib
 import re
 import shutil
 import signal
+
+import pytest
 
 from . import ledger
 from .agent import MANAGER, SECTIONS, Asked, Watch
@@ -173,6 +176,11 @@ class Host(Asked):
         """When it said so last, in microseconds of the clock that all hosts share; 0: never."""
         texts = [file.read_text() for file in self.root.glob(f"run/{what}.[01]")]
         return max((int(text) for text in texts if re.fullmatch(r"\d{16}\n", text)), default=0)
+
+    def processes(self):
+        """The ids of all its processes, from outside."""
+        return [pid for file in self._group.rglob("cgroup.procs")
+                for pid in file.read_text().split()]
 
     # ---- its place ----
 
@@ -345,3 +353,14 @@ class Rig(Keys, Daemon):
         self.expect_death_by(signal.SIGKILL)
         self.tool("down", fails=True)
         Daemon.end(self)
+
+
+@contextlib.contextmanager
+def lasting(shared, scratch, ttl, **more):
+    """Hosts that outlast a test that passes, and are then as they were. @shared: the fixture."""
+    if why := why_not():
+        pytest.skip(f"hosts with a systemd of their own: {why}")
+    rig = shared(f"hosts-{ttl}-{more}", lambda folder: Rig(folder, ttl, **more))
+    rig.scratch = scratch
+    yield rig
+    rig.end() if ledger.failed() else rig.tidy()

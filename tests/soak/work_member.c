@@ -1,10 +1,9 @@
 /*
  * A witness of shared work: writes down, on the clock that all processes of a machine share,
  * from when until when it had each task. Records survive whatever becomes of it: they are in a
- * mapped file, work_check.py reads them.
+ * mapped file, test_shared_work.py reads them.
  *
- * usage: work_member join GROUP NAME TTL_MS TASKS WEIGHT RECORDS: a member, with libtenure,
- * until SIGTERM, which lets it leave
+ * usage: work_member GROUP NAME TTL_MS TASKS WEIGHT RECORDS, until SIGTERM, which lets it leave
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -89,15 +88,6 @@ static void on_event(struct tenure *t, struct tenure_work *w, const struct tenur
                 if (tenure_task_ended(w, e->task) < 0)
                         abort();
                 break;
-        case TENURE_LOST:
-        case TENURE_HELD:
-        case TENURE_WORK_LEFT:
-                printf("%s %s\n",
-                       e->type == TENURE_LOST   ? "lost"
-                       : e->type == TENURE_HELD ? "held"
-                                                : "left",
-                       e->reason);
-                break;
         default:
                 break;
         }
@@ -157,10 +147,6 @@ static int be_member(char **argv)
 
 int main(int argc, char **argv)
 {
-        setvbuf(stdout, NULL, _IOLBF, 0);
         signal(SIGTERM, on_term);
-        if (argc == 8 && strcmp(argv[1], "join") == 0)
-                return be_member(argv + 2);
-        fprintf(stderr, "usage: work_member join ...\n");
-        return 2;
+        return argc == 7 ? be_member(argv + 1) : 2;
 }
