@@ -26,6 +26,7 @@ def _again(item):
     if "draw" in item.fixturenames:
         options["seed"] = item.callspec.params["draw"]
     return (f"{f'BIN={shlex.quote(given)} ' if given else ''}{run} -n 0 "
+            f"{'--night ' if item.get_closest_marker('night') else ''}"
             f"{''.join(f'--{name} {given} ' for name, given in options.items())}"
             f"{shlex.quote(item.nodeid)}")
 
