@@ -105,7 +105,7 @@ nightly("how others failed: writers, large states",
         "tests/run -m night integration/test_lessons.py", TIMED)
 nightly("Patroni on tenure-core", "tests/run -n 0 --night hosts/test_patroni.py", TIMED, limit=1800)
 nightly("the last metre: what is in the way of a stop on real hosts",
-        "tests/run -n 1 --night hosts/test_last_metre.py hosts/test_guard.py", TIMED, limit=1800)
+        "tests/run -n 1 --night hosts/test_last_metre.py", TIMED, limit=1800)
 nightly("recipes: a singleton, an address, a PostgreSQL primary",
         "tests/run -n 0 --night hosts/test_recipes.py", TIMED, limit=1800)
 FENCING = "tests/run -n 1 hosts/test_fencing.py --night --seed {seed} --draws "

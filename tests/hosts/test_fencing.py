@@ -84,8 +84,10 @@ def hosts_that_are_hard_to_fence(folder, ttl, engine):
             **UNITS,
             "only-one.service.d/says.conf": "[Service]\nExecStart=\n"
                                             "ExecStart=/usr/bin/says only-one",
-            "tenured.service.d/clock.conf": "[Service]\nEnvironment=WRONG_CLOCK=/run/wrong_clock "
-                                            "LD_PRELOAD=/usr/lib/wrong_clock.so"}.items():
+            "tenured.service.d/clock.conf":
+                "[Service]\nEnvironment=LD_PRELOAD=/usr/lib/wrong_clock.so "
+                "WRONG_CLOCK=/run/wrong_clock "
+                "ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0"}.items():
         file = h4.root / "etc/systemd/system" / name
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
