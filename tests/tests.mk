@@ -1,6 +1,6 @@
 # The tests' part of the build, and the targets that run things.
 
-TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/system/slow_sync.so $(O)/tests/system/guest
+TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/soak/slow_sync.so $(O)/tests/system/guest
 
 comma := ,
 # tests/unit/nomem.c stands between our code and what gives memory, compares.c between it and memcmp(),
@@ -38,7 +38,7 @@ $(O)/tests/fuzz/fuzz: $(O)/tests/fuzz/fuzz.o $(FUZZ_OBJ) $(O)/libtenure-all.a
 $(O)/tests/system/guest: $(O)/tests/system/guest.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
-$(O)/tests/system/%.so: tests/system/%.c
+$(O)/tests/soak/%.so: tests/soak/%.c
 	@mkdir -p $(@D)
 	$(CC) -shared -fPIC -O1 $(WARN) -o $@ $< -ldl
 
@@ -108,12 +108,12 @@ soak:
 
 # Real processes under faults, for SECONDS=n; SEED=n draws the same faults again.
 storm: build/.deps-test
-	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/slow_sync.so
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/soak/slow_sync.so
 	@BIN=$(O)/bin tests/run -n 0 soak/test_storm.py --seconds $(SECONDS) --seed $(if $(filter-out 1,$(SEED)),$(SEED),$$(date +%s))
 
 # Real hosts, TTL 1 s, starved of processors, memory and disks for SECONDS=n each.
 starve: build/.deps-test
-	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/slow_sync.so
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/soak/slow_sync.so
 	@BIN=$(O)/bin tests/run -n 0 soak/test_starved_hosts.py --seconds $(SECONDS)
 
 # Ten members that share a thousand tasks on real hosts under faults, for SECONDS=n; SEED=n draws the same again.

@@ -78,7 +78,7 @@ def hosts_that_are_hard_to_fence(folder, ttl, engine):
     h4 = rig.h4
     run("gcc", "-O1", "-o", h4.root / "usr/bin/says", TOP / "tests/hosts/says.c")
     run("gcc", "-shared", "-fPIC", "-o", h4.root / "usr/lib/wrong_clock.so",
-        TOP / "tests/system/wrong_clock.c", "-ldl")
+        TOP / "tests/harness/wrong_clock.c", "-ldl")
     h4.on("sh", "-c", ROOT_OF_CONTAINER)
     for name, text in {
             **UNITS,

@@ -228,7 +228,7 @@ def test_a_silent_core_costs_the_place(agents, cluster):
 
 def test_a_wall_clock_that_is_set_by_days_costs_no_lease(new_cluster, agents, tmp_path):
     clock, library = tmp_path / "clock", tmp_path / "wrong_clock.so"
-    run("gcc", "-shared", "-fPIC", "-o", library, TOP / "tests/system/wrong_clock.c", "-ldl")
+    run("gcc", "-shared", "-fPIC", "-o", library, TOP / "tests/harness/wrong_clock.c", "-ldl")
     clock.write_text("0")
     wrong = {"LD_PRELOAD": str(library), "WRONG_CLOCK": str(clock),
              "ASAN_OPTIONS": "verify_asan_link_order=0"}

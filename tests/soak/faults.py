@@ -18,7 +18,7 @@ HOSTILE = "10.99.0.251"
 FREEZER = pathlib.Path("/sys/fs/cgroup/freezer")
 HOOKS = "input", "forward", "output"
 NAMES = pathlib.Path("/run/netns")  # a file system of our own, with a path without a blank
-SLOW_SYNC = BIN.parent / "tests/system/slow_sync.so"
+SLOW_SYNC = BIN.parent / "tests/soak/slow_sync.so"
 SLOWS_DISKS = SLOW == 1 and SLOW_SYNC.exists()  # it does not work with sanitizers
 
 
