@@ -132,7 +132,7 @@ static void reserve(int dir, const char *name)
 }
 
 /* Of loopback, below those that the kernel gives to callers, and nobody else's while we live:
- * as tests/system/ports.py has it. */
+ * as tests/harness/ports.py has it. */
 static uint16_t free_port(void)
 {
         const char *tmp = getenv("TMPDIR");

@@ -57,7 +57,7 @@ until_ok() {
 }
 
 # Ports of loopback that are free, and this test's while it lives.
-free_ports() { /usr/bin/python3 "$SYSTEM/ports.py" "$1" $$ || kill $$; }
+free_ports() { /usr/bin/python3 "$SYSTEM/../harness/ports.py" "$1" $$ || kill $$; }
 
 # start NAME COMMAND...: in the background, its output in $DIR/NAME.log; the pid is in $PID.
 start() {
