@@ -66,7 +66,7 @@ class Databases:
         self._table = f"t{next(_numbers)}"
         self._ask(f"CREATE TABLE {self._table} (n bigint)")
         self._client = self.rig.h1.start(
-            "setpriv", "--pdeathsig", "KILL", "sh", "-c",
+            "sh", "-c",
             'while n=$((n + 1)); do timeout 8 psql -XAtq "$0" -c "INSERT INTO $1 VALUES ($n)"'
             " && echo $n; done", self.source, self._table)
         self.goes_on()

@@ -110,10 +110,14 @@ class Host(Asked):
         """Runs a command on it, and returns what it prints."""
         return run(*self._entered(words), stdin=stdin, may_die_of=_DYING, **_BUS)
 
+    def _lasting(self, words):
+        """Killing nsenter kills the program, too."""
+        return self._entered(["setpriv", "--pdeathsig", "KILL", "--", *words])
+
     def start(self, *words):
         """A program on it that runs until the test ends."""
         log = self.rig.scratch / f"{self.name}.{words[0]}{next(_numbers)}.log"
-        return _Program(log, *self._entered(words), **_BUS).start()
+        return _Program(log, *self._lasting(words), **_BUS).start()
 
     def ctl(self, *words):
         return self.on("tenurectl", *words)
@@ -140,7 +144,7 @@ class Host(Asked):
         """What its agent announces from now on."""
         before = self.bus.subscribers(MANAGER)
         log = self.rig.scratch / f"{self.name}.watch{next(_numbers)}.log"
-        watch = _Watch(log, *self._entered(["tenurectl", "--json=short", "watch"]),
+        watch = _Watch(log, *self._lasting(["tenurectl", "--json=short", "watch"]),
                       out=log.with_suffix(".out"), **_BUS).start()
         eventually(lambda: self.bus.subscribers(MANAGER) - before)
         return watch

@@ -16,7 +16,7 @@ OTHER_TARGET = "[Unit]\nAssertPathExists=/run/tenure/held\nAfter=tenured.service
 def start_there(host, program, *arguments):
     """A program of tests/harness, which runs on that host until it is killed or the test ends."""
     (host.root / "run" / program).write_text((TOP / "tests/harness" / program).read_text())
-    return host.start("setpriv", "--pdeathsig", "KILL", "python3", f"/run/{program}", *arguments)
+    return host.start("python3", f"/run/{program}", *arguments)
 
 
 def kill(h4):
