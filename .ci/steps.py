@@ -113,7 +113,8 @@ nightly("fencing: 8 random faults on a real host", FENCING + "8", TIMED)
 nightly("work: 300 commands that are killed before their deadline",
         "tests/run -m night integration/test_keepers.py", TIMED)
 nightly("a virtual machine that is paused, and slewed",
-        "GUEST=build/{tree}/tests/system/guest tests/system/pause.sh 6", TIMED)
+        "tests/run -n 0 --seed {seed} --seconds 15 soak/test_paused_machine.py", TIMED,
+        weight=ALONE)
 nightly("Debian packages: equal builds, lintian, upgrade, purge", "tests/system/packages.sh", LONG,
         limit=1800)
 nightly("the same verdict anywhere", ".ci/anywhere", LONG)

@@ -1,6 +1,6 @@
 # The tests' part of the build, and the targets that run things.
 
-TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/soak/slow_sync.so $(O)/tests/system/guest
+TESTS := $(O)/tests/unit/unit $(O)/tests/sim/sim $(O)/tests/fleet/fleet $(O)/tests/fuzz/replay $(O)/tests/soak/slow_sync.so $(O)/tests/soak/guest
 
 comma := ,
 # tests/unit/nomem.c stands between our code and what gives memory, compares.c between it and memcmp(),
@@ -35,7 +35,7 @@ $(O)/tests/fuzz/replay: $(O)/tests/fuzz/replay.o $(FUZZ_OBJ) $(O)/libtenure-all.
 $(O)/tests/fuzz/fuzz: $(O)/tests/fuzz/fuzz.o $(FUZZ_OBJ) $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $^ $(LDLIBS)
 
-$(O)/tests/system/guest: $(O)/tests/system/guest.o $(O)/libtenure-all.a
+$(O)/tests/soak/guest: $(O)/tests/soak/guest.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 
 $(O)/tests/soak/%.so: tests/soak/%.c
@@ -139,10 +139,10 @@ fence: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
 	@BIN=$(O)/bin tests/run -n 1 hosts/test_fencing.py --night --draws $(RUNS) --seed $(or $(filter-out 1,$(SEED)),$$(date +%s)) $(TTL:%=--ttl %)
 
-# An emulated machine, paused RUNS=n times; SEED=n draws the same again.
+# An emulated machine that is paused, for SECONDS=n with and without a sign of it; SEED=n draws the same again.
 pause: build/.deps-test
-	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/system/guest
-	@BIN=$(O)/bin GUEST=$(O)/tests/system/guest DIR="$(CURDIR)/build/pause" tests/system/pause.sh $(RUNS) $(if $(filter-out 1,$(SEED)),$(SEED))
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/soak/guest
+	@BIN=$(O)/bin tests/run -n 0 soak/test_paused_machine.py --seconds $(SECONDS) --seed $(if $(filter-out 1,$(SEED)),$(SEED),$$(date +%s))
 
 $(O)/tests/bench/act: $(O)/tests/bench/act.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
