@@ -5,7 +5,6 @@
 # With a SUITE of Debian's, such as trixie, all of that in a tree of it, which is made by debootstrap, from the mirror that this
 # machine's apt sources name, in TREES (build/trees); without one, in what this machine runs.
 . "$(dirname "$0")/lib.sh"
-. "$(dirname "$0")/hosts_can.sh"
 . "$(dirname "$0")/packages_tree.sh"
 ROOT=$(cd "$(dirname "$0")/../.." && pwd)
 case $DIR in /*) ;; *) DIR=$PWD/$DIR ;; esac
@@ -55,14 +54,19 @@ cp "$A/build/deb/"*"_${V2}_"*.deb "$DIR/debs/2" && rm "$DIR"/debs/*/*-dbgsym_*
 [ -z "$SUITE" ] || { tree_fetch "$DIR/debs/1"; tree_tooz "$(echo "$TREE"/build/*/bin/tenure-core)"; }
 
 # ---- hosts: h1 with the core, who listens; h2, to which things happen
-hosts_can 2
+# A host needs seven inotify instances, all of root's; one that gets none does not boot, without an error.
+room() { [ $(($(cat /proc/sys/fs/inotify/max_user_instances) - $(find /proc/[0-9]*/fd -lname anon_inode:inotify 2>/dev/null | wc -l))) -ge 16 ]; }
+no_hosts() { skip "systemd hosts" "$1"; finish; exit; }
+command -v systemd-nspawn >/dev/null || no_hosts "no systemd-container here"
+findmnt -rn -t cgroup2 >/dev/null || no_hosts "no cgroup2 is mounted"
+until_ok 600 room || no_hosts "fs.inotify.max_user_instances leaves no room for 2 more hosts (16)" # others' hosts may go
 export STATE=$DIR/rig NAME=tenure-packages-$$ RIG=$ROOT/tests/hosts/rig.sh TREE=${SUITE:+$TREES/$SUITE}
 export TREE=${TREE:-/} PREP=$ROOT/tests/system/packages_prep.sh BUILD=$DIR/debs
 rig() { env RIG="$NAME" "$RIG" "$@"; }
 on() { rig exec "$@"; }
 down() { rig down >/dev/null 2>&1; cleanup; }
 trap down EXIT
-rig up 2 >"$DIR/up.log" 2>&1 || { skip "systemd hosts" "they do not boot here: $(tail -n 1 "$DIR/up.log")"; finish; exit; }
+rig up 2 >"$DIR/up.log" 2>&1 || no_hosts "they do not boot here: $(tail -n 1 "$DIR/up.log")"
 has "the hosts run ${SUITE:-what this machine runs}" "$(on h2 sh -c '. /etc/os-release; echo "$VERSION_ID $VERSION_CODENAME"')" "${SUITE:-.}"
 
 # Its output is in said.log.
