@@ -152,6 +152,15 @@ def liar(shared, ports):
 
 
 @pytest.fixture
+def fresh_liar(new_cluster):
+    """The same with a core of the test's own: its history is not read by others who are lied to."""
+    from harness.liar import Liar
+    liar = Liar(new_cluster(1))
+    yield liar
+    liar.close()
+
+
+@pytest.fixture
 def fresh_pair(new_cluster, etcd):
     """A core and an etcd, which are asked the same and must answer alike. Nobody has used them."""
     from harness.pair import Pair  # grpc takes a moment to load, and few tests need it

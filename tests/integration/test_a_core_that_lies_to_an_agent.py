@@ -192,19 +192,20 @@ def test_an_agent_does_not_take_an_event_of_the_future_for_the_present(agents, l
     agent.log_has("Node second joined")
 
 
-def test_an_agent_reads_a_large_cluster_in_pieces(agents, liar):
-    liar.core.put_all([(f"/tenure/default/nodes/n{n}", f'{{"id":"{n}"}}') for n in range(20_000)])
+def test_an_agent_reads_a_large_cluster_in_pieces(agents, fresh_liar):
+    fresh_liar.core.put_all([(f"/tenure/default/nodes/n{n}", f'{{"id":"{n}"}}')
+                             for n in range(20_000)])
     for n in range(100):
-        liar.put((PREFIX + b"nodes/z%d" % n, bytes(1 << 20)))
+        fresh_liar.put((PREFIX + b"nodes/z%d" % n, bytes(1 << 20)))
     read = []
 
     def note(answer):
         read.append(len(answer.kvs))
         return answer
 
-    tell(liar, changing(note, "Range"))
-    agent = agents(held=False)
-    cost = Cost(agent, liar)
+    tell(fresh_liar, changing(note, "Range"))
+    agent = agents(held=False, Endpoints=fresh_liar.endpoints)
+    cost = Cost(agent, fresh_liar)
 
     eventually(lambda: agent.log_text().count(" joined.") > 20_100, patience=200)
     assert max(read) <= 2000
