@@ -9,7 +9,8 @@
 
 #include "../sim/world.h"
 
-#define N 3
+#define N 3 /* replicas, if a test does not want another number */
+#define MOST 5
 #define MS NSEC_PER_MSEC
 
 struct frame {
@@ -33,7 +34,7 @@ static struct {
                 bool stuck;            /* its disk */
                 bool may_end, ended;
                 char why[64]; /* it ended, the beginning */
-        } node[N];
+        } node[MOST];
         STAILQ_HEAD(, frame) frames;
         struct boot_time now;
         nsec_t delay;                        /* of frames, one way */
@@ -41,6 +42,8 @@ static struct {
         unsigned sent[32];                   /* frames by their type */
         unsigned n_read;                     /* reads that were answered */
 } net;
+
+static unsigned n_nodes = N;
 
 static uint64_t id_of(const void *u)
 {
@@ -220,7 +223,7 @@ static void deliver(void)
 static void turn(void)
 {
         deliver();
-        for (unsigned i = 0; i < N; i++) {
+        for (unsigned i = 0; i < n_nodes; i++) {
                 if (!net.node[i].replica)
                         continue;
                 while (sim_disk_busy(net.node[i].disk) && !net.node[i].stuck)
@@ -238,8 +241,11 @@ static void pass(nsec_t time)
         }
 }
 
-static const struct replica_peer peers[N] = {
-        {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
+static const struct replica_peer peers[MOST] = {{1, "http://1:1"},
+                                                {2, "http://2:1"},
+                                                {3, "http://3:1"},
+                                                {4, "http://4:1"},
+                                                {5, "http://5:1"}};
 
 static int make_node(struct net_node *n, size_t log_bytes, struct store_error *err)
 {
@@ -248,7 +254,7 @@ static int make_node(struct net_node *n, size_t log_bytes, struct store_error *e
                                    .id = id_of(n),
                                    .cluster_id = 7,
                                    .peers = peers,
-                                   .n_peers = N,
+                                   .n_peers = n_nodes,
                                    .election = 500 * MS,
                                    .heartbeat = 50 * MS,
                                    .seed = rnd(1, UINT32_MAX),
@@ -272,7 +278,7 @@ static void start_with(size_t log_bytes)
         padding = 0;
         STAILQ_INIT(&net.frames);
         net.now.ns = 1000 * NSEC_PER_SEC;
-        for (unsigned i = 0; i < N; i++) {
+        for (unsigned i = 0; i < n_nodes; i++) {
                 net.node[i].disk = sim_disk_new();
                 start_node(&net.node[i], log_bytes);
         }
@@ -287,7 +293,7 @@ static void stop(void)
 {
         struct frame *f;
 
-        for (unsigned i = 0; i < N; i++) {
+        for (unsigned i = 0; i < n_nodes; i++) {
                 while (sim_disk_busy(net.node[i].disk))
                         sim_disk_finish(net.node[i].disk);
                 replica_free(net.node[i].replica);
@@ -305,7 +311,7 @@ static struct net_node *elect(void)
 {
         for (unsigned i = 0; i < 100; i++) {
                 pass(100 * MS);
-                for (unsigned k = 0; k < N; k++)
+                for (unsigned k = 0; k < n_nodes; k++)
                         if (net.node[k].replica &&
                             replica_healthy(net.node[k].replica, net.now))
                                 return &net.node[k];
@@ -416,6 +422,33 @@ TEST(proposals_arrive_once_whatever_is_lost)
 static bool is_pong(const struct frame *f)
 {
         return *buf_head(&f->bytes) == FRAME_READ_PONG;
+}
+
+static unsigned confirm; /* so many of the others' pongs arrive, those of the first ones */
+
+static bool is_late_pong(const struct frame *f)
+{
+        return is_pong(f) && f->from > confirm;
+}
+
+/* I8: it is a majority that confirms that a leader still leads, not half of it. */
+TEST(a_leader_answers_a_read_once_a_majority_of_five_has_confirmed_it)
+{
+        struct net_node *leader;
+
+        n_nodes = 5;
+        start();
+        leader = elect();
+        net.lost = is_late_pong;
+        confirm = id_of(leader) == 1 ? 2 : 1;
+        replica_read(leader->replica, 1);
+        pass(1000 * MS);
+        CHECK_EQ(net.n_read, 0);
+        confirm = id_of(leader) <= 3 ? 3 : 2;
+        pass(1000 * MS);
+        CHECK_EQ(net.n_read, 1);
+        stop();
+        n_nodes = N;
 }
 
 /* The last other voter is removed before it has confirmed that the leader still leads: the
