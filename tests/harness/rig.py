@@ -2,6 +2,7 @@
 import contextlib
 import glob
 import itertools
+import json
 import os
 import pathlib
 import re
@@ -24,10 +25,6 @@ _BUS = {"DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/run/dbus/system_bus_socket"}
 _DYING = signal.SIGTERM, signal.SIGKILL  # what a host that goes down sends to all that runs on it
 # One that waits for a path needs one of the inotify instances that all hosts share.
 _MAY_FAIL = re.compile(r"systemd-ask-password-\w+\.path")
-
-
-def _cgroups():
-    return run("findmnt", "-rn", "-t", "cgroup2", "-o", "TARGET").split("\n")[0]
 
 
 def why_not():
@@ -84,7 +81,7 @@ class Host(Asked):
         self.rig, self.name, self.number = rig, name, int(name[1:])
         self.address, self.bus = f"10.77.0.{self.number}", _Bus(self)
         self.log = rig.folder / f"{name}.journal"
-        self._group = pathlib.Path(_cgroups(), rig.number, name, "payload")
+        self._group = rig.group / name / "payload"
         self._settings = None
 
     # ---- what runs on it ----
@@ -181,6 +178,21 @@ class Host(Asked):
         texts = [file.read_text() for file in self.root.glob(f"run/{what}.[01]")]
         return max((int(text) for text in texts if re.fullmatch(r"\d{16}\n", text)), default=0)
 
+    def had_stopped(self, event):
+        """What is bound to the place ran, and no more when the others were told that."""
+        return 0 < self.last_ran() < event.realtime_usec
+
+    def waited_at_boot(self):
+        """What multi-user.target wants has waited for the place, without an error."""
+        return not re.search("Dependency failed for only-one|asserts failed|"
+                             "only-one.*(cancel|result)",
+                             self.on("journalctl", "-b", "-o", "cat", "--no-pager"))
+
+    def leads(self):
+        """Its replica is the core's leader."""
+        said, = json.loads(self.rig.etcdctl("endpoint", "status", "-w", "json", at=self))
+        return said["Status"]["leader"] == said["Status"]["header"]["member_id"]
+
     def processes(self):
         """The ids of all its processes, from outside."""
         return [pid for file in self._group.rglob("cgroup.procs")
@@ -222,8 +234,12 @@ class Host(Asked):
         if words:
             self.systemctl(*words, "tenured")
         else:
-            self.systemctl("stop", "tenured")
-            self.systemctl("start", "tenured")
+            self.stop_and_start()
+
+    def stop_and_start(self):
+        """The agent: it leaves, and joins again."""
+        self.systemctl("stop", "tenured")
+        self.systemctl("start", "tenured")
 
     # ---- what happens to it ----
 
@@ -272,8 +288,7 @@ class Host(Asked):
         if self._settings:
             (self.root / "etc/tenure/tenured.conf").write_text(self._settings)
             self._settings = None
-            self.systemctl("stop", "tenured")
-            self.systemctl("start", "tenured")
+            self.stop_and_start()
 
     # ---- for the ledger: a host is a program that lasts ----
 
@@ -311,6 +326,8 @@ class Rig(Keys, Daemon):
                  skew=False):
         self.folder = self.scratch = folder
         self.number = f"tenure-{os.getpid()}-{next(_numbers)}"
+        groups = run("findmnt", "-rn", "-t", "cgroup2", "-o", "TARGET").split("\n")[0]
+        self.group = pathlib.Path(groups, self.number)
         stage = folder / "stage"
         run("make", "-C", TOP, "-s", "--no-print-directory", f"MODE={BIN.parent.name}", "install",
             f"DESTDIR={stage}")
@@ -328,7 +345,7 @@ class Rig(Keys, Daemon):
             ledger.enter(host)
         eventually(self.h4.is_back)
 
-    endpoints = "10.77.0.1:2379"
+    endpoints = ",".join(f"http://10.77.0.{n}:2379" for n in (1, 2, 3))
 
     def etcdctl(self, *words, at=None, stdin=""):
         return self.h1.on("env", "ETCDCTL_API=3", "etcdctl", "--endpoints",
@@ -360,11 +377,12 @@ class Rig(Keys, Daemon):
 
 
 @contextlib.contextmanager
-def lasting(shared, scratch, ttl, **more):
-    """Hosts that outlast a test that passes, and are then as they were. @shared: the fixture."""
+def lasting(shared, scratch, ttl, *, make=Rig, **more):
+    """Hosts that outlast a test that passes, and are then as they were. @shared: the fixture;
+    @make: of a folder, @ttl and @more."""
     if why := why_not():
         pytest.skip(f"hosts with a systemd of their own: {why}")
-    rig = shared(f"hosts-{ttl}-{more}", lambda folder: Rig(folder, ttl, **more))
+    rig = shared(f"{make.__name__}-{ttl}-{more}", lambda folder: make(folder, ttl, **more))
     rig.scratch = scratch
     yield rig
     rig.end() if ledger.failed() else rig.tidy()

@@ -1,7 +1,8 @@
 """Fixtures of tests on hosts with a systemd of their own each. README.md has them in a table."""
+import contextlib
+
 import pytest
-from harness import ledger
-from harness.rig import Rig, why_not
+from harness.rig import Rig, lasting
 from harness.standstill import Probe
 
 
@@ -30,20 +31,15 @@ def booted():
 @pytest.fixture
 def rigs(shared, booted, engine_of_hosts, tmp_path):
     """Gives hosts with that TTL. They outlast a test that passes, and are as they were then."""
-    if why := why_not():
-        pytest.skip(f"hosts with a systemd of their own: {why}")
+    with contextlib.ExitStack() as stack:
+        def rig(ttl, make=Rig):
+            for other in set(booted) - {(ttl, make)}:
+                booted.pop(other).end()
+            booted[ttl, make] = stack.enter_context(
+                lasting(shared, tmp_path, ttl, make=make, engine=engine_of_hosts))
+            return booted[ttl, make]
 
-    def rig(ttl, make=Rig):
-        kind = f"{make.__name__}-{ttl}"
-        for other in set(booted) - {kind}:
-            booted.pop(other).end()
-        booted[kind] = shared(kind, lambda folder: make(folder, ttl, engine_of_hosts))
-        booted[kind].scratch = tmp_path
-        return booted[kind]
-
-    yield rig
-    for one in booted.values():
-        one.end() if ledger.failed() else one.tidy()
+        yield rig
 
 
 @pytest.fixture

@@ -92,8 +92,7 @@ def hosts_that_are_hard_to_fence(folder, ttl, engine):
         file.parent.mkdir(exist_ok=True)
         file.write_text(text)
     h4.systemctl("enable", "--quiet", "each@a", "each@b", *(set(UNITS) - {"each@.service"}))
-    h4.systemctl("stop", "tenured")
-    h4.systemctl("start", "tenured")
+    h4.stop_and_start()
     all_run(h4)
     assert "container-" in h4.on("machinectl", "list", "--no-legend")
     return rig

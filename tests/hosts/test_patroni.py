@@ -112,12 +112,8 @@ def kill_and_start(unit, *hosts):
 
 
 def test_the_leader_stays_when_the_leader_of_the_core_is_killed(patroni, core_unit):
-    def leads(host):
-        said, = json.loads(patroni.rig.etcdctl("endpoint", "status", "-w", "json", at=host))
-        return said["Status"]["leader"] == said["Status"]["header"]["member_id"]
-
     rig, leader = patroni.rig, patroni.primary()
-    kill_and_start(core_unit, next(filter(leads, (rig.h1, rig.h2, rig.h3))))
+    kill_and_start(core_unit, next(host for host in (rig.h1, rig.h2, rig.h3) if host.leads()))
 
     patroni.goes_on()
     assert patroni.primary() is leader

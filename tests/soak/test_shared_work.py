@@ -21,7 +21,6 @@ from harness.waiting import ProgramError, eventually
 TASKS, TTL = 1000, 3000  # ms
 LATE = TTL + 1000        # ms; for which a task may be at nobody
 SLACK = 1.1              # times as many moves as are necessary
-URLS = ",".join(f"http://10.77.0.{n}:2379" for n in (1, 2, 3))
 MEMBERS, OWNED = (f"/tenure/default/work/g/{what}/" for what in ("members", "tasks"))
 SETTLES = 1.0            # s for which nobody joins, before those who have joined get their tasks
 RECORD = struct.Struct("40sqqq")
@@ -43,7 +42,7 @@ class Member:
     def begin(self):
         self.lives += 1
         self.host.on("systemd-run", "-q", "--collect", f"--unit={self.unit}",
-                     f"--setenv=TENURE_ENDPOINTS={URLS}", "/usr/bin/work_member", "g", self.name,
+                     f"--setenv=TENURE_ENDPOINTS={self.host.rig.endpoints}", "/usr/bin/work_member", "g", self.name,
                      TTL, TASKS, 100, f"/var/work/{self.name}.{self.lives}")
 
     def signal(self, name):
@@ -87,12 +86,9 @@ class Group:
 
     def other_host(self):
         """Not the leader's, and not h1, at which the rest listens."""
-        def leads(host):
-            said, = json.loads(self.rig.etcdctl("endpoint", "status", "-w", "json", at=host))
-            return said["Status"]["leader"] == said["Status"]["header"]["member_id"]
-
         rig = self.rig
-        return self.draw.choice([rig.h4, *(host for host in (rig.h2, rig.h3) if not leads(host))])
+        return self.draw.choice(
+            [rig.h4, *(host for host in (rig.h2, rig.h3) if not host.leads())])
 
     # ---- what happens ----
 
