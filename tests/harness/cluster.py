@@ -2,12 +2,14 @@
 import json
 from dataclasses import dataclass
 
+import pytest
+
 from .http1 import Http
 from .keys import Replicas
 from .places import BIN, ENVIRONMENT
 from .program import Daemon, run
 from .values import hexadecimal, value
-from .waiting import eventually, eventually_is
+from .waiting import ProgramError, eventually, eventually_is
 
 
 @dataclass(frozen=True)
@@ -110,3 +112,19 @@ class Cluster(Replicas):
         eventually(lambda: self.ctl("core", "add", replica.peer_url))  # not while one is away
         replica.configure(self.replicas.values(), "existing")
         return replica.start()
+
+    def promote(self, name):
+        """Makes a learner a voter. The core refuses that while it is not in sync, which is waited
+        for; what is refused for another reason fails the test."""
+        eventually(lambda: name in self.members())
+
+        def is_promoted():
+            try:
+                self.ctl("core", "promote", name)
+            except ProgramError as refused:
+                if "which is in sync with leader" not in refused.err:
+                    pytest.fail(str(refused))
+                raise
+            return True
+
+        eventually(is_promoted)

@@ -227,7 +227,7 @@ def test_a_lease_is_kept_while_a_large_state_is_sent_saved_hashed_and_compacted(
         learner = cluster.add_learner("d")
         eventually(lambda: asked(learner, "Maintenance/Status", pb.StatusRequest())
                    .raftAppliedIndex >= before.raftIndex)
-    eventually(lambda: cluster.ctl("core", "promote", "d"))
+    cluster.promote("d")
     with a_lease_is_kept(cluster):
         cluster.ctl("core", "snapshot", "save", snapshot)
         saved = snapshot.read_bytes()

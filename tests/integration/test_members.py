@@ -14,7 +14,7 @@ def test_a_learner_catches_up_and_is_promoted(cluster):
     learner = cluster.add_learner("d")
     eventually_is(before, lambda: cluster.get("k", "--consistency=s", at=learner).mod_revision)
     assert cluster.members()["d"].role == "learner"
-    eventually(lambda: cluster.ctl("core", "promote", "d"))  # refused until it is in sync
+    cluster.promote("d")
     assert cluster.members()["d"].role == "voter"
     assert cluster.get("k", at=learner).value == "before"
 

@@ -124,8 +124,8 @@ def test_a_replica_that_lags_hears_a_leader_that_it_does_not_know(new_cluster):
     c = core.replicas["c"]
     c.kill()
     d = core.add_learner("d")
-    for change in "promote", "move-leader":
-        eventually(lambda: core.ctl("core", change, "d"))
+    core.promote("d")
+    eventually(lambda: core.ctl("core", "move-leader", "d"))
     core.put("k", "told by d", at=d)
     c.start()
     assert eventually(lambda: core.get("k", at=c)).value == "told by d"

@@ -123,7 +123,7 @@ def test_a_replica_that_lost_the_others_goes_on_alone_when_it_is_told_to(cluster
     assert cluster.lease(lease).keys == ["k"]
     cluster.replicas = {"a": alone}
     learner = cluster.add_learner("d")
-    eventually(lambda: cluster.ctl("core", "promote", "d"))
+    cluster.promote("d")
     assert cluster.get("k", at=learner).value == "acknowledged"
 
 
