@@ -90,6 +90,8 @@ integration: build/.deps-test
 # make sim SEED=n runs one world again; make worlds SECONDS=n goes on with fresh ones.
 SEED ?= 1
 SECONDS ?= 600
+# What random faults begin with: SEED=n, and otherwise others each time.
+DRAWN = $(or $(filter-out 1,$(SEED)),$$(date +%s))
 sim: build/.deps-build
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) $(O)/tests/sim/sim
 	@$(O)/tests/sim/sim --seed $(SEED)
@@ -109,7 +111,7 @@ soak:
 # Real processes under faults, for SECONDS=n; SEED=n draws the same faults again.
 storm: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/soak/slow_sync.so
-	@BIN=$(O)/bin tests/run -n 0 soak/test_storm.py --seconds $(SECONDS) --seed $(if $(filter-out 1,$(SEED)),$(SEED),$$(date +%s))
+	@BIN=$(O)/bin tests/run -n 0 soak/test_storm.py --seconds $(SECONDS) --seed $(DRAWN)
 
 # Real hosts, TTL 1 s, starved of processors, memory and disks for SECONDS=n each.
 starve: build/.deps-test
@@ -119,7 +121,7 @@ starve: build/.deps-test
 # Ten members that share a thousand tasks on real hosts under faults, for SECONDS=n; SEED=n draws the same again.
 work: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(SO)
-	@BIN=$(O)/bin tests/run -n 0 soak/test_shared_work.py --seconds $(SECONDS) --seed $(if $(filter-out 1,$(SEED)),$(SEED),$$(date +%s))
+	@BIN=$(O)/bin tests/run -n 0 soak/test_shared_work.py --seconds $(SECONDS) --seed $(DRAWN)
 
 # The recipes of tenured(8), as they are shipped, on real hosts.
 recipes: build/.deps-test
@@ -137,12 +139,12 @@ packages: build/.deps-packages
 RUNS ?= 300
 fence: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
-	@BIN=$(O)/bin tests/run -n 1 hosts/test_fencing.py --night --draws $(RUNS) --seed $(or $(filter-out 1,$(SEED)),$$(date +%s)) $(TTL:%=--ttl %)
+	@BIN=$(O)/bin tests/run -n 1 hosts/test_fencing.py --night --draws $(RUNS) --seed $(DRAWN) $(TTL:%=--ttl %)
 
 # An emulated machine that is paused, for SECONDS=n with and without a sign of it; SEED=n draws the same again.
 pause: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs $(O)/tests/soak/guest
-	@BIN=$(O)/bin tests/run -n 0 soak/test_paused_machine.py --seconds $(SECONDS) --seed $(if $(filter-out 1,$(SEED)),$(SEED),$$(date +%s))
+	@BIN=$(O)/bin tests/run -n 0 soak/test_paused_machine.py --seconds $(SECONDS) --seed $(DRAWN)
 
 $(O)/tests/bench/act: $(O)/tests/bench/act.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
