@@ -35,6 +35,7 @@ struct rig {
         struct boot_time now;
         struct rpc_account account; /* of all connections */
         size_t most_held;           /* of it, after any turn */
+        unsigned idle;              /* turns in which the server waited for something */
         nsec_t longest; /* processor time of what the server did without a break, since this
                            was last set to 0; if rig_measures */
 };

@@ -165,6 +165,26 @@ TEST(a_compaction_leaves_events_that_are_sent_in_parts)
         rig_end();
 }
 
+/* More changes than are looked at in a turn, of which the last one is watched: meanwhile
+ * nothing is sent, and nothing else happens that would run the server again. */
+TEST(a_watch_waits_for_nothing_while_changes_of_other_keys_are_passed_over)
+{
+        struct watcher w;
+
+        rig_begin();
+        begin_watch(&w, 0, false, 0);
+        for (unsigned i = 0; i < 200; i++)
+                rig_turn();
+        for (unsigned i = 0; i < 200000; i++)
+                rig_put("other", 1);
+        rig_put("k00000", 1);
+        rig.idle = 0;
+        wait_for_events(&w, 1);
+        CHECK_EQ(rig.idle, 0);
+        rig_forget(&w.call);
+        rig_end();
+}
+
 /* Many connections that read nothing, and have nothing unread at first: each would get one
  * response, all together have a bound. Later they have it. */
 TEST(many_who_do_not_read_hold_no_more_than_they_may)
