@@ -401,6 +401,26 @@ TEST(many_renewals_without_an_entry_are_answered_in_several_turns)
         end();
 }
 
+/* It reaches the core in the turn before the one that ends its lease (I1). */
+TEST(a_renewal_that_came_before_the_deadline_goes_before_the_expiry)
+{
+        static struct holder_of h[1];
+        const struct lease *l;
+
+        memset(h, 0, sizeof(h));
+        begin(h, 1, 1000);
+        l = leases_find(&core_state(one.core)->leases, 1);
+        while (lease_time_before(replica_lease_time(one.replica, boot_add(one.now, STEP)),
+                                 deadlines_get(&core_state(one.core)->deadlines, l->slot)))
+                turn();
+        renew(&h[0]);
+        while (h[0].out)
+                turn();
+        turns(100);
+        CHECK_EQ(core_state(one.core)->leases.n, 1);
+        end();
+}
+
 /* When it is not renewed any more, it ends a little later than after TTL. */
 TEST(a_lease_that_was_renewed_in_a_loop_ends_in_time)
 {

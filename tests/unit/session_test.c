@@ -30,7 +30,8 @@ TEST(the_deadline_counts_from_the_send_time)
         CHECK(session_deadline(&s).ns < T(11000 - 9).ns);
         CHECK(session_deadline(&s).ns > T(11000 - 11).ns);
         CHECK(session_holds(&s, T(10980)));
-        CHECK(!session_holds(&s, T(10995)));
+        CHECK(session_holds(&s, (struct boot_time){session_deadline(&s).ns - 1}));
+        CHECK(!session_holds(&s, session_deadline(&s)));
         session_renewed(&s, 7, TTL, T(3000));
         session_renewed(&s, 7, TTL,
                         T(2000)); /* an older answer that comes late takes nothing away */
