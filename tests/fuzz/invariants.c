@@ -3,6 +3,23 @@
 #include "fuzz.h"
 #include "state/names.h"
 
+/* Attached to what it says, and to nothing when it is gone. */
+static void check_lease_of(const struct kv_key *k)
+{
+        if (kv_live(k) && k->newest->lease != 0)
+                HOLDS(k->lease && k->lease->id == k->newest->lease);
+        else
+                HOLDS(!k->lease);
+}
+
+void check_attached(const struct state *s)
+{
+        struct kv_key *k;
+
+        RB_FOREACH (k, kv_tree, (struct kv_tree *) (uintptr_t) &s->kv.keys)
+                check_lease_of(k);
+}
+
 static size_t check_key(const struct state *s, const struct kv_key *k)
 {
         const struct kv_version *v = k->newest;
@@ -24,11 +41,7 @@ static size_t check_key(const struct state *s, const struct kv_key *k)
                         HOLDS(o->mod_revision < v->mod_revision ||
                               (o->mod_revision == v->mod_revision && o->sub < v->sub));
         }
-        /* Attached to what it says, and to nothing when it is gone. */
-        if (kv_live(k) && k->newest->lease != 0)
-                HOLDS(k->lease && k->lease->id == k->newest->lease);
-        else
-                HOLDS(!k->lease);
+        check_lease_of(k);
         return cost;
 }
 

@@ -6,6 +6,10 @@
 /* Aborts where it does not. */
 void check_state(const struct state *s);
 
+/* The part of it that is checked of a state from any snapshot: that each key is attached to the
+ * lease that it names. */
+void check_attached(const struct state *s);
+
 /* Aborts unless the two are one story: what is saved, hashed and counted. */
 void check_equal(const struct state *a, const struct state *b);
 

@@ -321,6 +321,7 @@ static void run_snapshot(struct view in)
         struct state s, back;
 
         if (state_load(&s, in) == 0) {
+                check_attached(&s);
                 state_save(&s, &saved);
                 HOLDS(state_load(&back, (struct view){saved.data, buf_len(&saved)}) == 0);
                 state_save(&back, &again);

@@ -101,6 +101,39 @@ TEST(links_and_addresses_as_the_kernel_tells_them)
         link_table_fini(&t);
 }
 
+/* An address is as long as its family says; the 12 bytes behind a short one are not ours. */
+TEST(addresses_of_another_length_are_refused)
+{
+        static const struct {
+                uint8_t family;
+                size_t len;
+                int expected;
+        } cases[] = {
+                {AF_INET, 4, LINK_CHANGED | LINK_PATH},
+                {AF_INET, 3, -EBADMSG},
+                {AF_INET, 16, -EBADMSG},
+                {AF_INET6, 16, LINK_CHANGED | LINK_PATH},
+                {AF_INET6, 4, -EBADMSG},
+                {AF_INET6, 15, -EBADMSG},
+                {AF_INET6, 0, -EBADMSG},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                struct nlmsghdr *h = mnl_nlmsg_put_header(b);
+                struct ifaddrmsg *a = mnl_nlmsg_put_extra_header(h, sizeof(*a));
+                uint8_t bytes[16] = {10};
+                struct link_table t;
+
+                link_table_init(&t);
+                h->nlmsg_type = RTM_NEWADDR;
+                a->ifa_family = cases[i].family;
+                a->ifa_index = 2;
+                mnl_attr_put(h, IFA_ADDRESS, cases[i].len, bytes);
+                CHECK_EQ(link_table_feed(&t, b, h->nlmsg_len), cases[i].expected);
+                link_table_fini(&t);
+        }
+}
+
 TEST(choices_of_addresses)
 {
         CHECK(link_choice_is_valid("core") && link_choice_is_valid("interface:bond0.7"));

@@ -169,6 +169,29 @@ TEST(a_large_state_is_read_in_in_slices)
         state_fini(&s);
 }
 
+/* No log makes such a key: it would outlive every lease, and its holder. */
+TEST(a_key_on_a_lease_that_does_not_exist_is_refused)
+{
+        for (int64_t lease = 1; lease <= 2; lease++) {
+                cleanup_(buf_fini) struct buf b = {0};
+                struct state s, back;
+                struct kv_key *k;
+                struct lease *l;
+
+                state_init(&s);
+                CHECK_EQ(leases_add(&s.leases, 1, 1000, 1, NULL, 0, NULL, &l), 0);
+                CHECK_EQ(deadlines_set(&s.deadlines, l->slot, (struct lease_time){1}), 0);
+                CHECK_EQ(kv_put(&s.kv, ++s.revision, 0, "k", 1, "v", 1, lease, &k), 0);
+                if (lease == 1)
+                        leases_attach(k, l);
+                state_save(&s, &b);
+                CHECK_EQ(state_load(&back, (struct view){b.data, buf_len(&b)}),
+                         lease == 1 ? 0 : -EBADMSG);
+                state_fini(&back);
+                state_fini(&s);
+        }
+}
+
 static void add_user(struct state *s, const char *name)
 {
         Pb__AuthChange c = PB__AUTH_CHANGE__INIT;
