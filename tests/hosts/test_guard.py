@@ -52,6 +52,12 @@ def test_a_guard_goes_and_comes_with_its_agent(hosts):
     assert h4.is_active(GUARD)
 
 
+def test_a_reload_of_the_agent_reaches_its_guard(hosts):
+    hosts.h4.configure("reload", LogLevel="loud")
+
+    hosts.h4.said("LogLevel.* Continuing with the earlier settings", GUARD)
+
+
 def test_tenurectl_check_says_that_no_guard_is_up(hosts):
     h4 = hosts.h4
     h4.systemctl("stop", GUARD)

@@ -52,6 +52,26 @@ def test_nodes_and_services_are_objects(host):
     assert objects[service][f"{NAME}.Service"]["Port"] == 80
 
 
+@pytest.mark.parametrize("key, before, after, path, what", [
+    ("nodes/h2", "{}", '{"tags":{"zone":"b"}}', "/node/h2", ("Node", "Tags", {"zone": "b"})),
+    ("services/db/h2", '{"port":80}', '{"port":81}', "/service/db/h2/_", ("Service", "Port", 81)),
+], ids=["node", "service"])
+def test_an_object_tells_that_its_properties_have_changed(agent, core, key, before, after, path,
+                                                          what):
+    top = agent.key.removesuffix("nodes/h1")
+    seen = NAME, PATH, MANAGER, "WaitForRevision", "xt"
+    core.put(f"{top}nodes/h2", "{}")
+    with Connection(agent.bus) as caller:
+        caller.call(*seen, core.put(top + key, before), 60_000_000)
+        caller.call(*BUS, "AddMatch", "s",
+                    f"type='signal',path='{PATH}{path}',member='PropertiesChanged'")
+        *told, _ = caller.answers([caller.send(*seen, core.put(top + key, after), 60_000_000)])
+
+    interface, name, value = what
+    (said_of, changed, _), = map(values, told)
+    assert (said_of, changed[name]) == (f"{NAME}.{interface}", value)
+
+
 @pytest.mark.parametrize("words, sentence", [
     (["GetNode", "s", "nobody"], "No node 'nobody' is in the cluster"),
     (["GetService", "sss", "web", "nobody", ""], "No service 'web' is on a node 'nobody'"),

@@ -107,6 +107,21 @@ def test_a_damaged_file_is_no_place(agent):
     assert agent.status().node_name == "h1"
 
 
+@pytest.mark.parametrize("with_a_copy", [False, True], ids=["removed", "replaced by a copy"])
+def test_a_file_that_somebody_takes_away_is_back_with_the_next_renewal(agent, with_a_copy):
+    place, lease = agent.folder / "run/place", agent.status().lease_id
+    before = place.read_text()
+    place.unlink()
+    if with_a_copy:
+        place.write_text(before)
+
+    eventually(lambda: place.exists() and place.read_text() not in ("", before))
+
+    agent.crash()
+    eventually(agent.holds)
+    assert agent.status().lease_id == lease
+
+
 def test_an_agent_that_comes_back_too_late_knows_that_it_has_lost(agents, core):
     agent = agents("h1", TTL="2s")
     lease = agent.status().lease_id
