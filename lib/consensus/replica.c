@@ -219,11 +219,22 @@ uint64_t replica_term_of(const struct replica *r, uint64_t index)
         return e ? e->term : index == r->snap.index ? r->snap.term : 0;
 }
 
-static void send_message(struct replica *r, const struct raft_message *m)
+/* @older: it answers entries of an older term. */
+static void send_message(struct replica *r, const struct raft_message *m, bool older)
 {
         cleanup_(buf_fini) struct buf f = {0};
         struct raft_message out = *m;
         int e;
+
+        if (m->type == RAFT_APPEND_ENTRIES_RESULT && older) {
+                /* [libraft] Such a refusal says nothing about our log: as our last entry it has
+                 * what was on the stack, and it looks like an acceptance where entries began at
+                 * the first one. If the sender leads our term by now, it must take it for
+                 * neither (I5). */
+                out.append_entries_result.rejected =
+                        max_of(m->append_entries_result.rejected, (raft_index) 1);
+                out.append_entries_result.last_log_index = log_last(&r->log);
+        }
 
         if (m->type == RAFT_REQUEST_VOTE_RESULT && m->request_vote_result.pre_vote &&
             !m->request_vote_result.vote_granted)
@@ -417,11 +428,13 @@ void replica_step(struct replica *r, struct raft_event *ev)
 {
         struct raft_update u = {0};
         struct raft_configuration own;
-        bool was_leader = replica_leads(r), lent;
+        bool was_leader = replica_leads(r), lent, older;
         int k;
 
         if (r->dead)
                 return;
+        older = ev->type == RAFT_RECEIVE && ev->receive.message->type == RAFT_APPEND_ENTRIES &&
+                ev->receive.message->append_entries.term < raft_current_term(&r->raft);
         ev->time = to_raft(r->now);
         ev->capacity = UINT16_MAX;
         lent = members_lend_vote(r, ev, &own);
@@ -454,7 +467,7 @@ void replica_step(struct replica *r, struct raft_event *ev)
                 install_begin(r, &u);
         if (u.flags & (RAFT_UPDATE_MESSAGES))
                 for (unsigned i = 0; i < u.messages.n; i++)
-                        send_message(r, &u.messages.batch[i]);
+                        send_message(r, &u.messages.batch[i], older);
         queue_enter_term(r); /* who is called below may propose in it */
         if (was_leader && !replica_leads(r)) {
                 r->ready = r->time.asking = false;

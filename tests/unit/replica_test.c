@@ -13,10 +13,11 @@
 static struct {
         struct disk *disk;
         struct replica *replica;
-        uint64_t acked;      /* the highest index that it said to have */
-        uint64_t acked_term; /* in which term */
-        char state, loaded;  /* loaded last, and beside the present state; 0: none */
-        int load_fails;      /* ...with this, where it is not 0 */
+        uint64_t acked;                           /* the highest index that it said to have */
+        uint64_t acked_term;                      /* in which term */
+        struct raft_append_entries_result answer; /* the last one to entries */
+        char state, loaded; /* loaded last, and beside the present state; 0: none */
+        int load_fails;     /* ...with this, where it is not 0 */
         struct view loading;
         unsigned load_slices, dropped; /* slices that are still to come before that */
         const char *gave_up;
@@ -37,6 +38,8 @@ static void on_send(void *u, uint64_t peer, struct view frame)
         if (type != FRAME_RAFT)
                 return;
         CHECK_EQ(message_decode(frame, &m), 0);
+        if (m.type == RAFT_APPEND_ENTRIES_RESULT)
+                w.answer = m.append_entries_result;
         if (m.type == RAFT_APPEND_ENTRIES_RESULT && m.append_entries_result.rejected == 0) {
                 w.acked = max_of(w.acked, (uint64_t) m.append_entries_result.last_log_index);
                 w.acked_term = m.append_entries_result.term;
@@ -287,6 +290,27 @@ TEST(a_write_acknowledges_what_is_left_of_it)
         CHECK_EQ(w.acked, 8);
         finish();
         CHECK_EQ(w.acked, 9);
+        end();
+}
+
+/* I5: the sender may lead our term when it gets the answer to what it sent in an older one.
+ * That acknowledges nothing, and does not say that entries are gone, either; whatever libraft
+ * has left in it. */
+TEST(an_answer_to_entries_of_an_older_term_says_what_there_is)
+{
+        begin();
+        append(3, 3, 2, 6, 1);
+        finish();
+        CHECK_EQ(w.acked, 6);
+        w.acked = 0;
+        for (uint64_t from = 1; from <= 8; from++) {
+                w.answer = (struct raft_append_entries_result){0};
+                append(2, 2, from, from, from > 1);
+                CHECK_EQ(w.answer.term, 3);
+                CHECK_EQ(w.answer.rejected, max_of(from - 1, UINT64_C(1)));
+                CHECK_EQ(w.answer.last_log_index, 6);
+        }
+        CHECK_EQ(w.acked, 0);
         end();
 }
 
