@@ -63,6 +63,8 @@ step("unit tests", "build/{tree}/tests/unit/unit --seed {seed}", "check")
 step("fuzzers' corpus", "build/{tree}/tests/fuzz/replay tests/fuzz/corpus", "check")
 step("simulation: 1000 fixed seeds, every coincidence",
      BEHIND + "build/{tree}/tests/sim/sim --from 1 --seeds 1000 --all", "check", weight=2)
+step("simulation: each of 80 seeds does the same twice",
+     BEHIND + "build/{tree}/tests/sim/sim --from 1 --seeds 80 --twice", "check", weight=2)
 # They wait more than they work.
 step("integration", "tests/run -n 4 integration", weight=2)
 
@@ -148,6 +150,7 @@ for what, command, more in (
         ("faults: real processes, networks, disks", STORM, {}),
         ("fencing: random faults on a real host", FENCING + "40", {}),
         ("fresh worlds, every coincidence", SIM + " --all", {"weight": 2}),
+        ("fresh worlds, each twice", SIM + " --twice", {"weight": 2}),
         ("fresh inputs, fuzzers", "make --no-print-directory fuzz SECONDS=30 NEW={dir}",
          {"weight": 2}),
         ("unit tests, fresh seeds", "build/{tree}/tests/unit/unit --seed {seed}", {}),

@@ -78,6 +78,12 @@ void fail(struct world *w, const char *fmt, ...)
         va_end(ap);
 }
 
+/* What is not noted is not checked. */
+void fail_full(struct world *w, const char *what)
+{
+        fail(w, "the checks have no room for more %s; enlarge their table", what);
+}
+
 void check_reset(void)
 {
         memset(newest, 0, sizeof(newest));
@@ -98,7 +104,7 @@ void check_reset(void)
 void check_leads(struct world *w, const struct replica_node *n, uint64_t term)
 {
         if (term >= TERMS_MAX)
-                return;
+                return fail_full(w, "terms");
         term_end = max_of(term_end, term + 1);
         if (led[term].life == 0) {
                 led[term].who = n->i;
@@ -133,7 +139,9 @@ void check_applied(struct world *w, struct replica_node *n, uint64_t index)
 {
         uint64_t hash;
 
-        if (index >= INDEX_MAX || index % 8 != 0)
+        if (index >= INDEX_MAX)
+                return fail_full(w, "entries");
+        if (index % 8 != 0)
                 return;
         index_end = max_of(index_end, index + 1);
         /* Disks keep what was synced here, so no replica may lack what it has acknowledged. */
@@ -157,7 +165,7 @@ void check_granted(struct world *w, int64_t lease, int64_t ttl_ms, nsec_t sent,
         if (find(lease))
                 return fail(w, "lease %llx was granted twice", (unsigned long long) lease);
         if (n_leases == LEASES_MAX)
-                return;
+                return fail_full(w, "leases");
         leases[n_leases++] = (struct lease_seen){.id = lease,
                                                  .ttl_ms = ttl_ms,
                                                  .counted = sent,
@@ -267,7 +275,7 @@ void check_delivered(struct world *w, unsigned watcher, int64_t revision, struct
 
         w->counts.delivered++;
         if (revision >= REVISIONS_MAX)
-                return;
+                return fail_full(w, "revisions");
         revision_end = max_of(revision_end, revision + 1);
         h = delivered[watcher][revision].hash ? delivered[watcher][revision].hash : HASH_START;
         h = hash_add(hash_add(h, key.p, key.len), value.p, value.len);
@@ -280,7 +288,9 @@ void check_delivered(struct world *w, unsigned watcher, int64_t revision, struct
 
 void check_compacted(unsigned watcher, int64_t from, int64_t to)
 {
-        for (int64_t rev = from; rev < to && rev < REVISIONS_MAX; rev++) {
+        if (to > REVISIONS_MAX)
+                return fail_full(W, "revisions");
+        for (int64_t rev = from; rev < to; rev++) {
                 revision_end = max_of(revision_end, rev + 1);
                 delivered[watcher][rev].compacted = true;
         }
@@ -289,9 +299,10 @@ void check_compacted(unsigned watcher, int64_t from, int64_t to)
 /* All watchers were told the same, and the same as the writers. */
 static void check_watchers(struct world *w)
 {
-        int64_t last =
-                min_of(core_state(w->r[0].node.core)->revision, (int64_t) REVISIONS_MAX - 1);
+        int64_t last = core_state(w->r[0].node.core)->revision;
 
+        if (last >= REVISIONS_MAX)
+                return fail_full(w, "revisions");
         if (!clients_caught_up(core_state(w->r[0].node.core)->revision))
                 fail(w, "I6: after a long calm a watcher has not been told all");
         for (int64_t rev = 2; rev <= last; rev++)
@@ -321,7 +332,7 @@ void check_held(struct world *w, unsigned who, nsec_t begin, nsec_t end)
                              who, (double) begin / 1e9, holds[i - 1].who,
                              (double) holds[i - 1].end / 1e9);
         if (n_holds == HOLDS_MAX)
-                return;
+                return fail_full(w, "locks");
         holds[n_holds].who = who;
         holds[n_holds].begin = begin;
         holds[n_holds++].end = end;
@@ -341,9 +352,9 @@ static void see(int64_t key, int64_t revision, int64_t value)
 
 void check_op(struct world *w, const struct op *op)
 {
-        (void) w;
-        if (n_ops < OPS_MAX)
-                ops[n_ops++] = *op;
+        if (n_ops == OPS_MAX)
+                return fail_full(w, "operations");
+        ops[n_ops++] = *op;
         if (op->kind == OP_READ)
                 see(op->key, op->found, op->value);
         else if (op->kind == OP_WRITE || op->done)

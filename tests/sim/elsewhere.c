@@ -80,8 +80,9 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
                 return r;
         view_applied(life, core_state(u), core_state(u)->revision);
         RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id)
-                if (l->renewed == index && n_granted < LEASES_MAX &&
-                    elsewhere_of_lease(l->id) == 0) {
+                if (l->renewed == index && elsewhere_of_lease(l->id) == 0) {
+                        if (n_granted == LEASES_MAX)
+                                return fail_full(W, "leases of other cores"), 0;
                         granted[n_granted].id = l->id;
                         granted[n_granted++].history = life;
                 }

@@ -9,8 +9,7 @@ static struct asked {
 
 void ask_change(struct world *w, struct replica_node *n, enum replica_change what, uint64_t id)
 {
-        static uint64_t requests;
-        uint64_t request = ++requests;
+        uint64_t request = ++w->requests;
 
         asked[request % ARRAY_SIZE(asked)] = (struct asked){request, id, what};
         {
@@ -302,6 +301,7 @@ void cause_fault(struct world *w)
 
 void faults_draw(struct world *w)
 {
+        memset(asked, 0, sizeof(asked));
         /* Some worlds have every fault, some only one kind, because bugs may hide behind other
          * faults. */
         w->faults = (struct faults){

@@ -174,8 +174,9 @@ static void on_granted(struct program *p, struct view m)
         p->token = 0;
         holds_on(p, r->ttl_ms);
         pb_free(r);
-        if (n_leases < SEEN_MAX)
-                leases[n_leases++] = (struct seen_lease){.id = p->lease};
+        if (n_leases == SEEN_MAX)
+                return fail_full(W, "leases of programs");
+        leases[n_leases++] = (struct seen_lease){.id = p->lease};
 }
 
 static void on_renewed(struct program *p, struct view m)
@@ -316,8 +317,7 @@ void guards_begin(struct world *w)
         memset(looked, 0, sizeof(looked));
         memset(looked_at, 0, sizeof(looked_at));
         for (unsigned i = 0; w->guarded && i < N_PROGRAMS; i++) {
-                programs[i].lease = programs[i].token = 0;
-                programs[i].state = IDLE;
+                programs[i] = (struct program){.state = IDLE};
                 asker_begin(&programs[i].asker, i, &ops);
         }
 }

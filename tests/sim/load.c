@@ -373,6 +373,10 @@ static void tell_op(struct world *w, const struct request *q, enum op_kind kind)
 
 void on_reply(struct world *w, struct request *q)
 {
+        int64_t answer[] = {q->kind,  q->ok,       q->lease, q->ttl_ms,
+                            q->value, q->revision, q->found};
+
+        trace_add(w, TRACED_ANSWER, q->to, answer, sizeof(answer));
         if (q->edge) {
                 edge_answered(w, q);
                 return request_free(q);

@@ -136,8 +136,10 @@ static void lives_on(const struct client *c, int64_t lease, int64_t ttl_ms)
         if (l && l->lease != lease)
                 fail(W, "names: %s is said to be of lease %llx, and lease %llx has it",
                      names[c->name], (unsigned long long) lease, (unsigned long long) l->lease);
-        if (c->name >= N_LASTING || until <= W->now || n_lives == LIVES_MAX)
+        if (c->name >= N_LASTING || until <= W->now)
                 return;
+        if (n_lives == LIVES_MAX)
+                return fail_full(W, "named leases");
         lives[n_lives++] =
                 (struct life){.name = c->name, .lease = lease, .from = W->now, .until = until};
 }

@@ -150,6 +150,7 @@ static void on_send(void *u, uint64_t peer, struct view frame)
         bool lost;
 
         W->counts.frames++;
+        trace_add(W, TRACED_FRAME, n->i << 8 | to, frame.p, frame.len);
         if (seldom(W, 4)) {
                 l->down_until = W->now + some_time(W, MSEC, 300 * MSEC);
                 l->last = 0;
@@ -367,8 +368,12 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
         aim_at(W, AT_APPLY, node_of_core(u));
         see_revoked(commands);
         RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id)
-                if (n_before < ARRAY_SIZE(before))
+                if (n_before == ARRAY_SIZE(before)) {
+                        fail_full(W, "leases at once");
+                        break;
+                } else {
                         before[n_before++] = l->id;
+                }
         r = core_replica_ops.apply(u, index, term, at, commands, left);
         (void) memory_of(MEMORY_OURS); /* until this function returns */
         W->met.alloc_apply += memory_failed(MEMORY_APPLY) - failed;

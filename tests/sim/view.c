@@ -104,10 +104,8 @@ void view_applied(unsigned history, const struct state *s, int64_t upto)
                         break;
                 if (!key_of(v->key, &key))
                         continue;
-                if (y->n == FACTS_MAX) {
-                        y->incomplete = true;
-                        return;
-                }
+                if (y->n == FACTS_MAX)
+                        return fail_full(W, "changes of nodes and services");
                 y->facts[y->n++] = (struct fact){.revision = v->mod_revision,
                                                  .lease = v->version > 0 ? v->lease : 0,
                                                  .key = key};

@@ -1,5 +1,5 @@
 /* A replica's disk as the replica sees it: the simulated disk, which also reports new files to
- * seen.c, and whose memory is not the replica's. */
+ * seen.c and writes to trace.c, and whose memory is not the replica's. */
 #include "world.h"
 
 struct watched_disk {
@@ -11,6 +11,13 @@ struct watched_disk {
 static struct watched_disk *watched(struct disk *d)
 {
         return container_of(d, struct watched_disk, base);
+}
+
+/* A file is about to change. */
+static void traced(struct disk *d, const char *name, uint64_t number)
+{
+        trace_add(W, TRACED_DISK, watched(d)->node->i, name, strlen(name));
+        trace_add(W, TRACED_DISK, watched(d)->node->i, &number, sizeof(number));
 }
 
 static int watched_list(struct disk *d, disk_list_fn fn, void *arg)
@@ -38,6 +45,7 @@ static int watched_create(struct disk *d, const char *name, size_t size)
         MEMORY(MEMORY_OURS);
 
         seen_file(W, watched(d)->node, name);
+        traced(d, name, size);
         d = watched(d)->under;
         return d->ops->create(d, name, size);
 }
@@ -49,6 +57,8 @@ static int watched_write(struct disk *d, const char *name, uint64_t offset, cons
 
         if (offset == 0)
                 seen_file(W, watched(d)->node, name);
+        traced(d, name, offset);
+        trace_add(W, TRACED_DISK, watched(d)->node->i, p, n);
         d = watched(d)->under;
         return d->ops->write(d, name, offset, p, n);
 }
@@ -66,6 +76,9 @@ static int watched_replace(struct disk *d, const char *name, const char *room,
 {
         MEMORY(MEMORY_OURS);
 
+        traced(d, name, n);
+        for (size_t i = 0; i < n; i++)
+                trace_add(W, TRACED_DISK, watched(d)->node->i, v[i].p, v[i].len);
         d = watched(d)->under;
         return d->ops->replace(d, name, room, v, n);
 }
@@ -75,6 +88,7 @@ static int watched_rename(struct disk *d, const char *from, const char *to)
         MEMORY(MEMORY_OURS);
 
         seen_file(W, watched(d)->node, to);
+        traced(d, to, 0);
         d = watched(d)->under;
         return d->ops->rename(d, from, to);
 }
@@ -83,6 +97,7 @@ static int watched_remove(struct disk *d, const char *name)
 {
         MEMORY(MEMORY_OURS);
 
+        traced(d, name, 0);
         d = watched(d)->under;
         return d->ops->remove(d, name);
 }

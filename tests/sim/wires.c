@@ -147,6 +147,7 @@ static void collect(struct wire *k, struct rpc_conn *from, struct parcels *list,
         if (!p)
                 abort();
         p->bytes = b;
+        trace_add(W, TRACED_WIRE, k->to << 1 | (from == k->server), buf_head(&b), buf_len(&b));
         *last = p->at = max_of(*last + 1, W->now + some_time(W, 100 * NSEC_PER_USEC, 3 * MSEC));
         STAILQ_INSERT_TAIL(list, p, next);
 }

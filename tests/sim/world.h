@@ -28,6 +28,7 @@
  *     overlap.c   entries under way are overwritten
  *     alone.c     members are removed until one is left
  *     seen.c      the coincidences that occurred
+ *     trace.c     what a world does, as numbers, to compare two runs
  *     check.c     what must never happen; it shares no code with what it checks
  */
 #pragma once
@@ -190,6 +191,7 @@ struct world {
         struct rnd damage;     /* ... drawn separately, so that other worlds stay the same */
         const struct aim *aim; /* of this world; see aim.c */
         bool calm;
+        uint64_t requests; /* for changes of members */
         struct counts counts;
         struct coincidences met;
         char failure[512]; /* "" while no check has failed */
@@ -462,9 +464,28 @@ bool seen_loading(const struct replica_node *n);
 void seen_start(struct world *w, struct replica_node *n);
 void seen_file(struct world *w, struct replica_node *n, const char *name);
 
+/* ---- trace.c ---- */
+
+enum traced { TRACED_FRAME, TRACED_DISK, TRACED_WIRE, TRACED_ANSWER, TRACED_KINDS };
+#define TRACE_STEP (100 * MSEC)
+#define TRACE_STEPS 600
+
+/* A hash of what was done in each step of time, by kind; 0: nothing. */
+struct trace {
+        uint64_t steps[TRACE_STEPS][TRACED_KINDS], n;
+};
+
+/* From now on into @t, emptied; NULL: nowhere. */
+void trace_into(struct trace *t);
+void trace_add(const struct world *w, enum traced what, unsigned who, const void *p, size_t n);
+/* Returns false if both did the same; or says in @out where they first differ. */
+bool trace_differs(const struct trace *a, const struct trace *b, char *out, size_t size);
+
 /* ---- check.c ---- */
 
 void fail(struct world *w, const char *fmt, ...) printf_(2, 3);
+/* A table of a check is full. */
+void fail_full(struct world *w, const char *what);
 void check_reset(void);
 
 /* The replica leads in this term. */
