@@ -17,6 +17,7 @@ static void on_message(struct rpc_call *call, struct view m)
 
 static void done(struct asker *a, enum rpc_code code, bool lost)
 {
+        prompt_end(&a->waits);
         a->asks = false;
         a->act_at = W->now;
         a->ops->answered(a, code, (struct view){buf_head(&a->answer), buf_len(&a->answer)},
@@ -53,9 +54,18 @@ void asker_begin(struct asker *a, unsigned i, const struct asker_ops *ops)
 
 void asker_end(struct asker *a)
 {
+        prompt_end(&a->waits);
         wire_close(&a->link);
         buf_fini(&a->answer);
         a->asks = false;
+}
+
+static bool does_not_hear(const struct prompt *p)
+{
+        const struct asker *a =
+                container_of((struct prompt *) (uintptr_t) p, struct asker, waits);
+
+        return a->frozen_until > W->now || is_in(W, &a->cut);
 }
 
 void asker_ask(struct asker *a, const char *path, const ProtobufCMessage *m)
@@ -75,6 +85,8 @@ void asker_ask(struct asker *a, const char *path, const ProtobufCMessage *m)
                 return;
         }
         rpc_call_end(call);
+        prompt_begin(&a->waits, a->link.to, path, PROMPT_MAJORITY);
+        a->waits.excused = does_not_hear;
 }
 
 static bool is_frozen(const struct asker *a)

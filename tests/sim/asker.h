@@ -26,6 +26,7 @@ struct asker {
         nsec_t act_at;
         nsec_t asked_at;
         bool asks;
+        struct prompt waits; /* for the answer */
         struct buf answer;
 };
 

@@ -22,7 +22,8 @@ struct client {
         bool deaf;    /* does not get recalls */
         bool crossed; /* it released its term while it waited for the next one */
         bool prefix;
-        char name[4]; /* the key, or the prefix of its keys */
+        char name[4];        /* the key, or the prefix of its keys */
+        struct prompt waits; /* for that term */
         nsec_t asked; /* when it asked for a term that is not answered yet; 0: it did not */
         nsec_t until; /* true time; until then what it has cached is valid */
         struct cached_key has[N_KEYS];
@@ -48,6 +49,7 @@ static void disconnect(void *arg)
         struct client *c = arg;
 
         wire_close(&c->link);
+        prompt_end(&c->waits);
         c->stream = NULL;
         c->asked = 0;
         c->crossed = false;
@@ -80,6 +82,8 @@ static void ask(struct client *c)
         q.have = c->n > 0 && c->until > W->now;
         c->asked = W->now;
         say(c, &q);
+        prompt_begin(&c->waits, c->link.to, "a cache's term",
+                     PROMPT_MAJORITY + CACHE_TERM_MS * MSEC);
 }
 
 static void release(struct client *c)
@@ -149,6 +153,8 @@ static void on_message(struct rpc_call *k, struct view m)
 
         if (!p)
                 abort();
+        if (!p->recall)
+                prompt_end(&c->waits);
         if (p->recall && c->deaf) {
                 W->met.cache_deaf += c->until > W->now;
         } else if (p->recall) {

@@ -52,9 +52,11 @@ struct client {
         uint8_t between[LINE_MAX_KEYS][64];
         struct switchover_at pushed[LINE_MAX_KEYS];
         size_t n_between;
-        int64_t mod;  /* the request's mod revision */
-        bool refused; /* its last step was refused */
-        bool asks;    /* a grouper: waits for the answer to a call */
+        int64_t mod;         /* the request's mod revision */
+        bool refused;        /* its last step was refused */
+        bool asks;           /* a grouper: waits for the answer to a call */
+        struct prompt waits; /* for an answer, or a watcher for an event ... */
+        int64_t waits_for;   /* ... of this revision */
 };
 
 static struct client clients[N_WATCHERS + N_LOCKERS + N_GROUPERS];
@@ -75,6 +77,7 @@ static void disconnect(void *arg)
         struct client *c = arg;
 
         wire_close(&c->link);
+        prompt_end(&c->waits);
         c->state = IDLE;
         c->asks = false;
         c->act_at = W->now + some(5 * MSEC, 300 * MSEC);
@@ -97,8 +100,10 @@ static void call_with(struct client *c, const char *path, const struct rpc_handl
                 c->link.broken = true;
                 return;
         }
-        if (last)
-                rpc_call_end(k);
+        if (!last)
+                return;
+        rpc_call_end(k);
+        prompt_begin(&c->waits, c->link.to, path, PROMPT_MAJORITY);
 }
 
 static void call(struct client *c, const char *path, const struct rpc_handler *h,
@@ -142,7 +147,21 @@ static void on_watch(struct rpc_call *k, struct view m)
                                 (struct view){e->kv->value.data, e->kv->value.len});
         }
         c->next = at + 1;
+        if (c->next > c->waits_for)
+                prompt_end(&c->waits);
         pb_free(p);
+}
+
+void clients_see_write(unsigned at, int64_t revision)
+{
+        for (unsigned i = 0; i < N_WATCHERS; i++) {
+                struct client *c = &clients[i];
+
+                if (!c->link.client || c->link.to != at || c->next > revision || c->waits.what)
+                        continue;
+                prompt_begin(&c->waits, at, "an event", PROMPT_MAJORITY);
+                c->waits_for = revision;
+        }
 }
 
 static void on_status(struct rpc_call *k, enum rpc_code code, const char *message)
@@ -316,6 +335,7 @@ static void on_answered(struct rpc_call *k, enum rpc_code code, const char *mess
         struct client *c = k->userdata;
 
         (void) message;
+        prompt_end(&c->waits);
         if (code != RPC_OK || c->state == UNLOCKING) {
                 c->state = IDLE;
                 c->act_at = W->now + some(MSEC, 400 * MSEC);
@@ -334,6 +354,24 @@ static void unlock_it(struct client *c)
         c->state = UNLOCKING;
         unlock.key = pb_bytes(c->key, c->key_len);
         call(c, "/v3lockpb.Lock/Unlock", &handler, &unlock.base, true);
+}
+
+/* Whether another key of the lock is older than this client's, or it has none, where it waits.
+ */
+static bool is_behind_another(const struct prompt *p)
+{
+        const struct client *c =
+                container_of((struct prompt *) (uintptr_t) p, struct client, waits);
+        const struct state *s = core_state(W->r[c->link.to].node.core);
+        const struct kv_version *first = NULL;
+        struct kv_key *k;
+
+        RB_FOREACH (k, kv_tree, (struct kv_tree *) (uintptr_t) &s->kv.keys)
+                if (kv_live(k) && k->len > strlen(LOCK "/") &&
+                    memcmp(k->bytes, LOCK "/", strlen(LOCK "/")) == 0 &&
+                    (!first || k->newest->create_revision < first->create_revision))
+                        first = k->newest;
+        return !first || first->lease != c->lease;
 }
 
 static void locker_goes_on(struct client *c)
@@ -355,6 +393,7 @@ static void locker_goes_on(struct client *c)
                 q.name = pb_bytes(LOCK, strlen(LOCK));
                 q.lease = c->lease;
                 call(c, "/v3lockpb.Lock/Lock", &handler, &q.base, true);
+                c->waits.excused = is_behind_another;
                 break;
         case LOCKING:
                 c->state = HOLDING;
@@ -456,6 +495,7 @@ static void on_done(struct rpc_call *k, enum rpc_code code, const char *message)
 
         (void) code;
         (void) message;
+        prompt_end(&c->waits);
         c->asks = false;
         c->act_at = W->now + some(0, 200 * MSEC);
 }

@@ -11,22 +11,28 @@
  * the term of a cache that was given just before. */
 #define PROMPT(w) (2 * NSEC_PER_SEC + 2 * (w)->snapshot_time + CACHE_TERM_MS * MSEC)
 
-/* A confirmation of leadership that was lost is asked for again after 200 ms. */
-#define READ_PROMPT (700 * MSEC)
-
 enum request_kind { RQ_GRANT, RQ_RENEW, RQ_WRITE, RQ_READ, RQ_CAS, RQ_COMPACT };
+
+/* A write, or a compare-and-set, to a cached key waits for a cache's term. */
+static const struct {
+        const char *what;
+        nsec_t bound;
+} kinds[] = {
+        [RQ_GRANT] = {"a grant", PROMPT_MAJORITY},
+        [RQ_RENEW] = {"a renewal", PROMPT_MAJORITY},
+        [RQ_WRITE] = {"a write", PROMPT_MAJORITY + CACHE_TERM_MS *MSEC},
+        [RQ_READ] = {"a read", PROMPT_MAJORITY},
+        [RQ_CAS] = {"a compare-and-set", PROMPT_MAJORITY + CACHE_TERM_MS *MSEC},
+        [RQ_COMPACT] = {"a compaction", PROMPT_MAJORITY},
+};
 
 struct request {
         enum request_kind kind;
         struct edge *edge; /* for an edge client; or NULL */
         unsigned to, life;
         int64_t lease, ttl_ms, key, value, revision, found, expect;
-        nsec_t sent;                   /* true time */
-        LIST_ENTRY(request) next_read; /* while it waits; it came ... */
-        nsec_t came;
-        nsec_t overtaken; /* ... and since then a write of `overtaken_in`, a term, that came
-                           * later has been done; 0: none */
-        uint64_t overtaken_in;
+        nsec_t sent; /* true time */
+        struct prompt waits;
         bool ok, done;
         bool covered;  /* a renewal that needed no entry */
         bool counted;  /* it counts as a renewal under way */
@@ -38,6 +44,7 @@ struct request {
 
 void request_free(struct request *q)
 {
+        prompt_end(&q->waits);
         if (q->counted)
                 check_renewing(W, q->lease, -1);
         free(q);
@@ -46,6 +53,8 @@ void request_free(struct request *q)
 static void reply(struct request *q)
 {
         struct replica_node *n = &W->r[q->to];
+
+        prompt_end(&q->waits);
 
         if (q->ok && q->term < W->top_term) {
                 W->met.read_across += q->kind == RQ_READ;
@@ -93,34 +102,6 @@ static void check_refusal(struct world *w, struct replica_node *n, int r)
                      (double) calm_for(w) / 1e9);
 }
 
-/* Reads that wait. */
-static LIST_HEAD(, request) waiting_reads = LIST_HEAD_INITIALIZER(waiting_reads);
-
-/* Where writes are done, reads are, too: both need an answer of a majority, and a frame that
- * was lost is sent again. */
-static void check_reads(struct world *w, const struct request *write)
-{
-        struct replica_status st = core_status(w->r[write->to].node.core);
-        struct request *q;
-
-        if (!st.ready)
-                return;
-        LIST_FOREACH (q, &waiting_reads, next_read) {
-                if (q->to != write->to || q->life != write->life ||
-                    write->came - q->came < READ_PROMPT)
-                        continue;
-                if (q->overtaken == 0 || q->overtaken_in != st.term) {
-                        q->overtaken = w->now;
-                        q->overtaken_in = st.term;
-                }
-                if (w->now - q->overtaken > READ_PROMPT)
-                        fail(w,
-                             "a read at replica %u waits for %.1f s, though writes that came "
-                             "later are done",
-                             q->to, (double) (w->now - q->came) / 1e9);
-        }
-}
-
 static void write_done(struct core_write *cw, struct status st, struct view bytes)
 {
         MEMORY(MEMORY_OURS);
@@ -140,7 +121,8 @@ static void write_done(struct core_write *cw, struct status st, struct view byte
 
                 q->revision = p->header->revision;
                 pb_free(p);
-                check_reads(W, q);
+                clients_see_write(q->to, q->revision);
+                prompt_see_write(W, q->to, q->waits.came);
         } else if (q->ok && q->kind == RQ_CAS) {
                 Pb__TxnResponse *p = pb__txn_response__unpack(NULL, bytes.len, bytes.p);
 
@@ -216,7 +198,6 @@ static void read_done(struct core_read *rd, struct status st)
         MEMORY(MEMORY_OURS);
         struct request *q = container_of(rd, struct request, read);
 
-        LIST_REMOVE(q, next_read);
         q->ok = st.code == RPC_OK;
         if (q->ok)
                 look_up(q);
@@ -268,9 +249,7 @@ static void serve(struct world *w, struct request *q)
 
         if (!n->up || n->life != q->life)
                 return request_free(q);
-        q->came = w->now;
-        if (q->kind == RQ_READ)
-                LIST_INSERT_HEAD(&waiting_reads, q, next_read);
+        prompt_begin(&q->waits, q->to, kinds[q->kind].what, kinds[q->kind].bound);
         q->write.done = write_done;
         q->renewal.done = renew_done;
         q->renewal.lease = q->lease;
@@ -471,7 +450,6 @@ bool load_ended(const struct world *w)
 
 void load_begin(struct world *w)
 {
-        LIST_INIT(&waiting_reads);
         post(w, 0, EV_CLIENT);
         for (unsigned i = 0; i < w->n_edges; i++)
                 post(w, (nsec_t) i * 100 * MSEC, EV_EDGE)->edge = &w->edges[i];

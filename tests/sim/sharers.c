@@ -29,6 +29,7 @@ static struct sharer {
         struct wire link;
         nsec_t act_at;
         enum asks asks; /* the request whose answer it waits for */
+        struct prompt waits;
         struct work_task *task;
         struct work work;
         bool listed;
@@ -174,6 +175,7 @@ static void on_answer(struct rpc_call *k, struct view m)
 
 static void answered(struct sharer *s)
 {
+        prompt_end(&s->waits);
         if (s->task)
                 work_refused(s->task, s->asks == TAKE ? WORK_TAKE : WORK_GIVE);
         s->task = NULL;
@@ -217,6 +219,7 @@ static void call(struct sharer *s, const char *path, const ProtobufCMessage *m)
                 return;
         }
         rpc_call_end(k);
+        prompt_begin(&s->waits, s->link.to, path, PROMPT_MAJORITY);
 }
 
 static void ask_lease(struct sharer *s)

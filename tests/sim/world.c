@@ -258,6 +258,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->guarded = seed % 16 == 10;
         aim_draw(w, aim);
         memory_begin(&w->rnd, w->faults.memory ? rnd_between(&w->rnd, 500, 20000) : 0);
+        prompts_begin();
         clients_begin(w);
         sharers_begin(w);
         nodes_begin(w);

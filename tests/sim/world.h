@@ -29,6 +29,7 @@
  *     alone.c     members are removed until one is left
  *     seen.c      the coincidences that occurred
  *     trace.c     what a world does, as numbers, to compare two runs
+ *     prompt.c    what waits although others get on
  *     check.c     what must never happen; it shares no code with what it checks
  */
 #pragma once
@@ -330,6 +331,8 @@ void clients_end(void);
 /* Delivers what is due, and runs the clients whose time has come. */
 void clients_run(void);
 nsec_t clients_next(void);
+/* A write was done there. */
+void clients_see_write(unsigned at, int64_t revision);
 /* Whether every watcher has been told everything up to @revision. */
 bool clients_caught_up(int64_t revision);
 
@@ -480,6 +483,32 @@ void trace_into(struct trace *t);
 void trace_add(const struct world *w, enum traced what, unsigned who, const void *p, size_t n);
 /* Returns false if both did the same; or says in @out where they first differ. */
 bool trace_differs(const struct trace *a, const struct trace *b, char *out, size_t size);
+
+/* ---- prompt.c ---- */
+
+/* How long what needs a majority's answer may wait: a frame that was lost is sent again, and a
+ * confirmation of leadership is asked for again, after 200 ms. */
+#define PROMPT_MAJORITY (700 * MSEC)
+
+/* Something that waits at a replica. Zeroed before its first use. */
+struct prompt {
+        LIST_ENTRY(prompt) next;
+        const char *what; /* NULL: it does not wait */
+        unsigned to, life;
+        nsec_t came, bound;
+        nsec_t overtaken; /* for how long writes that came later are done, in this term, ... */
+        uint64_t term;
+        nsec_t seen; /* ... the last one at this time */
+        /* Whether it waits for something else just now; may be NULL. Set after prompt_begin().
+         */
+        bool (*excused)(const struct prompt *p);
+};
+
+void prompts_begin(void);
+void prompt_begin(struct prompt *p, unsigned to, const char *what, nsec_t bound);
+void prompt_end(struct prompt *p);
+/* A write that came at that time is done at replica @at. */
+void prompt_see_write(struct world *w, unsigned at, nsec_t came);
 
 /* ---- check.c ---- */
 

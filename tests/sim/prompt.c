@@ -1,0 +1,59 @@
+/* Progress while faults go on. What waits at a leader needs what a write needs: a majority that
+ * answers. So while writes that came later are done there, in one term, nothing waits for long,
+ * whatever else fails. */
+#include "world.h"
+
+/* Between two writes there may have been a pause, or nothing to do: so much of it counts. */
+#define BETWEEN_MOST (200 * MSEC)
+
+static LIST_HEAD(, prompt) waiting = LIST_HEAD_INITIALIZER(waiting);
+
+void prompts_begin(void)
+{
+        LIST_INIT(&waiting);
+}
+
+void prompt_begin(struct prompt *p, unsigned to, const char *what, nsec_t bound)
+{
+        prompt_end(p);
+        *p = (struct prompt){.what = what,
+                             .to = to,
+                             .life = W->r[to].life,
+                             .came = W->now,
+                             .bound = bound};
+        LIST_INSERT_HEAD(&waiting, p, next);
+}
+
+void prompt_end(struct prompt *p)
+{
+        if (p->what)
+                LIST_REMOVE(p, next);
+        p->what = NULL;
+}
+
+void prompt_see_write(struct world *w, unsigned at, nsec_t came)
+{
+        const struct replica_node *n = &w->r[at];
+        struct replica_status st = core_status(n->node.core);
+        struct prompt *p;
+
+        if (!st.ready)
+                return;
+        LIST_FOREACH (p, &waiting, next) {
+                if (p->to != at || p->life != n->life || came - p->came < p->bound ||
+                    (p->excused && p->excused(p)))
+                        continue;
+                if (p->term != st.term)
+                        p->overtaken = 0;
+                else
+                        p->overtaken += min_of(w->now - p->seen, (nsec_t) BETWEEN_MOST);
+                p->term = st.term;
+                p->seen = w->now;
+                if (p->overtaken > p->bound)
+                        fail(w,
+                             "%s at replica %u, which leads term %llu, waits for %.1f s, though "
+                             "writes that came later are done",
+                             p->what, at, (unsigned long long) st.term,
+                             (double) (w->now - p->came) / 1e9);
+        }
+}
