@@ -82,8 +82,7 @@ static void ask(struct client *c)
         q.have = c->n > 0 && c->until > W->now;
         c->asked = W->now;
         say(c, &q);
-        prompt_begin(&c->waits, c->link.to, "a cache's term",
-                     PROMPT_MAJORITY + CACHE_TERM_MS * MSEC);
+        prompt_begin(&c->waits, c->link.to, "a cache's term", PROMPT_MAJORITY + CACHE_TERM);
 }
 
 static void release(struct client *c)

@@ -152,14 +152,14 @@ static void on_watch(struct rpc_call *k, struct view m)
         pb_free(p);
 }
 
-void clients_see_write(unsigned at, int64_t revision)
+void clients_see_write(int64_t revision)
 {
         for (unsigned i = 0; i < N_WATCHERS; i++) {
                 struct client *c = &clients[i];
 
-                if (!c->link.client || c->link.to != at || c->next > revision || c->waits.what)
+                if (!c->link.client || c->next > revision || c->waits.what)
                         continue;
-                prompt_begin(&c->waits, at, "an event", PROMPT_MAJORITY);
+                prompt_begin(&c->waits, c->link.to, "an event", PROMPT_MAJORITY);
                 c->waits_for = revision;
         }
 }

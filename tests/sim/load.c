@@ -6,11 +6,6 @@
 
 #include "world.h"
 
-/* The length of calm after which nothing waits for a lost frame. But a replica that installs a
- * snapshot waits until it is written, perhaps after one of its own, and a write may wait for
- * the term of a cache that was given just before. */
-#define PROMPT(w) (2 * NSEC_PER_SEC + 2 * (w)->snapshot_time + CACHE_TERM_MS * MSEC)
-
 enum request_kind { RQ_GRANT, RQ_RENEW, RQ_WRITE, RQ_READ, RQ_CAS, RQ_COMPACT };
 
 /* A write, or a compare-and-set, to a cached key waits for a cache's term. */
@@ -20,9 +15,9 @@ static const struct {
 } kinds[] = {
         [RQ_GRANT] = {"a grant", PROMPT_MAJORITY},
         [RQ_RENEW] = {"a renewal", PROMPT_MAJORITY},
-        [RQ_WRITE] = {"a write", PROMPT_MAJORITY + CACHE_TERM_MS *MSEC},
+        [RQ_WRITE] = {"a write", PROMPT_MAJORITY + CACHE_TERM},
         [RQ_READ] = {"a read", PROMPT_MAJORITY},
-        [RQ_CAS] = {"a compare-and-set", PROMPT_MAJORITY + CACHE_TERM_MS *MSEC},
+        [RQ_CAS] = {"a compare-and-set", PROMPT_MAJORITY + CACHE_TERM},
         [RQ_COMPACT] = {"a compaction", PROMPT_MAJORITY},
 };
 
@@ -70,19 +65,11 @@ static void reply(struct request *q)
         post(W, some_time(W, 100 * NSEC_PER_USEC, 3 * MSEC), EV_REPLY)->request = q;
 }
 
-/* For how long everything has been healed and there has been a leader. */
-static nsec_t calm_for(const struct world *w)
-{
-        return !w->calm || w->was_lull || w->faults.members
-                       ? 0
-                       : w->now - max_of(w->lull_ended, w->run_time);
-}
-
 /* By then, what a link lost has been sent again, so no request may wait for its timeout. */
 static void check_timeout(struct world *w, unsigned at, struct status st)
 {
         if (st.code == status_timeout.code && strcmp(st.text, status_timeout.text) == 0 &&
-            calm_for(w) > PROMPT(w))
+            calm_for(w) > PROMPT_CALM(w))
                 fail(w,
                      "a write at replica %u waited for its timeout, though all was well for "
                      "%.1f s",
@@ -97,7 +84,7 @@ static void check_refusal(struct world *w, struct replica_node *n, int r)
                 n->refuses_since = 0;
         else if (r == -ENOBUFS && n->refuses_since == 0)
                 n->refuses_since = w->now;
-        if (r == -ENOBUFS && min_of(calm_for(w), w->now - n->refuses_since) > PROMPT(w))
+        if (r == -ENOBUFS && min_of(calm_for(w), w->now - n->refuses_since) > PROMPT_CALM(w))
                 fail(w, "replica %u refused all writes, though all was well for %.1f s", n->i,
                      (double) calm_for(w) / 1e9);
 }
@@ -121,7 +108,7 @@ static void write_done(struct core_write *cw, struct status st, struct view byte
 
                 q->revision = p->header->revision;
                 pb_free(p);
-                clients_see_write(q->to, q->revision);
+                clients_see_write(q->revision);
                 prompt_see_write(W, q->to, q->waits.came);
         } else if (q->ok && q->kind == RQ_CAS) {
                 Pb__TxnResponse *p = pb__txn_response__unpack(NULL, bytes.len, bytes.p);
@@ -445,7 +432,7 @@ void ask_compaction(struct world *w)
 
 bool load_ended(const struct world *w)
 {
-        return w->now > w->run_time + 3 * NSEC_PER_SEC;
+        return w->now > w->run_time + CALM_MIN - 1500 * MSEC;
 }
 
 void load_begin(struct world *w)

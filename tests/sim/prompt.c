@@ -1,6 +1,6 @@
-/* Progress while faults go on. What waits at a leader needs what a write needs: a majority that
- * answers. So while writes that came later are done there, in one term, nothing waits for long,
- * whatever else fails. */
+/* Progress. What waits at a leader needs what a write needs: a majority that answers. So while
+ * writes that came later are done there, in one term, nothing waits for long, whatever else
+ * fails. And nothing waits at any replica once all has been well for a while. */
 #include "world.h"
 
 /* Between two writes there may have been a pause, or nothing to do: so much of it counts. */
@@ -16,11 +16,8 @@ void prompts_begin(void)
 void prompt_begin(struct prompt *p, unsigned to, const char *what, nsec_t bound)
 {
         prompt_end(p);
-        *p = (struct prompt){.what = what,
-                             .to = to,
-                             .life = W->r[to].life,
-                             .came = W->now,
-                             .bound = bound};
+        *p = (struct prompt){
+                .what = what, .to = to, .life = W->r[to].life, .came = W->now, .bound = bound};
         LIST_INSERT_HEAD(&waiting, p, next);
 }
 
@@ -51,9 +48,28 @@ void prompt_see_write(struct world *w, unsigned at, nsec_t came)
                 p->seen = w->now;
                 if (p->overtaken > p->bound)
                         fail(w,
-                             "%s at replica %u, which leads term %llu, waits for %.1f s, though "
+                             "%s at replica %u, which leads term %llu, waits for %.1f s, "
+                             "though "
                              "writes that came later are done",
                              p->what, at, (unsigned long long) st.term,
                              (double) (w->now - p->came) / 1e9);
+        }
+}
+
+void prompts_check(struct world *w)
+{
+        nsec_t calm = calm_for(w);
+        struct prompt *p;
+
+        if (calm <= PROMPT_CALM(w))
+                return;
+        LIST_FOREACH (p, &waiting, next) {
+                const struct replica_node *n = &w->r[p->to];
+
+                if (!n->up || p->life != n->life || w->now - p->came <= PROMPT_CALM(w) ||
+                    (p->excused && p->excused(p)))
+                        continue;
+                fail(w, "%s at replica %u waits for %.1f s, though all was well for %.1f s",
+                     p->what, p->to, (double) (w->now - p->came) / 1e9, (double) calm / 1e9);
         }
 }

@@ -6,8 +6,8 @@
  * not.
  *
  * I12: while a member has begun a task and not ended it, and its lease has not ended by its own
- * clock, no other member has the task. They are in one of eight worlds, so that the seeds of
- * other worlds stay the same.
+ * clock, no other member has the task. And once all is well, each task is somebody's. They are
+ * in one of eight worlds, so that the seeds of other worlds stay the same.
  */
 #include <stdio.h>
 
@@ -38,6 +38,13 @@ static struct sharer {
 } sharers[SHARERS];
 
 static bool there;
+/* Since when nobody has a task; 0: somebody has. */
+static nsec_t orphaned[TASKS];
+
+/* By then each has got a lease again, after its longest pause. */
+#define ALL_BACK ((TTL_S + 2) * NSEC_PER_SEC)
+/* A task that is handed over is nobody's in between. */
+#define ORPHANED_MOST (1500 * MSEC)
 
 static nsec_t some(nsec_t from, nsec_t to)
 {
@@ -315,6 +322,7 @@ static void go_on(struct sharer *s)
 void sharers_begin(struct world *w)
 {
         there = w->seed % 8 == 5;
+        memset(orphaned, 0, sizeof(orphaned));
         for (unsigned i = 0; there && i < SHARERS; i++) {
                 struct sharer *s = &sharers[i];
                 struct work_record r = {.weight = 1 + i, .n = TASKS};
@@ -335,6 +343,33 @@ void sharers_end(void)
         }
 }
 
+static bool ended(void)
+{
+        return W->now > W->run_time + CALM_MIN;
+}
+
+static bool is_somebodys(size_t task)
+{
+        for (unsigned i = 0; i < SHARERS; i++)
+                if (sharers[i].work.tasks[task].run != WORK_IDLE && holds(&sharers[i]))
+                        return true;
+        return false;
+}
+
+void sharers_check(struct world *w)
+{
+        if (!there || ended())
+                return;
+        for (size_t i = 0; i < TASKS; i++)
+                if (calm_for(w) < ALL_BACK || is_somebodys(i))
+                        orphaned[i] = 0;
+                else if (orphaned[i] == 0)
+                        orphaned[i] = w->now;
+                else if (w->now - orphaned[i] > ORPHANED_MOST)
+                        fail(w, "task %zu is nobody's, though all was well for %.1f s", i,
+                             (double) calm_for(w) / 1e9);
+}
+
 static void act(void *arg)
 {
         struct sharer *s = arg;
@@ -342,12 +377,12 @@ static void act(void *arg)
 
         s->act_at = W->now + some(10 * MSEC, 100 * MSEC);
         s->link.client_dirty = true;
-        if (load_ended(W)) {
+        if (ended()) {
                 s->act_at = W->now + NSEC_PER_SEC;
                 if (!holds(s))
                         return;
         }
-        if (rnd_between(&W->rnd, 0, 40) == 0) /* it is paused */
+        if (!W->calm && rnd_between(&W->rnd, 0, 40) == 0) /* it is paused */
                 s->act_at = W->now + some(0, (TTL_S + 1) * NSEC_PER_SEC);
         else if (!s->link.client)
                 (void) wire_connect(&s->link, to);

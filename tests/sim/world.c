@@ -2,9 +2,6 @@
 #include "world.h"
 
 #define CLOCK_STEP (5 * MSEC)
-/* How long to wait after the faults at least: leases that are not renewed must be gone by
- * then. */
-#define CALM_MIN (8 * NSEC_PER_SEC)
 #define SETTLED_AGAIN (250 * MSEC)
 /* How long writing a snapshot may take, in worlds with frequent and with rare snapshots. */
 #define WRITTEN_OFTEN (300 * MSEC)
@@ -97,6 +94,22 @@ static void account(struct world *w)
         w->was_lull = lull;
 }
 
+/* Whether all replicas vote, as the leader knows it. */
+static bool all_vote(struct world *w)
+{
+        struct replica_node *n = the_leader(w);
+        int role[REPLICAS_MAX];
+
+        return n && roles_of(n, role) == w->n_replicas;
+}
+
+nsec_t calm_for(const struct world *w)
+{
+        nsec_t since = max_of(w->lull_ended, w->incomplete);
+
+        return !w->calm || w->was_lull ? 0 : w->now - max_of(since, w->run_time);
+}
+
 /* ---- the run ---- */
 
 /* Returns true if the event was kept. */
@@ -157,6 +170,10 @@ static bool handle(struct world *w, struct event *e)
                 break;
         case EV_CLOCK:
                 account(w);
+                if (w->calm && w->faults.members && !all_vote(w))
+                        w->incomplete = w->now;
+                prompts_check(w);
+                sharers_check(w);
                 check_undead(w);
                 check_holders(w);
                 post(w, CLOCK_STEP, EV_CLOCK);

@@ -51,11 +51,15 @@
 /* Everything must have settled this long after the faults: enough for every TTL and several
  * elections. */
 #define CALM_MAX (25 * NSEC_PER_SEC)
+/* How long to wait after the faults at least: leases that are not renewed must be gone by then.
+ */
+#define CALM_MIN (8 * NSEC_PER_SEC)
 #define TTL_MIN_MS 1000
 #define TTL_MAX_MS 4000
 #define CORE_TIMEOUT (6 * NSEC_PER_SEC) /* of a write that is not applied */
 #define N_KEYS 16
 #define CACHE_TERM_MS 1500 /* of the clients that read from a cache */
+#define CACHE_TERM (CACHE_TERM_MS * MSEC)
 
 struct world;
 struct request;
@@ -169,6 +173,7 @@ struct world {
         uint64_t lulls;
         bool was_lull;
         nsec_t lull_ended;   /* when the last lull ended */
+        nsec_t incomplete;   /* when members were still missing, after the faults */
         size_t log_bytes;    /* limit of the log in memory; 0: everything after the snapshot */
         unsigned repeated;   /* how many of 1,000 frames are repeated */
         size_t queued_bytes; /* limit of waiting commands; 0: one that is never reached */
@@ -209,6 +214,9 @@ nsec_t some_time(struct world *w, nsec_t lo, nsec_t hi);
 
 /* Snapshots come every @least to @most entries. */
 void often(struct world *w, uint64_t least, uint64_t most);
+
+/* For how long everything has been healed, and there has been a leader and every member. */
+nsec_t calm_for(const struct world *w);
 
 /* Runs one seed. Returns true if no invariant was broken; otherwise w->failure says what
  * happened. @aim is the name of one of aim.c's, or NULL: the seed draws it. */
@@ -331,8 +339,8 @@ void clients_end(void);
 /* Delivers what is due, and runs the clients whose time has come. */
 void clients_run(void);
 nsec_t clients_next(void);
-/* A write was done there. */
-void clients_see_write(unsigned at, int64_t revision);
+/* A write was done. */
+void clients_see_write(int64_t revision);
 /* Whether every watcher has been told everything up to @revision. */
 bool clients_caught_up(int64_t revision);
 
@@ -347,6 +355,8 @@ nsec_t caches_next(void);
 
 void sharers_begin(struct world *w);
 void sharers_end(void);
+/* Called from time to time: checks that no task stays nobody's. */
+void sharers_check(struct world *w);
 void sharers_run(void);
 nsec_t sharers_next(void);
 
@@ -504,11 +514,19 @@ struct prompt {
         bool (*excused)(const struct prompt *p);
 };
 
+/* The length of calm after which nothing waits for a lost frame, at any replica. But one that
+ * installs a snapshot waits until it is written, perhaps after one of its own, and a write may
+ * wait for the term of a cache that was given just before. */
+#define PROMPT_CALM(w) (2 * NSEC_PER_SEC + 2 * (w)->snapshot_time + CACHE_TERM)
+
 void prompts_begin(void);
 void prompt_begin(struct prompt *p, unsigned to, const char *what, nsec_t bound);
 void prompt_end(struct prompt *p);
 /* A write that came at that time is done at replica @at. */
 void prompt_see_write(struct world *w, unsigned at, nsec_t came);
+/* Called from time to time: checks that nothing waits any more when all has been well for long
+ * enough. */
+void prompts_check(struct world *w);
 
 /* ---- check.c ---- */
 
