@@ -334,21 +334,37 @@ static bool is_settled(struct replica *r)
         return c->n_before > 0 && n >= c->n_before / 2 + 1;
 }
 
+/* Whether this very member was added by an earlier request, whose answer was lost. Each request
+ * to add brings an id of its own. */
+static bool is_there(const struct replica *r, enum replica_change what, uint64_t id,
+                     const char *address)
+{
+        int at = replica_position(r, id);
+
+        return (what == REPLICA_ADD || what == REPLICA_ADD_LEARNER) && at >= 0 &&
+               (replica_conf(r)->servers[at].role == RAFT_VOTER) == (what == REPLICA_ADD) &&
+               strcmp(replica_conf(r)->servers[at].address, address) == 0;
+}
+
 /* Carries out a change, on the leader. */
 static void change(struct replica *r, uint64_t peer, uint64_t request, enum replica_change what,
                    uint64_t id, const char *address)
 {
         struct changing ch = {.request = request, .peer = peer};
         struct raft_configuration c;
+        bool there;
         int k;
 
         if (!r->ready || raft_transferee(&r->raft) != 0)
                 return answer(r, peer, request, REPLICA_E_NO_LEADER);
-        k = r->cfg.any_change ? 0 : allowed(r, what, id);
+        there = is_there(r, what, id, address);
+        k = there || r->cfg.any_change ? 0 : allowed(r, what, id);
         if (k != 0)
                 return answer(r, peer, request, k);
         if (r->changing.request != 0 || r->raft.configuration_uncommitted_index != 0)
                 return answer(r, peer, request, REPLICA_E_BUSY);
+        if (there)
+                return answer(r, peer, request, 0);
         k = make(r, what, id, address, &c);
         if (k == 0 && what == REPLICA_REMOVE && id == r->cfg.id) {
                 /* Another member has to lead first; it removes us when asked again. */

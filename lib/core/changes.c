@@ -27,13 +27,13 @@ static bool done_already(const struct core_change *ch, int outcome)
         if (ch->asked <= ch->refused + 1)
                 return false;
         switch (ch->what) {
-        case REPLICA_ADD:
-        case REPLICA_ADD_LEARNER:
-                return outcome == REPLICA_E_EXISTS;
         case REPLICA_PROMOTE:
                 return outcome == REPLICA_E_VOTER;
         case REPLICA_REMOVE:
                 return outcome == REPLICA_E_UNKNOWN;
+        case REPLICA_ADD: /* it is there under its id, and then the leader says that it is
+                           * done; or another member has its URL */
+        case REPLICA_ADD_LEARNER:
         case REPLICA_MOVE:
                 return false;
         }

@@ -43,10 +43,7 @@ TEST(a_change_that_was_made_though_the_answer_was_lost_has_succeeded)
         static const struct {
                 enum replica_change what;
                 int found;
-        } made[] = {{REPLICA_ADD, REPLICA_E_EXISTS},
-                    {REPLICA_ADD_LEARNER, REPLICA_E_EXISTS},
-                    {REPLICA_PROMOTE, REPLICA_E_VOTER},
-                    {REPLICA_REMOVE, REPLICA_E_UNKNOWN}};
+        } made[] = {{REPLICA_PROMOTE, REPLICA_E_VOTER}, {REPLICA_REMOVE, REPLICA_E_UNKNOWN}};
 
         for (size_t i = 0; i < ARRAY_SIZE(made); i++) {
                 struct core_change ch = begin(made[i].what);
@@ -72,6 +69,23 @@ TEST(a_change_that_another_one_made_is_refused_though_it_was_asked_twice)
         changes_answered(&changes, ch.request, REPLICA_E_VOTER);
         CHECK_EQ(ended, 1);
         CHECK_EQ(outcome, REPLICA_E_VOTER);
+}
+
+/* The leader knows a member that was added by its id, and answers that it is done. So if the
+ * URL exists, it is another member's. */
+TEST(an_addition_that_another_one_made_is_refused_though_it_was_asked_twice)
+{
+        static const enum replica_change adds[] = {REPLICA_ADD, REPLICA_ADD_LEARNER};
+
+        for (size_t i = 0; i < ARRAY_SIZE(adds); i++) {
+                struct core_change ch = begin(adds[i]);
+
+                changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC);
+                changes_run(&changes, LATER(1)); /* nothing was answered */
+                changes_answered(&changes, ch.request, REPLICA_E_EXISTS);
+                CHECK_EQ(ended, 1);
+                CHECK_EQ(outcome, REPLICA_E_EXISTS);
+        }
 }
 
 /* The first is under way when it is asked for again, so that one is refused; then it is lost.

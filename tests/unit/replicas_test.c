@@ -41,6 +41,7 @@ static struct {
         bool (*lost)(const struct frame *f); /* NULL: none is */
         unsigned sent[32];                   /* frames by their type */
         unsigned n_read;                     /* reads that were answered */
+        int outcome;                         /* of the last change of members */
 } net;
 
 static unsigned n_nodes = N;
@@ -171,7 +172,7 @@ static void on_changed_members(void *u, uint64_t request, int outcome)
 {
         (void) u;
         (void) request;
-        (void) outcome;
+        net.outcome = outcome;
 }
 
 static void on_fatal(void *u, const char *why)
@@ -473,6 +474,29 @@ TEST(reads_go_on_when_the_last_other_voter_is_removed)
         replica_read(leader->replica, 2);
         pass(100 * MS);
         CHECK_EQ(net.n_read, 2);
+        stop();
+}
+
+/* The answer was lost. Another member at that URL is not meant. */
+TEST(an_addition_that_is_asked_for_again_is_done)
+{
+        struct net_node *leader;
+
+        start();
+        leader = elect();
+        for (unsigned i = 1; i <= 3; i++) {
+                net.outcome = -1;
+                replica_change_members(leader->replica, i, REPLICA_ADD_LEARNER, 4,
+                                       "http://9:1");
+                pass(100 * MS);
+                CHECK_EQ(net.outcome, 0);
+        }
+        replica_change_members(leader->replica, 4, REPLICA_ADD_LEARNER, 5, "http://9:1");
+        CHECK_EQ(net.outcome, REPLICA_E_EXISTS);
+        replica_change_members(leader->replica, 5, REPLICA_ADD_LEARNER, 4, "http://9:2");
+        CHECK_EQ(net.outcome, REPLICA_E_EXISTS);
+        replica_change_members(leader->replica, 6, REPLICA_ADD, 4, "http://9:1");
+        CHECK_EQ(net.outcome, REPLICA_E_EXISTS);
         stop();
 }
 
