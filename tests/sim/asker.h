@@ -54,3 +54,9 @@ void guards_end(void);
 void guards_run(void);
 nsec_t guards_next(void);
 void guards_applied(struct world *w, struct replica_node *n, uint64_t index);
+/* ---- operators.c: they change the members ---- */
+
+void operators_begin(struct world *w);
+void operators_end(void);
+void operators_run(void);
+nsec_t operators_next(void);

@@ -6,6 +6,7 @@
 #include "base/hash.h"
 #include "world.h"
 
+#define HASHED_EVERY 8 /* entries */
 #define LEASES_MAX 4096
 #define INDEX_MAX 200000
 #define KEYS_MAX 64
@@ -141,7 +142,7 @@ void check_applied(struct world *w, struct replica_node *n, uint64_t index)
 
         if (index >= INDEX_MAX)
                 return fail_full(w, "entries");
-        if (index % 8 != 0)
+        if (index % HASHED_EVERY != 0)
                 return;
         index_end = max_of(index_end, index + 1);
         /* Disks keep what was synced here, so no replica may lack what it has acknowledged. */
@@ -488,7 +489,7 @@ bool check_settled(struct world *w)
 
 void check_end(struct world *w)
 {
-        uint64_t applied = 0;
+        uint64_t applied = 0, hash = 0;
 
         check_history(w);
         check_watchers(w);
@@ -527,7 +528,11 @@ void check_end(struct world *w)
                              "liveness: replica %u applied %llu entries, another one %llu, "
                              "after a long calm",
                              i, (unsigned long long) s->applied, (unsigned long long) applied);
+                if (i > 0 && s->applied == applied && state_hash(s) != hash)
+                        fail(w, "I4: replica %u has another state in the end than another one",
+                             i);
                 applied = s->applied;
+                hash = state_hash(s);
         }
         for (unsigned i = 0; i < w->n_holders; i++)
                 if (w->h[i].alive && !holder_holds(&w->h[i], 0) && !is_at_home(&w->h[i]))

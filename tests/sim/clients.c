@@ -577,6 +577,7 @@ void clients_begin(struct world *w)
         caches_begin();
         named_begin(w);
         guards_begin(w);
+        operators_begin(w);
 }
 
 void clients_end(void)
@@ -586,6 +587,7 @@ void clients_end(void)
         caches_end();
         named_end();
         guards_end();
+        operators_end();
 }
 
 static void act(void *arg)
@@ -627,12 +629,14 @@ void clients_run(void)
         caches_run();
         named_run();
         guards_run();
+        operators_run();
 }
 
 nsec_t clients_next(void)
 {
         nsec_t at = min_of(named_next(), guards_next());
 
+        at = min_of(at, operators_next());
         at = min_of(at, caches_next());
 
         for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {

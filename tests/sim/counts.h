@@ -27,7 +27,8 @@
                 x(names_granted, "named leases"), x(names_used, "used names refused"),  \
                 x(names_renewed, "renewals by name"), x(names_put, "puts by name"),     \
                 x(places, "places taken"), x(guarded, "guarded writes"),                \
-                x(guards, "guarded writes refused"), x(guards_late, "of them late")
+                x(guards, "guarded writes refused"), x(guards_late, "of them late"),    \
+                x(added, "members added")
 
 /* Conditions that must coincide for some bugs to show. A run of many worlds lists those that
  * never occurred. */

@@ -25,7 +25,7 @@ void change_members(struct world *w)
         struct replica_node *n = &w->r[rnd_between(&w->rnd, 0, w->n_replicas - 1)];
         uint64_t id = rnd_between(&w->rnd, 1, w->n_replicas);
 
-        if (!n->up || n->paused)
+        if (!n->up || n->paused || w->operated)
                 return;
         w->counts.changes++;
         ask_change(w, n,
@@ -37,7 +37,8 @@ static void has_member(uint64_t id, const char *address, bool voter, void *arg)
         int *role = arg;
 
         (void) address;
-        role[id - 1] = voter ? 2 : 1;
+        if (id <= REPLICAS_MAX)
+                role[id - 1] = voter ? 2 : 1;
 }
 
 unsigned roles_of(struct replica_node *n, int role[static REPLICAS_MAX])
@@ -51,12 +52,30 @@ unsigned roles_of(struct replica_node *n, int role[static REPLICAS_MAX])
         return voters;
 }
 
+static void find_stray(uint64_t id, const char *address, bool voter, void *arg)
+{
+        uint64_t *stray = arg;
+
+        (void) address;
+        (void) voter;
+        if (id > REPLICAS_MAX)
+                *stray = id;
+}
+
+uint64_t stray_of(struct replica_node *n)
+{
+        uint64_t stray = 0;
+
+        core_each_peer(n->node.core, find_stray, &stray);
+        return stray;
+}
+
 void check_changed(struct world *w, struct replica_node *n, uint64_t request)
 {
         const struct asked *a = &asked[request % ARRAY_SIZE(asked)];
         int role[REPLICAS_MAX], is;
 
-        if (a->request != request)
+        if (a->request != request || a->id > REPLICAS_MAX)
                 return;
         (void) roles_of(n, role);
         is = role[a->id - 1];
@@ -72,10 +91,17 @@ bool restore_members(struct world *w)
 {
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 int role[REPLICAS_MAX];
+                uint64_t stray;
 
                 if (!w->r[i].up || !core_status(w->r[i].node.core).ready)
                         continue;
                 (void) roles_of(&w->r[i], role);
+                stray = stray_of(&w->r[i]);
+                if (stray) {
+                        if (load_ended(w)) /* the operators had their time */
+                                ask_change(w, &w->r[i], REPLICA_REMOVE, stray);
+                        return false;
+                }
                 /* As a learner first, of which there may be one at a time. */
                 for (unsigned k = 0; k < 2 * w->n_replicas; k++) {
                         unsigned who = k % w->n_replicas;

@@ -144,7 +144,7 @@ static void on_send(void *u, uint64_t peer, struct view frame)
 {
         MEMORY(MEMORY_OURS);
         struct replica_node *n = node_of(u);
-        unsigned to = (unsigned) peer - 1;
+        unsigned to = peer <= REPLICAS_MAX ? (unsigned) peer - 1 : REPLICAS_MAX;
         struct sim_link *l = &W->links[n->i][to < REPLICAS_MAX ? to : 0];
         nsec_t at = W->now + some_time(W, 100 * NSEC_PER_USEC, 3 * MSEC);
         bool lost;
@@ -457,7 +457,7 @@ static const char *const addresses[] = {"http://1:1", "http://2:1", "http://3:1"
 
 const char *address_of(uint64_t id)
 {
-        return addresses[id - 1];
+        return id <= REPLICAS_MAX ? addresses[id - 1] : "";
 }
 
 static int start(struct world *w, struct replica_node *n, struct store_error *err)

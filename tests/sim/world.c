@@ -94,13 +94,13 @@ static void account(struct world *w)
         w->was_lull = lull;
 }
 
-/* Whether all replicas vote, as the leader knows it. */
+/* Whether all replicas vote, as the leader knows it, and nobody else is a member. */
 static bool all_vote(struct world *w)
 {
         struct replica_node *n = the_leader(w);
         int role[REPLICAS_MAX];
 
-        return n && roles_of(n, role) == w->n_replicas;
+        return n && roles_of(n, role) == w->n_replicas && stray_of(n) == 0;
 }
 
 nsec_t calm_for(const struct world *w)
@@ -273,7 +273,10 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->named = seed % 16 == 7;
         w->loops = seed % 2 == 0;
         w->guarded = seed % 16 == 10;
+        w->operated = seed % 16 == 14;
         aim_draw(w, aim);
+        w->operated = w->operated && !w->faults.members;
+        w->faults.members = w->faults.members || w->operated;
         memory_begin(&w->rnd, w->faults.memory ? rnd_between(&w->rnd, 500, 20000) : 0);
         prompts_begin();
         clients_begin(w);

@@ -14,9 +14,10 @@
  *     clients.c   clients on them: watchers and lockers
  *     caches.c    clients that read from a cache
  *     sharers.c   members that share work
- *     asker.c     clients that send one request at a time, for named.c and guards.c
+ *     asker.c     clients that send one request at a time, for the next three
  *     named.c     clients that use leases by name
  *     guards.c    programs that write only while they have a place
+ *     operators.c operators, who change the members
  *     holders.c   hosts that hold one place each
  *     ends.c      the endpoints of their agents
  *     elsewhere.c other cores, to which these lead for a while
@@ -191,7 +192,8 @@ struct world {
         } links[REPLICAS_MAX][REPLICAS_MAX];
         struct faults faults;
         bool strangers;      /* endpoints lead to other cores for a while */
-        bool named, guarded; /* the clients of named.c exist; those of guards.c */
+        bool named, guarded; /* the clients of named.c exist; those of guards.c ... */
+        bool operated;    /* ... and those of operators.c, and no others change the members */
         bool later;       /* a follower is of a later version, and proposes what nobody knows */
         nsec_t damage_at; /* when a snapshot under way may be damaged next ... */
         struct rnd damage;     /* ... drawn separately, so that other worlds stay the same */
@@ -404,9 +406,11 @@ bool restore_members(struct world *w);
 void change_members(struct world *w);
 /* Asks @n for a change. */
 void ask_change(struct world *w, struct replica_node *n, enum replica_change what, uint64_t id);
-/* The role of each replica as @n knows it: 2 a voter, 1 a learner, 0 neither. Returns the
- * number of voters. */
+/* The role of each replica as @n knows it: 2 a voter, 1 a learner, 0 neither. Returns how many
+ * of them vote. */
 unsigned roles_of(struct replica_node *n, int role[static REPLICAS_MAX]);
+/* A member, as @n knows it, that is none of the replicas; 0: there is none. */
+uint64_t stray_of(struct replica_node *n);
 void move_leader(struct world *w);
 /* The leader reports that the requested change is done. */
 void check_changed(struct world *w, struct replica_node *n, uint64_t request);
