@@ -189,14 +189,25 @@ void crash(struct world *w, struct replica_node *n)
         post(w, some_time(w, MSEC, 300 * MSEC), EV_POWER)->to = n->i;
 }
 
+/* Of five replicas sometimes two: a leader behind the cut still hears from one follower. */
 void cut_off(struct world *w, struct replica_node *n, bool from_clients)
 {
+        unsigned with = n->i;
+
         w->counts.partitions++;
         if (chance(w, 50))
                 tell_peers(w, n);
-        for (unsigned i = 0; i < w->n_replicas; i++)
-                if (i != n->i || from_clients)
-                        w->cut[n->i][i] = w->cut[i][n->i] = true;
+        if (w->n_replicas == 5 && chance(w, 50))
+                with = replica_but(w, n)->i;
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                bool inside = i == n->i || i == with;
+
+                if (inside && from_clients)
+                        w->cut[i][i] = true;
+                if (!inside)
+                        w->cut[n->i][i] = w->cut[i][n->i] = w->cut[with][i] = w->cut[i][with] =
+                                true;
+        }
 }
 
 void stall(struct world *w, struct replica_node *n, nsec_t delay)

@@ -4,9 +4,10 @@
  * and list all members. Answers are lost, and requests carried out late.
  *
  * What an answer says about a member holds until somebody asks for something else: one that was
- * added is there, with its URL, one that was removed is not, nobody is there without having been
- * asked for, and no two have the same URL. Nobody who never started is promoted. In some worlds
- * the core refuses what may cost the majority; in the others the operators do not ask for it.
+ * added is there, with its URL, one that was removed is not, nobody is there without having
+ * been asked for, and no two have the same URL. Nobody who never started is promoted. In some
+ * worlds the core refuses what may cost the majority; in the others the operators do not ask
+ * for it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,29 +20,32 @@
 
 enum order { ADD, ADD_LEARNER, REMOVE, PROMOTE, MOVE, LIST };
 
-static struct operator {
+static struct operator
+{
         struct asker asker;
         enum order op;
         struct stray *of;
         char url[32];
-} operators[N_OPERATORS];
+}
+operators[N_OPERATORS];
 
 /* A member that never starts. */
 static struct stray {
         uint64_t id;
         nsec_t added; /* when its existence was known */
-        nsec_t removing, removed; /* when its removal was first asked for, and done; 0: not yet */
-        unsigned removals;        /* that were asked for */
-        char url[32];             /* "": not known */
+        nsec_t removing,
+                removed;   /* when its removal was first asked for, and done; 0: not yet */
+        unsigned removals; /* that were asked for */
+        char url[32];      /* "": not known */
         bool learner;
-        bool told; /* whoever asked for it was told that it was added */
+        bool told;   /* whoever asked for it was told that it was added */
         bool moving; /* somebody has asked for another URL, and the outcome is not known */
 } strays[STRAYS_MAX];
 static size_t n_strays;
 /* Additions of which nobody knows whether they were made. */
 static unsigned unsure;
 
-static struct operator *operator_of(struct asker *a)
+static struct operator* operator_of(struct asker *a)
 {
         return container_of(a, struct operator, asker);
 }
@@ -85,8 +89,8 @@ static struct stray *some_stray(void)
 static enum order choose(void)
 {
         static const enum order faulty[] = {ADD,    ADD,    ADD_LEARNER, ADD_LEARNER, REMOVE,
-                                         REMOVE, REMOVE, PROMOTE,     MOVE,        LIST,
-                                         LIST,   LIST,   LIST};
+                                            REMOVE, REMOVE, PROMOTE,     MOVE,        LIST,
+                                            LIST,   LIST,   LIST};
 
         if (W->calm) /* all of them have to go */
                 return rnd_between(&W->rnd, 0, 2) > 0 ? REMOVE : LIST;
@@ -111,7 +115,7 @@ static void act(struct asker *a)
         Pb__MemberPromoteRequest promote = PB__MEMBER_PROMOTE_REQUEST__INIT;
         Pb__MemberUpdateRequest move = PB__MEMBER_UPDATE_REQUEST__INIT;
         Pb__MemberListRequest list = PB__MEMBER_LIST_REQUEST__INIT;
-        struct operator *o = operator_of(a);
+        struct operator* o = operator_of(a);
         char *urls[] = {o->url};
 
         o->op = choose();
@@ -153,7 +157,7 @@ static void act(struct asker *a)
 
 /* ---- answers ---- */
 
-static void on_added(struct operator *o, struct view m)
+static void on_added(struct operator* o, struct view m)
 {
         Pb__MemberAddResponse *p = pb__member_add_response__unpack(NULL, m.len, m.p);
         struct stray *s = find(p->member->id);
@@ -162,7 +166,7 @@ static void on_added(struct operator *o, struct view m)
         /* A list may have had it before. */
         if (!s)
                 s = note(p->member->id, o->url, o->op == ADD_LEARNER);
-        s->told = true;
+        s->told = s->removing == 0;
         W->counts.added++;
         pb_free(p);
 }
@@ -175,14 +179,15 @@ static const Pb__Member *listed(const Pb__MemberListResponse *p, uint64_t id)
         return NULL;
 }
 
-static void check_stray(const struct operator *o, const Pb__MemberListResponse *p,
+static void check_stray(const struct operator* o, const Pb__MemberListResponse *p,
                         const struct stray *s)
 {
         const Pb__Member *m = listed(p, s->id);
 
         if (!m && s->added < o->asker.asked_at && s->removing == 0)
-                fail(W, "members: %" PRIx64 " was added at %.3f s, nobody removed it, and it is "
-                        "not listed",
+                fail(W,
+                     "members: %" PRIx64 " was added at %.3f s, nobody removed it, and it is "
+                     "not listed",
                      s->id, (double) s->added / 1e9);
         /* An addition that is still being asked for adds it again: nobody remembers who was
          * removed (issue "A core that a raft maintainer would merge"). */
@@ -211,7 +216,7 @@ static void check_listed(const Pb__MemberListResponse *p, size_t i)
         (void) note(m->id, "", m->islearner);
 }
 
-static void on_listed(struct operator *o, struct view m)
+static void on_listed(struct operator* o, struct view m)
 {
         Pb__MemberListResponse *p = pb__member_list_response__unpack(NULL, m.len, m.p);
 
@@ -225,7 +230,7 @@ static void on_listed(struct operator *o, struct view m)
         pb_free(p);
 }
 
-static void on_done(struct operator *o, struct view m)
+static void on_done(struct operator* o, struct view m)
 {
         switch (o->op) {
         case ADD:
@@ -248,11 +253,12 @@ static void on_done(struct operator *o, struct view m)
 }
 
 /* It was refused, for good or because time ran out. */
-static void on_refused(struct operator *o, enum rpc_code code)
+static void on_refused(struct operator* o, enum rpc_code code)
 {
         if (o->op == REMOVE && code == RPC_NOT_FOUND) {
                 if (o->of->removals == 1)
-                        fail(W, "members: %" PRIx64 " was added and not removed, and is not found",
+                        fail(W,
+                             "members: %" PRIx64 " was added and not removed, and is not found",
                              o->of->id);
                 if (o->of->removed == 0)
                         o->of->removed = W->now;
@@ -264,7 +270,7 @@ static void on_refused(struct operator *o, enum rpc_code code)
 
 static void answered(struct asker *a, enum rpc_code code, struct view m, bool lost)
 {
-        struct operator *o = operator_of(a);
+        struct operator* o = operator_of(a);
 
         a->act_at = W->now + some_time(W, 0, 300 * MSEC);
         if (code == RPC_OK && !lost)
