@@ -202,7 +202,6 @@ static void on_skipped(void *u)
         c->skipped.on = true;
         c->skipped.from = 0;
         c->skipped.upto = c->next_seq;
-        core_reads_serve(c, c->state.applied);
 }
 
 static void on_changed_members(void *u, uint64_t request, int outcome)
