@@ -28,7 +28,7 @@
                 x(names_renewed, "renewals by name"), x(names_put, "puts by name"),     \
                 x(places, "places taken"), x(guarded, "guarded writes"),                \
                 x(guards, "guarded writes refused"), x(guards_late, "of them late"),    \
-                x(added, "members added")
+                x(added, "members added"), x(io_errors, "errors of disks")
 
 /* Conditions that must coincide for some bugs to show. A run of many worlds lists those that
  * never occurred. */

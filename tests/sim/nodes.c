@@ -282,7 +282,7 @@ static void on_fatal(void *u, const char *why)
         struct replica_node *n = node_of(u);
         struct event *e;
 
-        if (memory_failures() == n->failures)
+        if (memory_failures() == n->failures && n->io_errors == 0)
                 return fail(W, "replica %u gave up: %s", n->i, why);
         log_debug("%.3f s: replica %u gives up: %s", (double) W->now / 1e9, n->i + 1, why);
         W->counts.exits++;
@@ -529,6 +529,7 @@ void boot(struct world *w, struct replica_node *n)
         memset(n->disk_begun, 0, sizeof(n->disk_begun));
         n->refuses_since = 0;
         n->failures = memory_failures();
+        n->io_errors = 0;
         n->wake = w->now;
         r = start(w, n, &err);
         w->met.alloc_start += memory_failed(MEMORY_START) - failed;
@@ -537,7 +538,7 @@ void boot(struct world *w, struct replica_node *n)
                 return seen_start(w, n);
         }
         /* If a first start failed, there may be no room for the next one. */
-        if (memory_failures() == n->failures && (n->made || !n->full))
+        if (memory_failures() == n->failures && n->io_errors == 0 && (n->made || !n->full))
                 return fail(w, "replica %u does not start: %s", n->i, err.text);
         /* The start is tried again later. */
         n->up = false;

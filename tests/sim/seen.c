@@ -223,6 +223,8 @@ void seen_look(struct world *w, struct replica_node *n)
         if (led && !st.leader)
                 s->hands_over = false;
         seen_snapshots(w, n);
+        if (is_changing(n->node.replica) && core_status(n->node.core).leader)
+                w->changed_at = w->now;
         if (is_changing(n->node.replica))
                 aim_at(w, AT_CHANGE, n);
         if (core_state(n->node.core)->kv.compacted > s->compacted) {

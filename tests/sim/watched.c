@@ -1,5 +1,6 @@
 /* A replica's disk as the replica sees it: the simulated disk, which also reports new files to
- * seen.c and writes to trace.c, and whose memory is not the replica's. */
+ * seen.c and writes to trace.c, whose memory is not the replica's, and which in some worlds
+ * fails at any call. */
 #include "world.h"
 
 struct watched_disk {
@@ -20,14 +21,39 @@ static void traced(struct disk *d, const char *name, uint64_t number)
         trace_add(W, TRACED_DISK, watched(d)->node->i, &number, sizeof(number));
 }
 
+/* Whether the call is to fail with EIO. */
+static bool breaks(struct disk *d)
+{
+        if (W->breaks_in == 0 || W->calm || W->now < BREAKS_FROM ||
+            rnd_between(&W->damage, 1, W->breaks_in) > 1)
+                return false;
+        watched(d)->node->io_errors++;
+        W->counts.io_errors++;
+        return true;
+}
+
+/* The same of a call that changes something: half of the time it is carried out all the same.
+ */
+static bool breaks_before(struct disk *d, bool *ret_after)
+{
+        bool b = breaks(d);
+
+        *ret_after = b && rnd_between(&W->damage, 0, 1);
+        return b && !*ret_after;
+}
+
 static int watched_list(struct disk *d, disk_list_fn fn, void *arg)
 {
+        if (breaks(d))
+                return -EIO;
         d = watched(d)->under; /* allocates nothing */
         return d->ops->list(d, fn, arg);
 }
 
 static int watched_read(struct disk *d, const char *name, size_t most, struct buf *out)
 {
+        if (breaks(d))
+                return -EIO;
         d = watched(d)->under; /* into the replica's memory */
         return d->ops->read(d, name, most, out);
 }
@@ -36,6 +62,8 @@ static int watched_sync(struct disk *d, const char *name)
 {
         MEMORY(MEMORY_OURS);
 
+        if (breaks(d))
+                return -EIO;
         d = watched(d)->under;
         return d->ops->sync(d, name);
 }
@@ -43,63 +71,93 @@ static int watched_sync(struct disk *d, const char *name)
 static int watched_create(struct disk *d, const char *name, size_t size)
 {
         MEMORY(MEMORY_OURS);
+        bool after;
+        int r;
 
         seen_file(W, watched(d)->node, name);
         traced(d, name, size);
+        if (breaks_before(d, &after))
+                return -EIO;
         d = watched(d)->under;
-        return d->ops->create(d, name, size);
+        r = d->ops->create(d, name, size);
+        return after ? -EIO : r;
 }
 
 static int watched_write(struct disk *d, const char *name, uint64_t offset, const void *p,
                          size_t n)
 {
         MEMORY(MEMORY_OURS);
+        bool after;
+        int r;
 
         if (offset == 0)
                 seen_file(W, watched(d)->node, name);
         traced(d, name, offset);
         trace_add(W, TRACED_DISK, watched(d)->node->i, p, n);
+        if (breaks_before(d, &after))
+                return -EIO;
         d = watched(d)->under;
-        return d->ops->write(d, name, offset, p, n);
+        r = d->ops->write(d, name, offset, p, n);
+        return after ? -EIO : r;
 }
 
 static int watched_reserve(struct disk *d, const char *name, size_t size)
 {
         MEMORY(MEMORY_OURS);
+        bool after;
+        int r;
 
+        if (breaks_before(d, &after))
+                return -EIO;
         d = watched(d)->under;
-        return d->ops->reserve(d, name, size);
+        r = d->ops->reserve(d, name, size);
+        return after ? -EIO : r;
 }
 
 static int watched_replace(struct disk *d, const char *name, const char *room,
                            const struct view *v, size_t n)
 {
         MEMORY(MEMORY_OURS);
+        bool after;
+        int r;
 
         traced(d, name, n);
         for (size_t i = 0; i < n; i++)
                 trace_add(W, TRACED_DISK, watched(d)->node->i, v[i].p, v[i].len);
+        if (breaks_before(d, &after))
+                return -EIO;
         d = watched(d)->under;
-        return d->ops->replace(d, name, room, v, n);
+        r = d->ops->replace(d, name, room, v, n);
+        return after ? -EIO : r;
 }
 
 static int watched_rename(struct disk *d, const char *from, const char *to)
 {
         MEMORY(MEMORY_OURS);
+        bool after;
+        int r;
 
         seen_file(W, watched(d)->node, to);
         traced(d, to, 0);
+        if (breaks_before(d, &after))
+                return -EIO;
         d = watched(d)->under;
-        return d->ops->rename(d, from, to);
+        r = d->ops->rename(d, from, to);
+        return after ? -EIO : r;
 }
 
 static int watched_remove(struct disk *d, const char *name)
 {
         MEMORY(MEMORY_OURS);
+        bool after;
+        int r;
 
         traced(d, name, 0);
+        if (breaks_before(d, &after))
+                return -EIO;
         d = watched(d)->under;
-        return d->ops->remove(d, name);
+        r = d->ops->remove(d, name);
+        return after ? -EIO : r;
 }
 
 static void watched_submit(struct disk *d, struct disk_job *job)

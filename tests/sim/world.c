@@ -265,6 +265,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         rnd_init(&w->damage, ~seed);
         w->damage_at = seed % 4 == 1 ? 0 : NEVER;
         w->later = seed % 4 == 3;
+        w->breaks_in = seed % 8 == 6 ? rnd_between(&w->damage, 20, 1000) : 0;
         check_reset();
         view_reset();
         draw_size(w);

@@ -58,6 +58,7 @@
 #define TTL_MIN_MS 1000
 #define TTL_MAX_MS 4000
 #define CORE_TIMEOUT (6 * NSEC_PER_SEC) /* of a write that is not applied */
+#define BREAKS_FROM NSEC_PER_SEC        /* by then all replicas have started once */
 #define N_KEYS 16
 #define CACHE_TERM_MS 1500 /* of the clients that read from a cache */
 #define CACHE_TERM (CACHE_TERM_MS * MSEC)
@@ -130,6 +131,7 @@ struct replica_node {
         nsec_t disk_begun[DISK_QUEUES]; /* since when each queue is busy; 0: it is not */
         unsigned life;                  /* counts starts; events of an earlier life are void */
         uint64_t failures;              /* failed allocations before this life */
+        unsigned io_errors;             /* of its disk in this life */
         uint64_t n_covered;             /* renewals that needed no entry, as last seen */
         nsec_t wake;                    /* when to drive it next, true time */
         struct event *parked, **last_parked; /* what waits in its sockets while it is paused */
@@ -197,9 +199,11 @@ struct world {
         bool later;       /* a follower is of a later version, and proposes what nobody knows */
         nsec_t damage_at; /* when a snapshot under way may be damaged next ... */
         struct rnd damage;     /* ... drawn separately, so that other worlds stay the same */
+        uint64_t breaks_in;    /* of so many calls of a disk one fails; 0: none */
         const struct aim *aim; /* of this world; see aim.c */
         bool calm;
         uint64_t requests; /* for changes of members */
+        nsec_t changed_at; /* when a leader last had a change that was not committed */
         struct counts counts;
         struct coincidences met;
         char failure[512]; /* "" while no check has failed */
