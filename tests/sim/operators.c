@@ -42,7 +42,8 @@ static struct stray {
         bool moving; /* somebody has asked for another URL, and the outcome is not known */
 } strays[STRAYS_MAX];
 static size_t n_strays;
-/* Additions of which nobody knows whether they were made. */
+/* Additions of which nobody was told that they were made. One that was refused may be made by
+ * the same frame, if it arrives again. */
 static unsigned unsure;
 
 static struct admin *admin_of(struct asker *a)
@@ -184,9 +185,10 @@ static void check_stray(const struct admin *o, const Pb__MemberListResponse *p,
 {
         const Pb__Member *m = listed(p, s->id);
 
-        /* A replica that is behind does not know it before it is committed. */
-        if (!m && s->removing == 0 &&
-            max_of(s->added, W->changed_at) + A_WHILE < o->asker.asked_at)
+        /* A list also has who is not committed, and may yet be lost with the leader; and a
+         * replica that is behind does not know who was answered before that. */
+        if (!m && s->told > 0 && s->removing == 0 &&
+            max_of(s->told, W->changed_at) + A_WHILE < o->asker.asked_at)
                 fail(W,
                      "members: %" PRIx64 " was added at %.3f s, nobody removed it, and it is "
                      "not listed",
@@ -259,16 +261,14 @@ static void on_done(struct admin *o, struct view m)
 static void on_refused(struct admin *o, enum rpc_code code)
 {
         if (o->op == REMOVE && code == RPC_NOT_FOUND) {
-                if (o->of->removals == 1)
+                /* A refusal that arrives twice stands for that of another attempt. */
+                if (o->of->removals == 1 && o->of->told > 0 && !W->faults.loss)
                         fail(W,
                              "members: %" PRIx64 " was added and not removed, and is not found",
                              o->of->id);
                 if (o->of->removed == 0)
                         o->of->removed = W->now;
         }
-        /* Refused before anything was done; others end when nobody knows. */
-        if ((o->op == ADD || o->op == ADD_LEARNER) && code == RPC_FAILED_PRECONDITION)
-                unsure--;
 }
 
 static void answered(struct asker *a, enum rpc_code code, struct view m, bool lost)
