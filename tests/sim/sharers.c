@@ -43,8 +43,9 @@ static nsec_t orphaned[TASKS];
 
 /* By then each has got a lease again, after its longest pause. */
 #define ALL_BACK ((TTL_S + 2) * NSEC_PER_SEC)
-/* A task that is handed over is nobody's in between. */
-#define ORPHANED_MOST (1500 * MSEC)
+/* A task that is handed over is nobody's in between; and a member with a new lease takes its
+ * tasks one after the other, while it also looks. */
+#define ORPHANED_MOST (2500 * MSEC)
 
 static nsec_t some(nsec_t from, nsec_t to)
 {
