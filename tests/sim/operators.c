@@ -109,6 +109,14 @@ static bool may_add_voter(void)
         return W->n_replicas > 1 && (!W->any_change || n + 3 <= W->n_replicas);
 }
 
+/* A new leader is busy until it may have heard from every member, for an election timeout, and
+ * is asked again after that. */
+static void ask_for_change(struct asker *a, const char *path, const ProtobufCMessage *m)
+{
+        asker_ask(a, path, m);
+        a->waits.bound = PROMPT_MAJORITY + 2 * ELECTION;
+}
+
 static void act(struct asker *a)
 {
         Pb__MemberAddRequest add = PB__MEMBER_ADD_REQUEST__INIT;
@@ -134,22 +142,22 @@ static void act(struct asker *a)
                 add.peerurls = urls;
                 add.n_peerurls = 1;
                 add.islearner = o->op == ADD_LEARNER;
-                return asker_ask(a, "/etcdserverpb.Cluster/MemberAdd", &add.base);
+                return ask_for_change(a, "/etcdserverpb.Cluster/MemberAdd", &add.base);
         case REMOVE:
                 if (o->of->removing == 0)
                         o->of->removing = W->now;
                 o->of->removals++;
                 remove.id = o->of->id;
-                return asker_ask(a, "/etcdserverpb.Cluster/MemberRemove", &remove.base);
+                return ask_for_change(a, "/etcdserverpb.Cluster/MemberRemove", &remove.base);
         case PROMOTE:
                 promote.id = o->of->id;
-                return asker_ask(a, "/etcdserverpb.Cluster/MemberPromote", &promote.base);
+                return ask_for_change(a, "/etcdserverpb.Cluster/MemberPromote", &promote.base);
         case MOVE:
                 o->of->moving = true;
                 move.id = o->of->id;
                 move.peerurls = urls;
                 move.n_peerurls = 1;
-                return asker_ask(a, "/etcdserverpb.Cluster/MemberUpdate", &move.base);
+                return ask_for_change(a, "/etcdserverpb.Cluster/MemberUpdate", &move.base);
         case LIST:
                 list.linearizable = true;
                 return asker_ask(a, "/etcdserverpb.Cluster/MemberList", &list.base);
