@@ -2,6 +2,9 @@
 
 #define PATIENCE (4 * NSEC_PER_SEC)
 
+/* Those of this world, in the order in which they began. */
+static STAILQ_HEAD(, asker) askers = STAILQ_HEAD_INITIALIZER(askers);
+
 static void on_close(struct rpc_call *call)
 {
         (void) call;
@@ -48,11 +51,12 @@ void asker_begin(struct asker *a, unsigned i, const struct asker_ops *ops)
 {
         buf_fini(&a->answer);
         *a = (struct asker){.ops = ops, .i = i};
+        STAILQ_INSERT_TAIL(&askers, a, next);
         wire_init(&a->link, NULL, &a->cut);
         a->act_at = some_time(W, 0, 2000 * MSEC);
 }
 
-void asker_end(struct asker *a)
+static void end(struct asker *a)
 {
         prompt_end(&a->waits);
         wire_close(&a->link);
@@ -60,10 +64,9 @@ void asker_end(struct asker *a)
         a->asks = false;
 }
 
-static bool does_not_hear(const struct prompt *p)
+static bool does_not_hear(struct prompt *p)
 {
-        const struct asker *a =
-                container_of((struct prompt *) (uintptr_t) p, struct asker, waits);
+        const struct asker *a = container_of(p, struct asker, waits);
 
         return a->frozen_until > W->now || is_in(W, &a->cut);
 }
@@ -111,11 +114,18 @@ static void act(struct asker *a)
         }
 }
 
-void asker_run(struct asker *a)
+static nsec_t next(const struct asker *a)
+{
+        if (is_frozen(a))
+                return min_of(a->frozen_until, wire_next_asked(&a->link));
+        return min_of(a->act_at, wire_next(&a->link));
+}
+
+static void run(struct asker *a)
 {
         bool frozen = is_frozen(a);
 
-        if (asker_next(a) > W->now && !wire_is_due(&a->link))
+        if (next(a) > W->now && !wire_is_due(&a->link))
                 return;
         if (!frozen)
                 (void) wire_hear(&a->link);
@@ -131,9 +141,30 @@ void asker_run(struct asker *a)
                 disconnect(a);
 }
 
-nsec_t asker_next(const struct asker *a)
+void askers_end(void)
 {
-        if (is_frozen(a))
-                return min_of(a->frozen_until, wire_next_asked(&a->link));
-        return min_of(a->act_at, wire_next(&a->link));
+        struct asker *a;
+
+        while ((a = STAILQ_FIRST(&askers))) {
+                STAILQ_REMOVE_HEAD(&askers, next);
+                end(a);
+        }
+}
+
+void askers_run(void)
+{
+        struct asker *a;
+
+        STAILQ_FOREACH (a, &askers, next)
+                run(a);
+}
+
+nsec_t askers_next(void)
+{
+        const struct asker *a;
+        nsec_t at = NEVER;
+
+        STAILQ_FOREACH (a, &askers, next)
+                at = min_of(at, next(a));
+        return at;
 }

@@ -18,6 +18,7 @@ struct asker_ops {
 };
 
 struct asker {
+        STAILQ_ENTRY(asker) next;
         const struct asker_ops *ops;
         unsigned i;
         struct wire link;
@@ -31,32 +32,23 @@ struct asker {
 };
 
 void asker_begin(struct asker *a, unsigned i, const struct asker_ops *ops);
-void asker_end(struct asker *a);
-/* Does what is due, and calls act() or answered(). */
-void asker_run(struct asker *a);
-nsec_t asker_next(const struct asker *a);
-
 void asker_ask(struct asker *a, const char *path, const ProtobufCMessage *m);
+
+/* All that have begun, in that order: does what is due, and calls act() or answered(). */
+void askers_run(void);
+nsec_t askers_next(void);
+void askers_end(void);
 
 /* ---- named.c: clients that use leases by their names ---- */
 
 void named_begin(struct world *w);
-void named_end(void);
-void named_run(void);
-nsec_t named_next(void);
 /* An entry was applied at a replica. */
 void named_applied(struct world *w, struct state *s);
 
 /* ---- guards.c: programs that write only while they hold a place ---- */
 
 void guards_begin(struct world *w);
-void guards_end(void);
-void guards_run(void);
-nsec_t guards_next(void);
 void guards_applied(struct world *w, struct replica_node *n, uint64_t index);
 /* ---- operators.c: they change the members ---- */
 
 void operators_begin(struct world *w);
-void operators_end(void);
-void operators_run(void);
-nsec_t operators_next(void);

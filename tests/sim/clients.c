@@ -358,10 +358,9 @@ static void unlock_it(struct client *c)
 
 /* Whether another key of the lock is older than this client's, or it has none, where it waits.
  */
-static bool is_behind_another(const struct prompt *p)
+static bool is_behind_another(struct prompt *p)
 {
-        const struct client *c =
-                container_of((struct prompt *) (uintptr_t) p, struct client, waits);
+        const struct client *c = container_of(p, struct client, waits);
         const struct state *s = core_state(W->r[c->link.to].node.core);
         const struct kv_version *first = NULL;
         struct kv_key *k;
@@ -585,9 +584,7 @@ void clients_end(void)
         for (unsigned k = 0; k < ARRAY_SIZE(clients); k++)
                 disconnect(&clients[k]);
         caches_end();
-        named_end();
-        guards_end();
-        operators_end();
+        askers_end();
 }
 
 static void act(void *arg)
@@ -627,17 +624,12 @@ void clients_run(void)
                 wire_run(&c->link, &c->act_at, act, disconnect, c);
         }
         caches_run();
-        named_run();
-        guards_run();
-        operators_run();
+        askers_run();
 }
 
 nsec_t clients_next(void)
 {
-        nsec_t at = min_of(named_next(), guards_next());
-
-        at = min_of(at, operators_next());
-        at = min_of(at, caches_next());
+        nsec_t at = min_of(askers_next(), caches_next());
 
         for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {
                 at = min_of(at, clients[i].act_at);

@@ -321,24 +321,3 @@ void guards_begin(struct world *w)
                 asker_begin(&programs[i].asker, i, &ops);
         }
 }
-
-void guards_end(void)
-{
-        for (unsigned i = 0; W->guarded && i < N_PROGRAMS; i++)
-                asker_end(&programs[i].asker);
-}
-
-void guards_run(void)
-{
-        for (unsigned i = 0; W->guarded && i < N_PROGRAMS; i++)
-                asker_run(&programs[i].asker);
-}
-
-nsec_t guards_next(void)
-{
-        nsec_t at = NEVER;
-
-        for (unsigned i = 0; W->guarded && i < N_PROGRAMS; i++)
-                at = min_of(at, asker_next(&programs[i].asker));
-        return at;
-}

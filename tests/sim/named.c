@@ -265,24 +265,3 @@ void named_begin(struct world *w)
         for (unsigned i = 0; w->named && i < N_CLIENTS; i++)
                 asker_begin(&clients[i].asker, i, &ops);
 }
-
-void named_end(void)
-{
-        for (unsigned i = 0; W->named && i < N_CLIENTS; i++)
-                asker_end(&clients[i].asker);
-}
-
-void named_run(void)
-{
-        for (unsigned i = 0; W->named && i < N_CLIENTS; i++)
-                asker_run(&clients[i].asker);
-}
-
-nsec_t named_next(void)
-{
-        nsec_t at = NEVER;
-
-        for (unsigned i = 0; W->named && i < N_CLIENTS; i++)
-                at = min_of(at, asker_next(&clients[i].asker));
-        return at;
-}

@@ -275,6 +275,12 @@ bool on_disk(struct world *w, struct event *e)
 
 /* ---- callbacks of the core ---- */
 
+/* Whether it lacked memory, or its disk failed, in this life. */
+static bool was_disturbed(const struct replica_node *n)
+{
+        return memory_failures() != n->failures || n->io_errors > 0;
+}
+
 /* The process ends as soon as no callback is running. */
 static void on_fatal(void *u, const char *why)
 {
@@ -282,7 +288,7 @@ static void on_fatal(void *u, const char *why)
         struct replica_node *n = node_of(u);
         struct event *e;
 
-        if (memory_failures() == n->failures && n->io_errors == 0)
+        if (!was_disturbed(n))
                 return fail(W, "replica %u gave up: %s", n->i, why);
         log_debug("%.3f s: replica %u gives up: %s", (double) W->now / 1e9, n->i + 1, why);
         W->counts.exits++;
@@ -367,13 +373,13 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
 
         aim_at(W, AT_APPLY, node_of_core(u));
         see_revoked(commands);
-        RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id)
+        RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id) {
                 if (n_before == ARRAY_SIZE(before)) {
                         fail_full(W, "leases at once");
                         break;
-                } else {
-                        before[n_before++] = l->id;
                 }
+                before[n_before++] = l->id;
+        }
         r = core_replica_ops.apply(u, index, term, at, commands, left);
         (void) memory_of(MEMORY_OURS); /* until this function returns */
         W->met.alloc_apply += memory_failed(MEMORY_APPLY) - failed;
@@ -538,7 +544,7 @@ void boot(struct world *w, struct replica_node *n)
                 return seen_start(w, n);
         }
         /* If a first start failed, there may be no room for the next one. */
-        if (memory_failures() == n->failures && n->io_errors == 0 && (n->made || !n->full))
+        if (!was_disturbed(n) && (n->made || !n->full))
                 return fail(w, "replica %u does not start: %s", n->i, err.text);
         /* The start is tried again later. */
         n->up = false;

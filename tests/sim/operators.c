@@ -300,24 +300,3 @@ void operators_begin(struct world *w)
         for (unsigned i = 0; w->operated && i < N_OPERATORS; i++)
                 asker_begin(&operators[i].asker, i, &ops);
 }
-
-void operators_end(void)
-{
-        for (unsigned i = 0; W->operated && i < N_OPERATORS; i++)
-                asker_end(&operators[i].asker);
-}
-
-void operators_run(void)
-{
-        for (unsigned i = 0; W->operated && i < N_OPERATORS; i++)
-                asker_run(&operators[i].asker);
-}
-
-nsec_t operators_next(void)
-{
-        nsec_t at = NEVER;
-
-        for (unsigned i = 0; W->operated && i < N_OPERATORS; i++)
-                at = min_of(at, asker_next(&operators[i].asker));
-        return at;
-}

@@ -25,7 +25,6 @@ void trace_add(const struct world *w, enum traced what, unsigned who, const void
         h = &trace->steps[step][what];
         *h = hash_add_words(*h ? *h : HASH_START, head, sizeof(head));
         *h = hash_add_words(*h, p, n);
-        trace->n++;
 }
 
 bool trace_differs(const struct trace *a, const struct trace *b, char *out, size_t size)

@@ -493,7 +493,7 @@ enum traced { TRACED_FRAME, TRACED_DISK, TRACED_WIRE, TRACED_ANSWER, TRACED_KIND
 
 /* A hash of what was done in each step of time, by kind; 0: nothing. */
 struct trace {
-        uint64_t steps[TRACE_STEPS][TRACED_KINDS], n;
+        uint64_t steps[TRACE_STEPS][TRACED_KINDS];
 };
 
 /* From now on into @t, emptied; NULL: nowhere. */
@@ -519,7 +519,7 @@ struct prompt {
         nsec_t seen; /* ... the last one at this time */
         /* Whether it waits for something else just now; may be NULL. Set after prompt_begin().
          */
-        bool (*excused)(const struct prompt *p);
+        bool (*excused)(struct prompt *p);
 };
 
 /* The length of calm after which nothing waits for a lost frame, at any replica. But one that
