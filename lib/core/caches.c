@@ -62,8 +62,11 @@ int core_cache(struct core *c, struct core_write *w, const struct cmd_user *user
                Pb__CacheTerm *q, nsec_t timeout)
 {
         cleanup_(buf_fini) struct buf body = {0};
+        struct kv_span span = kv_span(&q->key, &q->range_end);
 
         q->issuer = c->issuer;
+        if (cached_is_crowded(&c->state.cached, &span, c->state.time))
+                q->term_ms = CACHED_TERM_MIN_MS;
         pb_append(&body, &q->base);
         if (buf_error(&body) < 0)
                 return -ENOMEM;

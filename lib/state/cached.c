@@ -1,5 +1,7 @@
 #include "state/cached.h"
 
+#include "base/hash.h"
+
 /* A client retries a change that was refused. For this long nobody gets a new cache lease in
  * between, which would prolong the wait. */
 #define AWAITED_FOR NSEC_PER_SEC
@@ -94,6 +96,35 @@ static void sweep(struct cached *c, struct lease_time now)
                         remove_at(c, i - 1);
 }
 
+static uint64_t span_hash(const struct kv_span *s)
+{
+        uint64_t h = hash_add(HASH_START, &s->from.len, sizeof(s->from.len));
+
+        h = hash_add(h, s->from.p, s->from.len);
+        return hash_end(hash_add(h, s->end.p, s->end.len));
+}
+
+bool cached_is_crowded(const struct cached *c, const struct kv_span *span,
+                       struct lease_time now)
+{
+        uint64_t hash = span_hash(span);
+
+        for (size_t i = 0; i < CACHED_CROWDS_MAX; i++)
+                if (c->crowds[i].span == hash && lease_time_before(now, c->crowds[i].until))
+                        return true;
+        return false;
+}
+
+/* The first of several changes is through. */
+static void note_crowd(struct cached *c, const struct cached_range *r, struct lease_time now)
+{
+        if (r->n_refused < 2)
+                return;
+        c->crowds[c->next_crowd] =
+                (struct cached_crowd){span_hash(&r->span), lease_time_add(now, AWAITED_FOR)};
+        c->next_crowd = (c->next_crowd + 1) % CACHED_CROWDS_MAX;
+}
+
 static int add_range(struct cached *c, const struct kv_span *span, struct cached_range **ret)
 {
         size_t size = sizeof(struct cached_range) + span->from.len + span->end.len;
@@ -181,6 +212,8 @@ void cached_touch(struct cached *c, size_t i, struct lease_time now, struct cach
         struct lease_time end = last_end(r);
 
         if (!lease_time_before(now, end)) {
+                note_crowd(c, r, now);
+                r->n_refused = 0;
                 if (is_overdue(r)) { /* a holder that did not give it back is still caching the
                                         range */
                         r->rests_until = lease_time_add(end, RESTS_FOR);
@@ -194,6 +227,7 @@ void cached_touch(struct cached *c, size_t i, struct lease_time now, struct cach
         }
         r->awaited = true;
         r->awaited_at = now;
+        r->n_refused++;
         c->n_awaited++;
         if (wait->serial == 0 || lease_time_before(wait->until, end))
                 *wait = (struct cached_wait){r->serial, end};

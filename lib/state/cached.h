@@ -10,7 +10,9 @@
  * terms have ended, or were given back, is refused; from then on no term is given for the
  * range, so that a writer never waits for longer than the longest term. If the term that a
  * write waited for ended by time, or the write gave up, no term is given for a while: a holder
- * that does not answer does not make every write wait.
+ * that does not answer does not make every write wait. Of several writes that wait for one
+ * range, each replica tries its own again; the next term may come between them, so while a
+ * range is crowded its terms should be short.
  *
  * Part of the replicated state: the log decides what comes first, the change or the term. Pure.
  */
@@ -26,6 +28,7 @@
 #define CACHED_SPAN_MAX 4096 /* bytes of a range's two keys */
 #define CACHED_TERM_MAX_MS 3000
 #define CACHED_TERM_MIN_MS 20
+#define CACHED_CROWDS_MAX 16
 
 struct cached_issuer {
         uint64_t id;
@@ -38,9 +41,15 @@ struct cached_range {
         bool awaited;                  /* a change was refused ... */
         struct lease_time awaited_at;  /* ... and this was the last time */
         struct lease_time rests_until; /* no term is given before that */
+        unsigned n_refused;            /* changes, by this range; not part of the state */
         size_t n_issuers;
         struct cached_issuer issuers[CACHED_ISSUERS_MAX];
         uint8_t bytes[];
+};
+
+struct cached_crowd {
+        uint64_t span; /* its hash */
+        struct lease_time until;
 };
 
 struct cached {
@@ -51,6 +60,8 @@ struct cached {
         /* Not part of the state. They change when a write begins to wait for a range, and when
          * a term is given back. */
         uint64_t n_awaited, n_returned;
+        struct cached_crowd crowds[CACHED_CROWDS_MAX]; /* a ring */
+        size_t next_crowd;
 };
 
 /* Why a command was refused, and when it may be tried again. */
@@ -75,6 +86,11 @@ must_check_ int cached_promise(struct cached *c, const struct kv_span *span, uin
                                struct lease_time now, struct lease_time until,
                                struct cached_range **ret);
 bool cached_is_awaited(const struct cached *c, const struct kv_span *span,
+                       struct lease_time now);
+
+/* Whether several changes waited for a term on @span, and some may not be through yet. For the
+ * issuer; the state does not depend on it. */
+bool cached_is_crowded(const struct cached *c, const struct kv_span *span,
                        struct lease_time now);
 
 /* All holders of @issuer have given back their terms, up to the one that ends at @until. */

@@ -51,7 +51,7 @@ void prompt_see_write(struct world *w, unsigned at, nsec_t came)
                              "%s at replica %u, which leads term %llu, waits for %.1f s, "
                              "though "
                              "writes that came later are done",
-                             p->what, at, (unsigned long long) st.term,
+                             p->what, at + 1, (unsigned long long) st.term,
                              (double) (w->now - p->came) / 1e9);
         }
 }
@@ -70,6 +70,7 @@ void prompts_check(struct world *w)
                     (p->excused && p->excused(p)))
                         continue;
                 fail(w, "%s at replica %u waits for %.1f s, though all was well for %.1f s",
-                     p->what, p->to, (double) (w->now - p->came) / 1e9, (double) calm / 1e9);
+                     p->what, p->to + 1, (double) (w->now - p->came) / 1e9,
+                     (double) calm / 1e9);
         }
 }

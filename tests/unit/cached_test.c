@@ -267,6 +267,31 @@ TEST(cached_ranges_are_in_a_snapshot)
         state_fini(&s);
 }
 
+TEST(a_range_is_crowded_once_the_first_of_several_changes_is_through)
+{
+        struct kv_span span = {.from = {(const uint8_t *) "k", 1}, .single = true};
+        struct state_reply r;
+
+        begin();
+        CHECK_EQ(cache("k", "", 1, 1000, 0), 1000);
+        r = put("k", 0, 10);
+        CHECK_EQ(put("k", 0, 11).outcome, STATE_E_CACHED);
+        CHECK(!cached_is_crowded(&s.cached, &span, at(12)));
+        give_back(r.wait.serial, 1, at(1000), 20);
+        CHECK_EQ(put("k", 0, 30).outcome, STATE_OK);
+        CHECK(cached_is_crowded(&s.cached, &span, at(30)));
+        CHECK(cached_is_crowded(&s.cached, &span, at(1029)));
+        CHECK(!cached_is_crowded(&s.cached, &span, at(1030)));
+        /* Not by one. */
+        CHECK_EQ(cache("k", "", 1, 1000, 1100), 1000);
+        r = put("k", 0, 1110);
+        CHECK_EQ(r.outcome, STATE_E_CACHED);
+        give_back(r.wait.serial, 1, at(2100), 1120);
+        CHECK_EQ(put("k", 0, 1130).outcome, STATE_OK);
+        CHECK(!cached_is_crowded(&s.cached, &span, at(1130)));
+        state_fini(&s);
+}
+
 /* ---- over a connection ---- */
 
 static struct rig_conn *holder, *writer;
@@ -396,6 +421,34 @@ TEST(a_write_recalls_terms_and_happens_when_they_are_given_back)
         CHECK_EQ(term_ms, 1000);
         CHECK(!unchanged);
         CHECK_EQ(n_kvs, 2);
+        end();
+}
+
+/* Some of the writes may be waiting elsewhere, and would wait for the next term, too. */
+TEST(a_range_for_which_several_writes_waited_has_short_terms_for_a_while)
+{
+        static struct rig_call second;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__CacheRequest q;
+
+        begin_stream();
+        begin_write();
+        put.key = pb_bytes("k2", 2);
+        rig_ask(writer, &second, "/etcdserverpb.KV/Put", &put.base);
+        turns(50);
+        q = request();
+        q.release = true;
+        send_request(&q);
+        turns(20);
+        CHECK(write_call.over);
+        CHECK(second.over);
+        rig_forget(&second);
+        ask_having();
+        CHECK_EQ(term_ms, CACHED_TERM_MIN_MS);
+        for (unsigned i = 0; term_ms != 1000; i++) {
+                CHECK(i < 1000);
+                ask_having();
+        }
         end();
 }
 
