@@ -102,7 +102,8 @@ def test_a_leader_change_or_a_restart_refills_no_lease(cluster, change):
     change(cluster)
 
     for replica in cluster.running:
-        lease = eventually(lambda: cluster.lease(long, at=replica))
+        eventually(lambda: cluster.etcdctl("endpoint", "health", "-w=json", at=replica))
+        lease = cluster.lease(long, at=replica)
         assert lease.granted == 3000 and left - 300 < lease.ttl <= left + 1  # rounded
     watch = cluster.watch("k/", revision)
     ended = eventually(lambda: len(ends := [event.key for event in watch.events()
