@@ -277,6 +277,9 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         if (!r->address || raft_init(&r->raft, NULL, NULL, cfg->id, r->address) != 0)
                 return -ENOMEM;
         r->raft_up = true;
+        /* [libraft] With a tracer, which raft_init() sets, several messages are formatted in
+         * each step, and are discarded unless LIBRAFT_TRACE is set. */
+        r->raft.tracer = NULL;
         raft_seed(&r->raft, (unsigned) cfg->seed);
         raft_set_election_timeout(&r->raft, (unsigned) (cfg->election / NSEC_PER_MSEC));
         raft_set_heartbeat_timeout(&r->raft, (unsigned) (cfg->heartbeat / NSEC_PER_MSEC));
