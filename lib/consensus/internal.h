@@ -421,7 +421,6 @@ void members_restores(struct replica *r, uint64_t peer, raft_index index);
 /* Leader: a follower has answered; called also if raft does not get the answer. */
 void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p);
-uint64_t members_forgetful(const struct replica *r); /* see struct replica_status */
 void members_stranger(struct replica *r, uint64_t peer);
 void members_removed(struct replica *r, uint64_t index);
 /* The leader reports that we acknowledged entries up to @index, which we lack. */

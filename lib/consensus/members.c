@@ -123,11 +123,13 @@ void members_lack(struct replica *r, uint64_t index)
         replica_fatal(r, why);
 }
 
-uint64_t members_forgetful(const struct replica *r)
+uint64_t replica_forgetful(const struct replica *r)
 {
+        if (!replica_leads(r))
+                return 0;
         for (size_t i = 0; i < ARRAY_SIZE(r->health); i++)
                 if (r->health[i].n_lacks >= LACKS_SURE &&
-                    r->health[i].lacks_of == replica_term(r) && replica_leads(r) &&
+                    r->health[i].lacks_of == replica_term(r) &&
                     replica_position(r, r->health[i].id) >= 0)
                         return r->health[i].id;
         return 0;

@@ -101,7 +101,6 @@ struct replica_status replica_status(const struct replica *r)
                 .short_of_room = replica_short_of_room(r),
                 .log_bytes = r->log.bytes,
                 .way = r->time.clock.way,
-                .forgetful = members_forgetful(r),
         };
 }
 

@@ -64,8 +64,6 @@ struct replica_status {
         size_t log_bytes;    /* of the log in memory */
         nsec_t way;          /* round trip to a majority, if it is too long for the heartbeat
                               * interval, or was and is not yet short again */
-        uint64_t forgetful; /* leader: a member that lacks entries that it had acknowledged, and
-                             * gets no more; 0: none */
 };
 
 /* For metrics: what has happened here since the start. */
@@ -292,6 +290,9 @@ const struct store_counts *replica_store_counts(const struct replica *r);
 
 /* Leader: how many entries member @id is behind, as far as it has answered; 0 on others. */
 uint64_t replica_lag(const struct replica *r, uint64_t id);
+
+/* Leader: a member that lacks entries that it had acknowledged, and gets no more; 0: none. */
+uint64_t replica_forgetful(const struct replica *r);
 
 /* Whether a snapshot of another replica is being installed. */
 bool replica_installs(const struct replica *r);

@@ -144,6 +144,11 @@ size_t core_n_writes(const struct core *c)
         return c->n_writes;
 }
 
+uint64_t core_forgetful(const struct core *c)
+{
+        return c->replica ? replica_forgetful(c->replica) : 0;
+}
+
 uint64_t core_peer_lag(const struct core *c, uint64_t id)
 {
         return replica_lag(c->replica, id);

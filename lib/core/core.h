@@ -173,6 +173,7 @@ size_t core_n_writes(const struct core *c);
 /* Leader: how many entries member @id is behind, as far as it has answered; 0 for itself, and
  * on others. */
 uint64_t core_peer_lag(const struct core *c, uint64_t id);
+uint64_t core_forgetful(const struct core *c); /* see replica_forgetful() */
 
 /* Zeroes if the owner does not provide it. */
 struct core_link core_link(const struct core *c, uint64_t peer);

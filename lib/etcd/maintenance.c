@@ -42,7 +42,7 @@ static void status(struct request *q)
                 errors[p.n_errors++] = nospace;
         if (state_alarmed(state, PB__ALARM_TYPE__CORRUPT))
                 errors[p.n_errors++] = corrupt;
-        if (s.forgetful != 0)
+        if (core_forgetful(q->api->core) != 0)
                 errors[p.n_errors++] = forgetful;
         request_reply(q, &p.base);
 }

@@ -733,7 +733,7 @@ static void take_log(struct figures *f, const struct core *c)
         f->learns = s.learner;
         f->installs = core_is_installing(c);
         f->short_of_room = s.short_of_room;
-        f->forgetful = s.forgetful != 0;
+        f->forgetful = core_forgetful(c) != 0;
         f->committed = s.commit;
         f->applied = s.applied;
         f->term = s.term;

@@ -1493,7 +1493,7 @@ TEST(a_replica_that_lost_acknowledged_entries_is_notified)
         start_node(f, 0);
         pass(3000 * MS);
         CHECK_EQ(replica_status(f->replica).last, replica_status(leader->replica).last);
-        CHECK_EQ(replica_status(leader->replica).forgetful, 0);
+        CHECK_EQ(replica_forgetful(leader->replica), 0);
         /* Such a notice about entries that were here all the time, as while a snapshot replaces
          * the log, is ignored: the replica does not end. */
         buf_add_u8(&word, FRAME_LACKS);
@@ -1522,7 +1522,7 @@ TEST(a_replica_that_lost_acknowledged_entries_is_notified)
                 pass(MS);
         if (f->ended) {
                 f->replica = replica_free(f->replica);
-                CHECK_EQ(replica_status(leader->replica).forgetful, id_of(f));
+                CHECK_EQ(replica_forgetful(leader->replica), id_of(f));
                 CHECK_EQ(make_node(f, 0, &err), -EBADMSG);
                 CHECK(strstr(err.text, "had acknowledged"));
         }
