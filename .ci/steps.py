@@ -128,6 +128,7 @@ for suite in "bookworm", "trixie":
 nightly("hosts, on a real etcd", "tests/run hosts --engine etcd", ETCD)
 
 build("tsan", programs("tsan"), "nightly", LONG)
+build("fast", "build/fast/tests/sim/sim", "nightly", LONG)
 build("cov", programs("cov") + " tests-cov", "as needed", compiler="clang")
 # For its warnings, which do not depend on what it optimizes.
 step("build with clang", "CFLAGS=-O0 CPPFLAGS=-U_FORTIFY_SOURCE make -s -j2 MODE=clang CC=clang "
@@ -146,11 +147,11 @@ SIM = "build/{tree}/tests/sim/sim --from {seed}000 --seconds {seconds}"
 STORM = "tests/run -n 0 --seed {seed} --seconds {seconds} soak/test_storm.py"
 LIES = "tests/run -n 4 --seed {seed} --draws 60 -k random "
 for what, command, more in (
-        ("fresh worlds", SIM, {"weight": 2}),
+        ("fresh worlds", SIM, {"weight": 2, "tree": "fast"}),
         ("faults: real processes, networks, disks", STORM, {}),
         ("fencing: random faults on a real host", FENCING + "40", {}),
-        ("fresh worlds, every coincidence", SIM + " --all", {"weight": 2}),
-        ("fresh worlds, each twice", SIM + " --twice", {"weight": 2}),
+        ("fresh worlds, every coincidence", SIM + " --all", {"weight": 2, "tree": "fast"}),
+        ("fresh worlds, each twice", SIM + " --twice", {"weight": 2, "tree": "fast"}),
         ("fresh inputs, fuzzers", "make --no-print-directory fuzz SECONDS=30 NEW={dir}",
          {"weight": 2}),
         ("unit tests, fresh seeds", "build/{tree}/tests/unit/unit --seed {seed}", {}),

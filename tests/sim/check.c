@@ -6,7 +6,7 @@
 #include "base/hash.h"
 #include "world.h"
 
-#define HASHED_EVERY 8 /* entries */
+#define HASHED_EVERY 64 /* entries */
 #define LEASES_MAX 4096
 #define INDEX_MAX 200000
 #define KEYS_MAX 64
@@ -111,8 +111,8 @@ void check_leads(struct world *w, const struct replica_node *n, uint64_t term)
                 led[term].who = n->i;
                 led[term].life = n->life;
         } else if (led[term].who != n->i || led[term].life != n->life) {
-                fail(w, "replica %u leads in term %llu, in which replica %u led%s", n->i,
-                     (unsigned long long) term, led[term].who,
+                fail(w, "replica %u leads in term %llu, in which replica %u led%s", n->i + 1,
+                     (unsigned long long) term, led[term].who + 1,
                      led[term].who == n->i ? " in an earlier life" : "");
         }
 }
@@ -146,9 +146,9 @@ void check_applied(struct world *w, struct replica_node *n, uint64_t index)
                 return;
         index_end = max_of(index_end, index + 1);
         /* Disks keep what was synced here, so no replica may lack what it has acknowledged. */
-        if (core_status(n->node.core).forgetful != 0)
-                fail(w, "I5: replica %u says that member %llx has lost entries", n->i,
-                     (unsigned long long) core_status(n->node.core).forgetful);
+        if (core_forgetful(n->node.core) != 0)
+                fail(w, "I5: replica %u says that member %llx has lost entries", n->i + 1,
+                     (unsigned long long) core_forgetful(n->node.core));
         hash = state_hash(core_state(n->node.core));
         if (!story[index].known) {
                 story[index].known = true;
@@ -156,7 +156,7 @@ void check_applied(struct world *w, struct replica_node *n, uint64_t index)
         } else if (story[index].hash != hash) {
                 fail(w,
                      "I4: replica %u has another state after entry %llu than another one had",
-                     n->i, (unsigned long long) index);
+                     n->i + 1, (unsigned long long) index);
         }
 }
 
@@ -500,7 +500,7 @@ void check_end(struct world *w)
                 struct state *s;
 
                 if (!w->r[i].node.core)
-                        return fail(w, "replica %u is not there in the end", i);
+                        return fail(w, "replica %u is not there in the end", i + 1);
                 if (core_status(w->r[i].node.core).leader &&
                     core_status(w->r[i].node.core).way > 0)
                         return fail(w, "I1: the leader would notice no short outage, as if the "
@@ -526,7 +526,7 @@ void check_end(struct world *w)
                                      i, name, (long long) value_revision[key]);
                         else if (k->newest->mod_revision == value_revision[key] &&
                                  is != values[key])
-                                fail(w, "I5: replica %u has another value for %s", i, name);
+                                fail(w, "I5: replica %u has another value for %s", i + 1, name);
                 }
                 if (i > 0 && (s->applied > applied + 20 || applied > s->applied + 20))
                         fail(w,

@@ -85,8 +85,8 @@ static void check_refusal(struct world *w, struct replica_node *n, int r)
         else if (r == -ENOBUFS && n->refuses_since == 0)
                 n->refuses_since = w->now;
         if (r == -ENOBUFS && min_of(calm_for(w), w->now - n->refuses_since) > PROMPT_CALM(w))
-                fail(w, "replica %u refused all writes, though all was well for %.1f s", n->i,
-                     (double) calm_for(w) / 1e9);
+                fail(w, "replica %u refused all writes, though all was well for %.1f s",
+                     n->i + 1, (double) calm_for(w) / 1e9);
 }
 
 static void write_done(struct core_write *cw, struct status st, struct view bytes)

@@ -209,7 +209,7 @@ bool on_frame(struct world *w, struct event *e)
                                   clock_of(w, n->ppm));
         }
         if (r < 0 && memory_failures() == failures)
-                fail(w, "replica %u refused a frame of replica %u", e->to, e->from);
+                fail(w, "replica %u refused a frame of replica %u", e->to + 1, e->from + 1);
         seen_frame_after(w, n);
         world_drive(w, n);
         return false;
@@ -289,7 +289,7 @@ static void on_fatal(void *u, const char *why)
         struct event *e;
 
         if (!was_disturbed(n))
-                return fail(W, "replica %u gave up: %s", n->i, why);
+                return fail(W, "replica %u gave up: %s", n->i + 1, why);
         log_debug("%.3f s: replica %u gives up: %s", (double) W->now / 1e9, n->i + 1, why);
         W->counts.exits++;
         e = post(W, 0, EV_EXIT);
@@ -545,7 +545,7 @@ void boot(struct world *w, struct replica_node *n)
         }
         /* If a first start failed, there may be no room for the next one. */
         if (!was_disturbed(n) && (n->made || !n->full))
-                return fail(w, "replica %u does not start: %s", n->i, err.text);
+                return fail(w, "replica %u does not start: %s", n->i + 1, err.text);
         /* The start is tried again later. */
         n->up = false;
         n->wake = NEVER;

@@ -94,8 +94,8 @@ static void seen_vote(struct world *w, struct replica_node *n, unsigned to, stru
         if (!granted || pre)
                 return;
         if (n->seen.voted_term == term && n->seen.voted_for != to + 1)
-                fail(w, "replica %u voted for %u and for %u in term %llu", n->i,
-                     (unsigned) n->seen.voted_for - 1, to, (unsigned long long) term);
+                fail(w, "replica %u voted for %u and for %u in term %llu", n->i + 1,
+                     (unsigned) n->seen.voted_for, to + 1, (unsigned long long) term);
         n->seen.voted_term = term;
         n->seen.voted_for = to + 1;
         aim_at(w, AT_VOTED, n);
@@ -277,15 +277,16 @@ void seen_start(struct world *w, struct replica_node *n)
                      "I5: replica %u acknowledged entry %llu of term %llu to a leader, "
                      "crashed, "
                      "and does not have it",
-                     n->i, (unsigned long long) s->acked, (unsigned long long) s->acked_term);
+                     n->i + 1, (unsigned long long) s->acked,
+                     (unsigned long long) s->acked_term);
         if (s->crashed && !has(r, s->durable, s->durable_term))
                 fail(w,
                      "I5: replica %u took entry %llu of term %llu for durable, crashed, and "
                      "does not have it",
-                     n->i, (unsigned long long) s->durable,
+                     n->i + 1, (unsigned long long) s->durable,
                      (unsigned long long) s->durable_term);
         if (term < s->voted_term || (term == s->voted_term && vote != s->voted_for))
-                fail(w, "replica %u forgot its vote of term %llu", n->i,
+                fail(w, "replica %u forgot its vote of term %llu", n->i + 1,
                      (unsigned long long) s->voted_term);
         w->met.alone_start += w->n_replicas > 1 && replica_votes(r) && replica_voters(r) == 1;
         /* The election in which it voted is still going on. */
