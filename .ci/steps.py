@@ -65,6 +65,8 @@ step("simulation: 1000 fixed seeds, every coincidence",
      BEHIND + "build/{tree}/tests/sim/sim --from 1 --seeds 1000 --all", "check", weight=2)
 step("simulation: each of 80 seeds does the same twice",
      BEHIND + "build/{tree}/tests/sim/sim --from 1 --seeds 80 --twice", "check", weight=2)
+step("simulation: 8 long worlds",
+     BEHIND + "build/{tree}/tests/sim/sim --aim nights --from 1 --seeds 8", weight=2)
 # They wait more than they work.
 step("integration", "tests/run -n 4 integration", weight=2)
 
@@ -151,6 +153,7 @@ for what, command, more in (
         ("faults: real processes, networks, disks", STORM, {}),
         ("fencing: random faults on a real host", FENCING + "40", {}),
         ("fresh worlds, every coincidence", SIM + " --all", {"weight": 2, "tree": "fast"}),
+        ("fresh long worlds", SIM + " --aim nights", {"weight": 2, "tree": "fast"}),
         ("fresh worlds, each twice", SIM + " --twice", {"weight": 2, "tree": "fast"}),
         ("fresh inputs, fuzzers", "make --no-print-directory fuzz SECONDS=30 NEW={dir}",
          {"weight": 2}),

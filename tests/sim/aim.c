@@ -307,8 +307,9 @@ static const struct aim aims[] = {
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC}},
          .prepare = writers_with_a_guard},
+        {.name = "nights", .prepare = nights_prepare},
 };
-#define NOT_DRAWN 2 /* the last aims of the list */
+#define NOT_DRAWN 3 /* the last aims of the list */
 
 /* Marks @what as a fault that this world has, for the checks. */
 static void has_deed(struct world *w, enum deed what)
@@ -344,6 +345,11 @@ void aim_draw(struct world *w, const char *name)
         for (size_t i = 0; i < RULES_MAX && w->aim->rules[i].when; i++)
                 has_deed(w, w->aim->rules[i].what);
         memset(rested, 0, sizeof(rested));
+}
+
+unsigned aim_patience(const char *name)
+{
+        return name && strcmp(name, "nights") == 0 ? 600 : 60;
 }
 
 bool aim_known(const char *name)

@@ -253,6 +253,12 @@ void caches_end(void)
                 disconnect(&clients[i]);
 }
 
+void caches_go_on(void)
+{
+        for (unsigned i = 0; i < N_CACHES; i++)
+                clients[i].act_at = min_of(clients[i].act_at, W->now + some(0, 2000 * MSEC));
+}
+
 void caches_run(void)
 {
         for (unsigned i = 0; i < N_CACHES; i++) {

@@ -616,6 +616,11 @@ static void act(void *arg)
         }
 }
 
+void clients_go_on(void)
+{
+        caches_go_on();
+}
+
 void clients_run(void)
 {
         for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {

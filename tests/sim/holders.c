@@ -483,7 +483,8 @@ void holders_begin(struct world *w)
                         .name = collide && i == 1 ? 0 : i,
                         .id = collide && cloned && i == 1 ? 0 : i,
                         .ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) - 500,
-                        .cfg = {.ttl = (nsec_t) rnd_between(&w->rnd, TTL_MIN_MS, TTL_MAX_MS) *
+                        .cfg = {.ttl = (nsec_t) rnd_between(&w->rnd, TTL_MIN_MS,
+                                                            (uint64_t) w->ttl_max_ms) *
                                        MSEC,
                                 .drift_ppm = 1000,
                                 .retry = 50 * MSEC},

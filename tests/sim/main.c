@@ -28,8 +28,7 @@
 
 #define FAILURES_MAX 3
 #define JOBS_MAX 64
-#define LONGEST 60 /* seconds of processor time for a seed, after which it is ended */
-#define MANY 300   /* worlds, after which every coincidence should have occurred */
+#define MANY 300 /* worlds, after which every coincidence should have occurred */
 
 /* What one process has seen. */
 struct part {
@@ -142,7 +141,8 @@ static bool run_seed(uint64_t seed)
         static struct trace first, second;
 
         /* Of processor time; the usual world takes 0.1 s, and 1 s with a sanitizer. */
-        setitimer(ITIMER_VIRTUAL, &(struct itimerval){.it_value.tv_sec = LONGEST}, NULL);
+        setitimer(ITIMER_VIRTUAL, &(struct itimerval){.it_value.tv_sec = aim_patience(aim)},
+                  NULL);
         if (!twice)
                 return world_run(&w, seed, aim);
         trace_into(&first);

@@ -85,10 +85,16 @@ void memory_begin(struct rnd *r, uint64_t n)
 {
         raft_heap_set(&heap);
         rnd = r;
-        one_in = n;
         whose = MEMORY_OURS;
-        leaks = n > 0;
+        leaks = false;
         memset(failures, 0, sizeof(failures));
+        memory_go_on(n);
+}
+
+void memory_go_on(uint64_t n)
+{
+        one_in = n;
+        leaks = leaks || n > 0;
         draw();
 }
 

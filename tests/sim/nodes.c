@@ -487,6 +487,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                          .watch_progress = 600 * NSEC_PER_SEC,
                          .cache_term = 3 * NSEC_PER_SEC,
                          .max_txn_ops = 128,
+                         .compact_age = w->compact_age,
                          .renew_part = w->loops ? LOOP_PART : 0,
                          .seed = rnd_u64(&w->rnd)},
                 .replica = {.id = n->i + 1,

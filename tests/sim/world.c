@@ -157,10 +157,15 @@ static bool handle(struct world *w, struct event *e)
                 break;
         case EV_HEAL:
                 heal(w);
-                if (w->faults.members)
+                if (w->faults.members && !w->restoring)
                         post(w, 0, EV_MEMBERS);
+                w->restoring = w->faults.members;
+                nights_healed(w);
                 break;
         case EV_MEMBERS:
+                w->restoring = w->calm;
+                if (!w->calm)
+                        break;
                 (void) restore_members(w);
                 post(w, 300 * MSEC, EV_MEMBERS);
                 break;
@@ -188,6 +193,9 @@ static bool handle(struct world *w, struct event *e)
                 if (check_settled(w))
                         w->end_time = w->now;
                 post(w, SETTLED_AGAIN, EV_SETTLED);
+                break;
+        case EV_NIGHT:
+                on_night(w);
                 break;
         }
         return false;
@@ -252,6 +260,7 @@ static void draw_size(struct world *w)
         w->run_time =
                 small ? some_time(w, 8 * NSEC_PER_SEC, 14 * NSEC_PER_SEC) : 30 * NSEC_PER_SEC;
         w->end_time = w->run_time + CALM_MAX;
+        w->ttl_max_ms = TTL_MAX_MS;
         w->hints = chance(w, 50);
         w->write_every = some_time(w, 20 * MSEC, 80 * MSEC);
         draw_snapshots(w, small);
@@ -288,7 +297,6 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         load_begin(w);
         post(w, some_time(w, MSEC, 2000 * MSEC), EV_FAULT);
         post(w, w->run_time, EV_HEAL);
-        post(w, w->run_time + CALM_MIN, EV_SETTLED);
         post(w, 0, EV_CLOCK);
         aim_begin(w);
 }

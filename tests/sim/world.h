@@ -28,6 +28,7 @@
  *     aim.c       faults at the worst time
  *     overlap.c   entries under way are overwritten
  *     alone.c     members are removed until one is left
+ *     nights.c    an hour with trouble now and then
  *     seen.c      the coincidences that occurred
  *     trace.c     what a world does, as numbers, to compare two runs
  *     prompt.c    what waits although others get on
@@ -159,6 +160,9 @@ struct world {
         nsec_t now; /* true time */
         nsec_t run_time, end_time;
         unsigned n_replicas, n_holders, n_edges;
+        unsigned nights;    /* how often trouble comes again; see nights.c */
+        int64_t ttl_max_ms; /* of holders */
+        nsec_t compact_age; /* 0: no compaction by itself */
         uint64_t snapshot_entries, snapshot_bytes; /* 0: the default, which is never reached */
         size_t segment_size;
         nsec_t write_every, fault_every; /* on average */
@@ -177,6 +181,7 @@ struct world {
         bool was_lull;
         nsec_t lull_ended;   /* when the last lull ended */
         nsec_t incomplete;   /* when members were still missing, after the faults */
+        bool restoring;      /* they are being added again */
         size_t log_bytes;    /* limit of the log in memory; 0: everything after the snapshot */
         unsigned repeated;   /* how many of 1,000 frames are repeated */
         size_t queued_bytes; /* limit of waiting commands; 0: one that is never reached */
@@ -248,7 +253,8 @@ enum event_kind {
         EV_UP,
         EV_SCRIPT,
         EV_ELSEWHERE,
-        EV_SETTLED
+        EV_SETTLED,
+        EV_NIGHT
 };
 
 struct event {
@@ -304,6 +310,8 @@ struct disk *watched_disk_new(struct disk *under, struct replica_node *n);
 
 /* From now on, about one of @one_in allocations in the code of replicas fails; 0: none. */
 void memory_begin(struct rnd *rnd, uint64_t one_in);
+/* The same after memory_end(), and what has failed so far is counted on. */
+void memory_go_on(uint64_t one_in);
 /* From now on no allocation fails. */
 void memory_end(void);
 /* Makes the next allocation fail. */
@@ -341,6 +349,7 @@ void ask_reads(struct world *w, unsigned to, unsigned n);
 /* ---- clients.c ---- */
 
 void clients_begin(struct world *w);
+void clients_go_on(void); /* the load begins again */
 void clients_end(void);
 /* Delivers what is due, and runs the clients whose time has come. */
 void clients_run(void);
@@ -354,6 +363,7 @@ bool clients_caught_up(int64_t revision);
 
 void caches_begin(void);
 void caches_end(void);
+void caches_go_on(void);
 void caches_run(void);
 nsec_t caches_next(void);
 
@@ -454,11 +464,20 @@ enum moment {
 
 void aim_draw(struct world *w, const char *name);
 bool aim_known(const char *name);
+/* How many seconds of processor time a world of it may take; a usual one takes 0.1. */
+unsigned aim_patience(const char *name);
 const char *aim_name(const struct world *w);
 void aim_begin(struct world *w);
 void aim_at(struct world *w, enum moment m, struct replica_node *n);
 void on_deed(struct world *w, struct event *e);
 void on_script(struct world *w);
+
+/* ---- nights.c ---- */
+
+void nights_prepare(struct world *w);
+/* Everything was healed. */
+void nights_healed(struct world *w);
+void on_night(struct world *w);
 
 /* ---- overlap.c ---- */
 

@@ -1,0 +1,90 @@
+/*
+ * Long worlds: about an hour, in which there is trouble for some seconds, now and then, as in
+ * an operator's year. In between all is well and clients rest for minutes, while replicas beat
+ * and agents renew: what happens once a minute, or once in ten, happens. Before the next
+ * trouble everything has to have settled.
+ *
+ * For as long as there is trouble, and for a while after it, w->run_time and calm_for() mean
+ * what they mean in the only trouble of a short world.
+ */
+#include "world.h"
+
+#define REST_LEAST (250 * NSEC_PER_SEC) /* no place lasts that long without renewals */
+#define REST_MOST (1200 * NSEC_PER_SEC)
+#define COMPACTED_AFTER (300 * NSEC_PER_SEC)
+
+/* The newest revision when the trouble began, and when it was over, and when that was. */
+static int64_t begun, ended;
+static nsec_t ended_at;
+
+static int64_t newest(struct world *w)
+{
+        int64_t revision = 0;
+
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                if (w->r[i].up)
+                        revision = max_of(revision, core_state(w->r[i].node.core)->revision);
+        return revision;
+}
+
+/* 0: unknown. If clients compact, too, it says nothing. */
+static int64_t compacted(struct world *w)
+{
+        const struct replica_node *n = the_leader(w);
+
+        return n && !w->faults.compactions ? core_state(n->node.core)->kv.compacted : 0;
+}
+
+static void last(struct world *w, nsec_t lasts)
+{
+        w->run_time = w->now + lasts;
+        w->end_time = w->nights > 0 ? NEVER : w->run_time + CALM_MAX;
+}
+
+static nsec_t trouble(struct world *w)
+{
+        return some_time(w, NSEC_PER_SEC, 8 * NSEC_PER_SEC);
+}
+
+void nights_prepare(struct world *w)
+{
+        w->nights = (unsigned) rnd_between(&w->rnd, 4, 6);
+        w->compact_age = COMPACTED_AFTER;
+        w->ttl_max_ms = 60000;
+        w->fault_every = some_time(w, 500 * MSEC, 4000 * MSEC);
+        last(w, trouble(w));
+        begun = 0;
+}
+
+void nights_healed(struct world *w)
+{
+        if (w->compact_age > 0 && compacted(w) > begun)
+                fail(w, "revision %lld is compacted, which is not old", (long long) begun + 1);
+        ended = newest(w);
+        ended_at = w->now;
+        if (w->nights > 0)
+                post(w, some_time(w, REST_LEAST, REST_MOST), EV_NIGHT);
+        else
+                post(w, CALM_MIN, EV_SETTLED);
+}
+
+void on_night(struct world *w)
+{
+        int64_t up_to = compacted(w);
+
+        if (!check_settled(w))
+                return fail(w, "nothing has settled, though all was well for %.1f s",
+                            (double) calm_for(w) / 1e9);
+        if (w->now - ended_at > 2 * COMPACTED_AFTER && the_leader(w) &&
+            !w->faults.compactions && up_to < ended)
+                fail(w, "revision %lld is not compacted, and is old", (long long) up_to);
+        begun = newest(w);
+        w->nights--;
+        w->calm = false;
+        last(w, trouble(w));
+        memory_go_on(w->faults.memory ? rnd_between(&w->rnd, 500, 20000) : 0);
+        load_begin(w);
+        clients_go_on();
+        post(w, some_time(w, MSEC, 1000 * MSEC), EV_FAULT);
+        post(w, w->run_time - w->now, EV_HEAL);
+}
