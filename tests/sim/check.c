@@ -10,10 +10,10 @@
 #define LEASES_MAX 4096
 #define INDEX_MAX 200000
 #define KEYS_MAX 64
-#define GRAIN (180 * MSEC)
-#define LULL_GRAIN (200 * MSEC)
-#define TICK_GRAIN (300 * MSEC)
-#define SLOW_GRAIN (6 * NSEC_PER_SEC)
+#define GRAIN (180 * MSEC * W->slower / 100)
+#define LULL_GRAIN (2 * MSEC * W->slower)
+#define TICK_GRAIN (3 * MSEC * W->slower)
+#define SLOW_GRAIN (60 * MSEC * W->slower)
 
 struct lease_seen {
         int64_t id, ttl_ms;
@@ -621,10 +621,13 @@ void check_undead(struct world *w)
                  * core/expiry.c). */
                 nsec_t ahead = w->loops ? min_of(ttl / LOOP_PART, 50 * MSEC) : 0;
                 nsec_t more =
-                        (w->faults.loss ? 500 * MSEC + (w->now - l->renewed_at) / 3 : 0) +
+                        (w->faults.loss ? 5 * MSEC * w->slower + (w->now - l->renewed_at) / 3
+                                        : 0) +
                         (w->faults.stalls ? 500 * MSEC : 0) +
                         (l->renewed_at < w->slow_until ? SLOW_GRAIN : 0) +
-                        (w->faults.transfers ? 1200 * MSEC + (w->now - l->renewed_at) / 2 : 0) +
+                        (w->faults.transfers
+                                 ? 12 * MSEC * w->slower + (w->now - l->renewed_at) / 2
+                                 : 0) +
                         (w->faults.crashes || w->faults.memory
                                  ? (nsec_t) (lulls + 1) * TICK_GRAIN
                                  : 0);

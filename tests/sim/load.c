@@ -11,14 +11,11 @@ enum request_kind { RQ_GRANT, RQ_RENEW, RQ_WRITE, RQ_READ, RQ_CAS, RQ_COMPACT };
 /* A write, or a compare-and-set, to a cached key waits for a cache's term. */
 static const struct {
         const char *what;
-        nsec_t bound;
+        bool meets_caches;
 } kinds[] = {
-        [RQ_GRANT] = {"a grant", PROMPT_MAJORITY},
-        [RQ_RENEW] = {"a renewal", PROMPT_MAJORITY},
-        [RQ_WRITE] = {"a write", PROMPT_MAJORITY + CACHE_TERM},
-        [RQ_READ] = {"a read", PROMPT_MAJORITY},
-        [RQ_CAS] = {"a compare-and-set", PROMPT_MAJORITY + CACHE_TERM},
-        [RQ_COMPACT] = {"a compaction", PROMPT_MAJORITY},
+        [RQ_GRANT] = {"a grant", false},        [RQ_RENEW] = {"a renewal", false},
+        [RQ_WRITE] = {"a write", true},         [RQ_READ] = {"a read", false},
+        [RQ_CAS] = {"a compare-and-set", true}, [RQ_COMPACT] = {"a compaction", false},
 };
 
 struct request {
@@ -236,7 +233,8 @@ static void serve(struct world *w, struct request *q)
 
         if (!n->up || n->life != q->life)
                 return request_free(q);
-        prompt_begin(&q->waits, q->to, kinds[q->kind].what, kinds[q->kind].bound);
+        prompt_begin(&q->waits, q->to, kinds[q->kind].what,
+                     PROMPT_MAJORITY + (kinds[q->kind].meets_caches ? CACHE_TERM : 0));
         q->write.done = write_done;
         q->renewal.done = renew_done;
         q->renewal.lease = q->lease;

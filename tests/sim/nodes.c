@@ -466,16 +466,29 @@ const char *address_of(uint64_t id)
         return id <= REPLICAS_MAX ? addresses[id - 1] : "";
 }
 
+/* A setting in whole milliseconds, drawn separately, so that other worlds stay the same. */
+static nsec_t some_of(struct world *w, nsec_t least, nsec_t most)
+{
+        return (nsec_t) rnd_between(&w->damage, (uint64_t) (least / MSEC),
+                                    (uint64_t) (most / MSEC)) *
+               MSEC;
+}
+
 static int start(struct world *w, struct replica_node *n, struct store_error *err)
 {
         MEMORY(MEMORY_START);
         struct replica_peer peers[REPLICAS_MAX];
         struct boot_time now = clock_of(w, n->ppm);
+        nsec_t heartbeat = w->heartbeat, election = w->election;
         struct node_config cfg;
         int r;
 
         aim_at(w, AT_START, n);
         n->n_covered = 0;
+        if (w->drawn && rnd_between(&w->damage, 1, 3) == 1) {
+                heartbeat = some_of(w, 20 * MSEC, heartbeat);
+                election = some_of(w, 5 * heartbeat, election);
+        }
         for (unsigned i = 0; i < w->n_replicas; i++)
                 peers[i] = (struct replica_peer){.id = i + 1, .address = addresses[i]};
         cfg = (struct node_config){
@@ -494,8 +507,8 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                             .cluster_id = 7,
                             .peers = peers,
                             .n_peers = w->n_replicas,
-                            .election = ELECTION,
-                            .heartbeat = 50 * MSEC,
+                            .election = election,
+                            .heartbeat = heartbeat,
                             .seed = rnd_u64(&w->rnd),
                             .snapshot_entries = w->snapshot_entries,
                             .snapshot_bytes = w->snapshot_bytes,

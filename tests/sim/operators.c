@@ -114,7 +114,7 @@ static bool may_add_voter(void)
 static void ask_for_change(struct asker *a, const char *path, const ProtobufCMessage *m)
 {
         asker_ask(a, path, m);
-        a->waits.bound = PROMPT_MAJORITY + 2 * ELECTION;
+        a->waits.bound = PROMPT_MAJORITY + 2 * W->election;
 }
 
 static void act(struct asker *a)

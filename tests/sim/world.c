@@ -266,6 +266,21 @@ static void draw_size(struct world *w)
         draw_snapshots(w, small);
 }
 
+/* Nothing of what is promised depends on what operators choose here. */
+static void draw_settings(struct world *w)
+{
+        w->election = ELECTION;
+        w->heartbeat = HEARTBEAT;
+        w->drawn = w->seed % 8 == 7;
+        if (w->drawn) {
+                w->heartbeat = (nsec_t) rnd_between(&w->damage, 20, 100) * MSEC;
+                w->election = min_of(w->heartbeat * (nsec_t) rnd_between(&w->damage, 5, 20),
+                                     NSEC_PER_SEC);
+        }
+        w->slower = max_of(100 * w->election / ELECTION, 100 * w->heartbeat / HEARTBEAT);
+        w->slower = max_of(w->slower, (nsec_t) 100);
+}
+
 static void set_up(struct world *w, uint64_t seed, const char *aim)
 {
         *w = (struct world){.seed = seed};
@@ -275,6 +290,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->damage_at = seed % 4 == 1 ? 0 : NEVER;
         w->later = seed % 4 == 3;
         w->breaks_in = seed % 8 == 6 ? rnd_between(&w->damage, 20, 1000) : 0;
+        draw_settings(w);
         check_reset();
         view_reset();
         draw_size(w);

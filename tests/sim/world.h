@@ -49,7 +49,8 @@
 
 #define MSEC NSEC_PER_MSEC
 #define NEVER INT64_MAX
-#define ELECTION (500 * MSEC)
+#define ELECTION (500 * MSEC) /* of most worlds ... */
+#define HEARTBEAT (50 * MSEC) /* ... and how often their leaders beat */
 /* Everything must have settled this long after the faults: enough for every TTL and several
  * elections. */
 #define CALM_MAX (25 * NSEC_PER_SEC)
@@ -163,6 +164,9 @@ struct world {
         unsigned nights;    /* how often trouble comes again; see nights.c */
         int64_t ttl_max_ms; /* of holders */
         nsec_t compact_age; /* 0: no compaction by itself */
+        nsec_t election, heartbeat;
+        bool drawn;    /* these are, and shorter ones when a replica starts */
+        nsec_t slower; /* how much longer its elections or beats take than usual, in percent */
         uint64_t snapshot_entries, snapshot_bytes; /* 0: the default, which is never reached */
         size_t segment_size;
         nsec_t write_every, fault_every; /* on average */
@@ -525,7 +529,7 @@ bool trace_differs(const struct trace *a, const struct trace *b, char *out, size
 
 /* How long what needs a majority's answer may wait: a frame that was lost is sent again, and a
  * confirmation of leadership is asked for again, after 200 ms. */
-#define PROMPT_MAJORITY (700 * MSEC)
+#define PROMPT_MAJORITY (7 * MSEC * W->slower)
 
 /* Something that waits at a replica. Zeroed before its first use. */
 struct prompt {
@@ -544,7 +548,7 @@ struct prompt {
 /* The length of calm after which nothing waits for a lost frame, at any replica. But one that
  * installs a snapshot waits until it is written, perhaps after one of its own, and a write may
  * wait for the term of a cache that was given just before. */
-#define PROMPT_CALM(w) (2 * NSEC_PER_SEC + 2 * (w)->snapshot_time + CACHE_TERM)
+#define PROMPT_CALM(w) (20 * MSEC * (w)->slower + 2 * (w)->snapshot_time + CACHE_TERM)
 
 void prompts_begin(void);
 void prompt_begin(struct prompt *p, unsigned to, const char *what, nsec_t bound);
