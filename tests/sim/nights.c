@@ -54,6 +54,7 @@ void nights_prepare(struct world *w)
         w->fault_every = some_time(w, 500 * MSEC, 4000 * MSEC);
         last(w, trouble(w));
         begun = 0;
+        budget_begin();
 }
 
 void nights_healed(struct world *w)
@@ -62,10 +63,9 @@ void nights_healed(struct world *w)
                 fail(w, "revision %lld is compacted, which is not old", (long long) begun + 1);
         ended = newest(w);
         ended_at = w->now;
+        post(w, CALM_MIN, w->nights > 0 ? EV_REST : EV_SETTLED);
         if (w->nights > 0)
                 post(w, some_time(w, REST_LEAST, REST_MOST), EV_NIGHT);
-        else
-                post(w, CALM_MIN, EV_SETTLED);
 }
 
 void on_night(struct world *w)
@@ -78,6 +78,7 @@ void on_night(struct world *w)
         if (w->now - ended_at > 2 * COMPACTED_AFTER && the_leader(w) &&
             !w->faults.compactions && up_to < ended)
                 fail(w, "revision %lld is not compacted, and is old", (long long) up_to);
+        budget_check(w);
         begun = newest(w);
         w->nights--;
         w->calm = false;

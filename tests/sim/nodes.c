@@ -486,7 +486,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
         aim_at(w, AT_START, n);
         n->n_covered = 0;
         if (w->drawn && rnd_between(&w->damage, 1, 3) == 1) {
-                heartbeat = some_of(w, 20 * MSEC, heartbeat);
+                heartbeat = some_of(w, BEAT_LEAST, heartbeat);
                 election = some_of(w, 5 * heartbeat, election);
         }
         for (unsigned i = 0; i < w->n_replicas; i++)

@@ -194,6 +194,9 @@ static bool handle(struct world *w, struct event *e)
                         w->end_time = w->now;
                 post(w, SETTLED_AGAIN, EV_SETTLED);
                 break;
+        case EV_REST:
+                budget_rests(w);
+                break;
         case EV_NIGHT:
                 on_night(w);
                 break;
@@ -273,7 +276,7 @@ static void draw_settings(struct world *w)
         w->heartbeat = HEARTBEAT;
         w->drawn = w->seed % 8 == 7;
         if (w->drawn) {
-                w->heartbeat = (nsec_t) rnd_between(&w->damage, 20, 100) * MSEC;
+                w->heartbeat = (nsec_t) rnd_between(&w->damage, BEAT_LEAST / MSEC, 100) * MSEC;
                 w->election = min_of(w->heartbeat * (nsec_t) rnd_between(&w->damage, 5, 20),
                                      NSEC_PER_SEC);
         }

@@ -29,6 +29,7 @@
  *     overlap.c   entries under way are overwritten
  *     alone.c     members are removed until one is left
  *     nights.c    an hour with trouble now and then
+ *     budget.c    what a cluster at rest costs
  *     seen.c      the coincidences that occurred
  *     trace.c     what a world does, as numbers, to compare two runs
  *     prompt.c    what waits although others get on
@@ -49,8 +50,9 @@
 
 #define MSEC NSEC_PER_MSEC
 #define NEVER INT64_MAX
-#define ELECTION (500 * MSEC) /* of most worlds ... */
-#define HEARTBEAT (50 * MSEC) /* ... and how often their leaders beat */
+#define ELECTION (500 * MSEC)  /* of most worlds ... */
+#define HEARTBEAT (50 * MSEC)  /* ... and how often their leaders beat */
+#define BEAT_LEAST (20 * MSEC) /* in the others */
 /* Everything must have settled this long after the faults: enough for every TTL and several
  * elections. */
 #define CALM_MAX (25 * NSEC_PER_SEC)
@@ -258,7 +260,8 @@ enum event_kind {
         EV_SCRIPT,
         EV_ELSEWHERE,
         EV_SETTLED,
-        EV_NIGHT
+        EV_NIGHT,
+        EV_REST
 };
 
 struct event {
@@ -482,6 +485,14 @@ void nights_prepare(struct world *w);
 /* Everything was healed. */
 void nights_healed(struct world *w);
 void on_night(struct world *w);
+
+/* ---- budget.c ---- */
+
+void budget_begin(void);
+/* From now on clients rest. */
+void budget_rests(struct world *w);
+/* They have rested until now. */
+void budget_check(struct world *w);
 
 /* ---- overlap.c ---- */
 

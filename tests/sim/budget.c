@@ -1,0 +1,98 @@
+/* What a cluster at rest costs, in the calm of long worlds (nights.c): entries, frames, disks and
+ * memory are bounded by what the world has, not by how long it lasts. */
+#include <malloc.h>
+
+#include "world.h"
+
+/* A leader writes its lease time into the log this often, if nothing else is written. */
+#define TICKS_A_SECOND 4
+/* A leader beats, and raft does, and both are answered. */
+#define FRAMES_A_BEAT 4
+/* An entry is sent, acknowledged, and perhaps proposed by a follower and its outcome told. */
+#define FRAMES_AN_ENTRY 4
+#define ENTRY_ON_DISK 160 /* bytes of a small one, twice, since the last snapshot but one */
+/* A byte of log that counts towards a snapshot, twice, and what an entry of ten such bytes has
+ * besides. */
+#define BYTE_ON_DISK 16
+#define GROWS_MOST ((size_t) 3 << 19)
+
+static nsec_t rests_from; /* 0: nobody led */
+static uint64_t applied, frames;
+static size_t heap; /* of the whole process, in the second rest; 0: not known yet */
+static unsigned rests;
+
+void budget_begin(void)
+{
+        rests = 0;
+        heap = 0;
+        rests_from = 0;
+}
+
+void budget_rests(struct world *w)
+{
+        const struct replica_node *n = the_leader(w);
+
+        rests_from = n ? w->now : 0;
+        if (!n)
+                return;
+        applied = core_state(n->node.core)->applied;
+        frames = w->counts.frames;
+}
+
+static void bound(struct world *w, const char *what, double is, double most)
+{
+        if (is > most)
+                fail(w, "at rest for %.0f s: %.0f %s, and %.0f at most are needed",
+                     (double) (w->now - rests_from) / 1e9, is, what, most);
+}
+
+static void check_traffic(struct world *w, const struct replica_node *n)
+{
+        double rest = (double) (w->now - rests_from) / 1e9;
+        double beat = (double) (w->drawn ? BEAT_LEAST : HEARTBEAT) / 1e9;
+        double entries = (double) (core_state(n->node.core)->applied - applied);
+        double renewals = 0, others = w->n_replicas - 1;
+
+        for (unsigned i = 0; i < w->n_holders; i++)
+                renewals += 2 * rest / ((double) w->h[i].cfg.ttl / 1e9);
+        bound(w, "entries", entries, 1.03 * rest * TICKS_A_SECOND + 1.1 * renewals + 50);
+        bound(w, "frames", (double) (w->counts.frames - frames),
+              others * (1.05 * rest / beat * FRAMES_A_BEAT + 1.2 * entries * FRAMES_AN_ENTRY) +
+                      100);
+}
+
+/* Worlds that never take a snapshot keep their whole log. */
+static bool has_snapshots(const struct world *w)
+{
+        return w->snapshot_entries > 0 || w->snapshot_bytes > 0;
+}
+
+static void check_room(struct world *w)
+{
+        struct mallinfo2 m = mallinfo2(); /* zeroes with a sanitizer */
+
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                struct core *c = w->r[i].node.core;
+
+                bound(w, "bytes on a disk", (double) core_disk_bytes(c),
+                      3.0 * (double) state_bytes(core_state(c)) +
+                              (double) (BYTE_ON_DISK * w->snapshot_bytes +
+                                        ENTRY_ON_DISK * w->snapshot_entries +
+                                        4 * w->segment_size + (32 << 10)));
+        }
+        if (++rests == 2)
+                heap = m.uordblks;
+        if (rests > 2)
+                bound(w, "bytes of memory more", (double) m.uordblks - (double) heap,
+                      (double) (GROWS_MOST + w->n_replicas * BYTE_ON_DISK * w->snapshot_bytes));
+}
+
+void budget_check(struct world *w)
+{
+        const struct replica_node *n = the_leader(w);
+
+        if (n && rests_from > 0)
+                check_traffic(w, n);
+        if (has_snapshots(w))
+                check_room(w);
+}
