@@ -1,5 +1,5 @@
-/* What a cluster at rest costs, in the calm of long worlds (nights.c): entries, frames, disks and
- * memory are bounded by what the world has, not by how long it lasts. */
+/* What a cluster at rest costs, in the calm of long worlds (nights.c): entries, frames, disks
+ * and memory are bounded by what the world has, not by how long it lasts. */
 #include <malloc.h>
 
 #include "world.h"

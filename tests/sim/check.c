@@ -117,13 +117,14 @@ void check_leads(struct world *w, const struct replica_node *n, uint64_t term)
         }
 }
 
-/* A leader that has learned how long a round trip is does not notice an outage that is shorter
- * than twice that plus the grain (lease_clock.h). */
-static void learn_way(struct world *w)
+/* The longest round trip that a leader can learn here: for seconds, none of its beacons was
+ * answered in time, and only a slow network does that. One that has learned it does not notice
+ * an outage that is shorter than twice that, and the grain (lease_clock.h). */
+static nsec_t longest_way(const struct world *w)
 {
-        for (unsigned i = 0; i < w->n_replicas; i++)
-                if (w->r[i].up)
-                        w->way = max_of(w->way, core_status(w->r[i].node.core).way);
+        nsec_t late = w->faults.loss ? FRAME_LATE : 0;
+
+        return w->slow_until > 0 ? 2 * (FRAME_MOST + FRAME_SLOW + late) : 0;
 }
 
 static struct lease_seen *find(int64_t id)
@@ -239,13 +240,12 @@ void check_ended(struct world *w, int64_t lease, bool expired)
                      (unsigned long long) lease, (double) age / 1e9, (double) ttl / 1e9);
         /* Nor may time count in which nobody could have renewed, less, for each outage, the
          * grain of what the core notices (lease_clock.h). */
-        learn_way(w);
         out = w->outage - l->outage_before;
         /* If members change, we do not know which majority counts. */
-        if (!w->faults.members &&
-            age < ttl - ttl / 1000 + out -
-                            (nsec_t) (w->outages - l->outages_before) * (GRAIN + 2 * w->way) -
-                            10 * MSEC)
+        if (!w->faults.members && age < ttl - ttl / 1000 + out -
+                                                  (nsec_t) (w->outages - l->outages_before) *
+                                                          (GRAIN + 2 * longest_way(w)) -
+                                                  10 * MSEC)
                 fail(w,
                      "I1: lease %llx expired %.3f s after its last renewal with a TTL of %.3f "
                      "s; for %.3f s of that, in %llu pieces, the core was out",

@@ -146,7 +146,7 @@ static void on_send(void *u, uint64_t peer, struct view frame)
         struct replica_node *n = node_of(u);
         unsigned to = peer <= REPLICAS_MAX ? (unsigned) peer - 1 : REPLICAS_MAX;
         struct sim_link *l = &W->links[n->i][to < REPLICAS_MAX ? to : 0];
-        nsec_t at = W->now + some_time(W, 100 * NSEC_PER_USEC, 3 * MSEC);
+        nsec_t at = W->now + some_time(W, 100 * NSEC_PER_USEC, FRAME_MOST);
         bool lost;
 
         W->counts.frames++;
@@ -170,9 +170,9 @@ static void on_send(void *u, uint64_t peer, struct view frame)
                 e->to = n->i;
         }
         if (seldom(W, 5))
-                at += some_time(W, MSEC, 200 * MSEC);
+                at += some_time(W, MSEC, FRAME_LATE);
         if (W->now < W->slow_until)
-                at += 60 * MSEC;
+                at += FRAME_SLOW;
         l->last = at = max_of(at, l->last + 1);
         post_frame(n, to, frame, at - W->now);
         if (seldom(W, W->repeated))

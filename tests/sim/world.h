@@ -63,6 +63,11 @@
 #define TTL_MAX_MS 4000
 #define CORE_TIMEOUT (6 * NSEC_PER_SEC) /* of a write that is not applied */
 #define BREAKS_FROM NSEC_PER_SEC        /* by then all replicas have started once */
+/* What a frame takes at most; what it takes more if it is late, which makes those behind it
+ * late, too; and what it takes more while the network is slow. */
+#define FRAME_MOST (3 * MSEC)
+#define FRAME_LATE (200 * MSEC)
+#define FRAME_SLOW (60 * MSEC)
 #define N_KEYS 16
 #define CACHE_TERM_MS 1500 /* of the clients that read from a cache */
 #define CACHE_TERM (CACHE_TERM_MS * MSEC)
@@ -180,7 +185,6 @@ struct world {
         nsec_t outage; /* total time so far in which no majority could have worked together,
                         * whatever the code does */
         uint64_t outages;
-        nsec_t way; /* the longest round trip that a leader has learned */
         bool was_out;
         nsec_t lull; /* total time so far in which nobody led a majority with working disks */
         uint64_t lulls;
