@@ -59,13 +59,13 @@ class Daemon:
         """Somebody else sends it this signal, on behalf of the test."""
         self._sent.add(number)
 
-    def wait(self):
+    def wait(self, patience=PATIENCE):
         """Waits for its end and returns the exit status, which is the test's to judge."""
         __tracebackhide__ = True
         try:
-            status = self.process.wait(PATIENCE)
+            status = self.process.wait(patience)
         except subprocess.TimeoutExpired:
-            raise AssertionError(f"{self.name} still runs after {PATIENCE:.0f} s") from None
+            raise AssertionError(f"{self.name} still runs after {patience:.0f} s") from None
         self._asked = True
         return status
 
@@ -140,7 +140,7 @@ class Daemon:
                             "which the test did not ask for")
 
 
-def run(*command, stdin="", cwd=None, may_die_of=(), **environment):
+def run(*command, stdin="", cwd=None, may_die_of=(), patience=PATIENCE, **environment):
     """Runs a command to its end, and returns what it printed. Another exit status than 0 is a
     ProgramError, and a death by a signal other than @may_die_of fails the test as well."""
     command = [str(word) for word in command]
@@ -148,9 +148,9 @@ def run(*command, stdin="", cwd=None, may_die_of=(), **environment):
     try:
         done = subprocess.run(_LAUNCHER + command, input=stdin, capture_output=True, text=True,
                               errors="replace", env={**ENVIRONMENT, **environment}, cwd=cwd,
-                              timeout=PATIENCE, start_new_session=True)
+                              timeout=patience, start_new_session=True)
     except subprocess.TimeoutExpired as hang:
-        raise ProgramError(name, f"unknown, since it still ran after {PATIENCE:.0f} s",
+        raise ProgramError(name, f"unknown, since it still ran after {patience:.0f} s",
                            err=(hang.stderr or b"").decode(errors="replace")) from None
     ledger.suspicious(name, done.stderr)
     if done.returncode < 0 and -done.returncode not in may_die_of:

@@ -23,8 +23,9 @@ TOOL = TOP / "tests/hosts/rig.sh"
 _numbers = itertools.count()
 _BUS = {"DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/run/dbus/system_bus_socket"}
 _DYING = signal.SIGTERM, signal.SIGKILL  # what a host that goes down sends to all that runs on it
-# One that waits for a path needs one of the inotify instances that all hosts share.
-_MAY_FAIL = re.compile(r"systemd-ask-password-\w+\.path")
+# One that waits for a path needs one of the inotify instances that all hosts share, and a container
+# loads no module.
+_MAY_FAIL = re.compile(r"systemd-(ask-password-\w+\.path|modules-load\.service)")
 
 
 def why_not():
@@ -103,9 +104,9 @@ class Host(Asked):
         assert self.init, f"{self.name} is off"
         return ["nsenter", "-t", self.init, "-a", "--", *words]
 
-    def on(self, *words, stdin=""):
-        """Runs a command on it, and returns what it prints."""
-        return run(*self._entered(words), stdin=stdin, may_die_of=_DYING, **_BUS)
+    def on(self, *words, **more):
+        """Runs a command on it, and returns what it prints. @more: as of run()."""
+        return run(*self._entered(words), may_die_of=_DYING, **_BUS, **more)
 
     def _lasting(self, words):
         """Killing nsenter kills the program, too."""
@@ -308,48 +309,37 @@ class Host(Asked):
     def end(self):
         pass
 
+    def failed_units(self):
+        lines = self.systemctl("--failed", "--legend=no", "--plain").splitlines()
+        return [line for line in lines if not _MAY_FAIL.match(line)]
+
     def judge(self):
         if self.init:
-            failed = self.systemctl("--failed", "--legend=no", "--plain").split("\n")
-            for line in failed:
-                if line and not _MAY_FAIL.match(line):
-                    ledger.complain(f"{self.name}: {line}")
+            for line in self.failed_units():
+                ledger.complain(f"{self.name}: {line}")
 
 
-class Rig(Keys, Daemon):
-    """Four hosts, three with a replica of the core, which know each other when it has been made;
-    with the calls of a core. @engine: core or etcd. @skew: each has a CLOCK_BOOTTIME of its own."""
+class Booted(Daemon):
+    """Hosts, h1 and so on, which have been booted when it has been made. @prepare: the script that
+    makes the disk of each. @environment: the script's, and rig.sh's."""
 
     ends_by = signal.SIGKILL
 
-    def __init__(self, folder, ttl, engine="core", *, size=4, replicas=3, degraded=0,
-                 skew=False):
+    def __init__(self, folder, size, prepare, kind=Host, **environment):
         self.folder = self.scratch = folder
         self.number = f"tenure-{os.getpid()}-{next(_numbers)}"
         groups = run("findmnt", "-rn", "-t", "cgroup2", "-o", "TARGET").split("\n")[0]
         self.group = pathlib.Path(groups, self.number)
-        stage = folder / "stage"
-        run("make", "-C", TOP, "-s", "--no-print-directory", f"MODE={BIN.parent.name}", "install",
-            f"DESTDIR={stage}")
-        self._environment = {
-            "RIG": self.number, "STATE": str(folder / "rig"), "STAGE": str(stage), "TTL": ttl,
-            "PREP": str(TOP / "tests/hosts/prepare.sh"), "CORES": str(replicas),
-            "ENGINE": engine, "DEGRADED": str(degraded), "SKEW": "1" if skew else ""}
+        self._environment = {"RIG": self.number, "STATE": str(folder / "rig"),
+                             "PREP": str(prepare), **environment}
         super().__init__(folder / "rig.log", "bash", TOOL, "supervise", **self._environment)
         wait_for_room(size)
         Daemon.start(self)
         self.tool("boot", size)
-        self.hosts = {f"h{n}": Host(self, f"h{n}") for n in range(1, size + 1)}
+        self.hosts = {f"h{n}": kind(self, f"h{n}") for n in range(1, size + 1)}
         vars(self).update(self.hosts)
         for host in self.hosts.values():
             ledger.enter(host)
-        eventually(self.h4.is_back)
-
-    endpoints = ",".join(f"http://10.77.0.{n}:2379" for n in (1, 2, 3))
-
-    def etcdctl(self, *words, at=None, stdin=""):
-        return self.h1.on("env", "ETCDCTL_API=3", "etcdctl", "--endpoints",
-                          f"{(at or self.h1).address}:2379", *self._LIMITS, *words, stdin=stdin)
 
     def tool(self, *words, fails=False):
         try:
@@ -368,12 +358,36 @@ class Rig(Keys, Daemon):
         self.heal()
         for host in self.hosts.values():
             host.tidy()
-        eventually(self.h4.is_back)
 
     def end(self):
         self.expect_death_by(signal.SIGKILL)
         self.tool("down", fails=True)
         Daemon.end(self)
+
+
+class Rig(Keys, Booted):
+    """Four hosts, three with a replica of the core, which know each other when it has been made;
+    with the calls of a core. @engine: core or etcd. @skew: each has a CLOCK_BOOTTIME of its own."""
+
+    def __init__(self, folder, ttl, engine="core", *, size=4, replicas=3, degraded=0,
+                 skew=False):
+        stage = folder / "stage"
+        run("make", "-C", TOP, "-s", "--no-print-directory", f"MODE={BIN.parent.name}", "install",
+            f"DESTDIR={stage}")
+        super().__init__(
+            folder, size, TOP / "tests/hosts/prepare.sh", STAGE=str(stage), TTL=ttl,
+            CORES=str(replicas), ENGINE=engine, DEGRADED=str(degraded), SKEW="1" if skew else "")
+        eventually(self.h4.is_back)
+
+    endpoints = ",".join(f"http://10.77.0.{n}:2379" for n in (1, 2, 3))
+
+    def etcdctl(self, *words, at=None, stdin=""):
+        return self.h1.on("env", "ETCDCTL_API=3", "etcdctl", "--endpoints",
+                          f"{(at or self.h1).address}:2379", *self._LIMITS, *words, stdin=stdin)
+
+    def tidy(self):
+        super().tidy()
+        eventually(self.h4.is_back)
 
 
 @contextlib.contextmanager
@@ -385,4 +399,11 @@ def lasting(shared, scratch, ttl, *, make=Rig, **more):
     rig = shared(f"{make.__name__}-{ttl}-{more}", lambda folder: make(folder, ttl, **more))
     rig.scratch = scratch
     yield rig
-    rig.end() if ledger.failed() else rig.tidy()
+    if ledger.failed():
+        rig.end()
+        return
+    try:
+        rig.tidy()
+    except BaseException:
+        rig.end()
+        raise
