@@ -31,7 +31,7 @@ ENVIRONMENT = {
     "UBSAN_OPTIONS": "print_stacktrace=1",
     "TSAN_OPTIONS": "halt_on_error=1",
 }
-STARTS_PROGRAMS = re.compile(r"(^| )tests/(system/|run )|/fleet ")
+STARTS_PROGRAMS = re.compile(r"(^| )tests/run |/fleet ")
 SAY_EVERY = 60  # s without a line, after which the steps that run are named
 ROOM = 4 << 30  # bytes; what the steps that run at once write stays below
 

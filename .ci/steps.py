@@ -120,12 +120,13 @@ nightly("work: 300 commands that are killed before their deadline",
 nightly("a virtual machine that is paused, and slewed",
         "tests/run -n 0 --seed {seed} --seconds 15 soak/test_paused_machine.py", TIMED,
         weight=ALONE)
-nightly("Debian packages: equal builds, lintian, upgrade, purge", "tests/system/packages.sh", LONG,
-        limit=1800)
+nightly("Debian packages: equal builds, lintian, upgrade, purge",
+        "tests/run -n 0 packages/test_packages.py", LONG, limit=1800)
 nightly("the same verdict anywhere", ".ci/anywhere", LONG)
 for suite in "bookworm", "trixie":
     nightly(f"the CI file's lines on a new Debian {suite}: build, main job",
-            f"TREES=build/trees tests/system/workflow.sh {suite} Build,", LONG, limit=1800)
+            f"tests/run -n 0 packages/test_workflow.py --suite {suite} --steps Build,", LONG,
+            limit=1800)
 
 nightly("hosts, on a real etcd", "tests/run hosts --engine etcd", ETCD)
 

@@ -134,8 +134,8 @@ recipes: build/.deps-test
 # too, what .github/workflows/ci.yml runs, line by line.
 SUITES ?= bookworm trixie
 packages: build/.deps-packages
-	@for s in $(SUITES); do DIR="$(CURDIR)/build/packages-$$s" TREES="$(CURDIR)/build/trees" tests/system/packages.sh $$s || exit 1; done
-	@for s in $(SUITES); do DIR="$(CURDIR)/build/workflow-$$s" TREES="$(CURDIR)/build/trees" tests/system/workflow.sh $$s || exit 1; done
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
+	@for s in $(SUITES); do BIN=$(O)/bin tests/run -n 0 packages --suite $$s || exit 1; done
 
 # Random faults on a real systemd host, RUNS=n times: what must run once never runs twice. SEED=n draws the same again; TTL=1s.
 RUNS ?= 300

@@ -21,13 +21,13 @@ def tell(record_property):
 def _again(item):
     run = shlex.quote(os.environ.get("CALLED", "tests/run"))
     given = os.environ.get("CALLED_WITH", "")
-    options = {name: item.config.getoption(name) for name in ("seed", "seconds")
+    options = {name: item.config.getoption(name) for name in ("seed", "seconds", "suite")
                if name in item.fixturenames}
     if "draw" in item.fixturenames:
         options["seed"] = item.callspec.params["draw"]
     return (f"{f'BIN={shlex.quote(given)} ' if given else ''}{run} -n 0 "
             f"{'--night ' if item.get_closest_marker('night') else ''}"
-            f"{''.join(f'--{name} {given} ' for name, given in options.items())}"
+            f"{''.join(f'--{name} {given} ' for name, given in options.items() if given != '')}"
             f"{shlex.quote(item.nodeid)}")
 
 

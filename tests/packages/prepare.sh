@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes a host of the rig one on which packages are installed by a person: packages_prep.sh hI I ROOT, called by the rig.
+# Makes a host one on which packages are installed by a person. The rig calls it: prepare.sh hI I ROOT.
 set -eu
 root=$3
 # A container's image forbids that an installation starts anything; a host does not.

@@ -1,0 +1,71 @@
+"""Fixtures of tests of the Debian packages, and of what CI does. README.md has them in a table."""
+import os
+import shutil
+
+import pytest
+from harness import debian as debians
+from harness.packaged import Builds, Pair
+from harness.rig import lasting
+
+
+def pytest_addoption(parser):
+    parser.addoption("--suite", default="", help="of Debian's, such as trixie, in whose trees this "
+                     "happens; packages are otherwise those of this machine's Debian")
+    parser.addoption("--steps", action="append", default=[], metavar="WORDS",
+                     help="of CI's, only those whose names begin so, and what they need")
+
+
+def pytest_itemcollected(item):
+    item.add_marker(pytest.mark.timeout(2 * debians.HOUR))  # against hangs: it builds, and more
+
+
+@pytest.fixture(scope="session")
+def suite(request):
+    if os.getuid() != 0:
+        pytest.skip("needs root")
+    return request.config.getoption("suite")
+
+
+@pytest.fixture(scope="session")
+def debian(suite):
+    """What the packages are built, and installed, in."""
+    return debians.of_suite(suite) if suite else debians.of_this_machine()
+
+
+@pytest.fixture(scope="session")
+def builds(request, debian, tmp_path_factory):
+    """The packages, built twice."""
+    folder = tmp_path_factory.mktemp("builds")
+    yield Builds(folder, debian)
+    if not request.session.testsfailed:
+        shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def versions(builds):
+    """The same with the version after this one, of the first build."""
+    builds.make_next_version()
+    return builds
+
+
+@pytest.fixture
+def pair(shared, tmp_path, versions):
+    """Two hosts, h1 and h2, that could have the packages; when the test is over, all of these are
+    purged, and nothing may be left of them."""
+    with lasting(shared, tmp_path, "30s", make=Pair, builds=versions) as pair:
+        yield pair
+
+
+@pytest.fixture
+def installed(pair):
+    """The same with the packages of version 1, as they come."""
+    pair.install()
+    return pair
+
+
+@pytest.fixture
+def joined(installed):
+    """The same; their agents hold their places in the core on h1, bound units run, and h2 has a
+    core of its own as well, with the settings with which it came."""
+    installed.join()
+    return installed
