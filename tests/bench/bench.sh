@@ -3,7 +3,7 @@
 # Medians of five. usage: bench.sh BIN DIR LOAD LEASES FLOOR CACHES; ONLY=memory|requests|http|caches|leases|failover runs a part; MATCH=regex only the rows of leases that match; ROUNDS, N_LEASES...: smaller or larger.
 set -u
 BIN=$1 DIR=$2 LOAD=$3 LEASES=$4 FLOOR=$5 CACHES=$6
-. "$(dirname "$0")/../system/lib.sh"
+. "$(dirname "$0")/lib.sh"
 ROUNDS=${ROUNDS:-5}
 
 read -r a1 a2 a3 b1 b2 b3 c1 c2 c3 d1 d2 d3 < <(free_ports 12)

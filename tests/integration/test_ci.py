@@ -125,11 +125,11 @@ def test_steps_get_no_input_no_blocked_signal_and_the_usual_umask(ci, tmp_path):
     assert int((logs / "blocked.log").read_text().split()[1], 16) == 0
 
 
-def test_scripts_begin_as_steps_do(tmp_path):
+def test_a_benchmark_begins_as_steps_do(tmp_path):
     (tmp_path / "script").write_text('. "$LIB"; echo "$1,${ETCDCTL_ENDPOINTS-gone},'
                                      '$(sh -c "kill -HUP \\$\\$; echo ignored")"')
     assert run("nohup", "bash", tmp_path / "script", "two  words", DIR=str(tmp_path / "dir"),
-               LIB=str(CI.parent / "tests/system/lib.sh"),
+               LIB=str(CI.parent / "tests/bench/lib.sh"),
                ETCDCTL_ENDPOINTS="x") == "two  words,gone,\n"
 
 
