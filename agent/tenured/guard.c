@@ -44,6 +44,7 @@ struct guard {
         struct boot_time extend_at; /* when to ask systemd for more time to stop */
         nsec_t watchdog;            /* its period; 0: none */
         struct boot_time beat_at;   /* when to notify the watchdog next */
+        int fd;                     /* its socket, where it hears news from the agent */
         struct loop_io news;
         struct loop_hook hook;
         struct loop_signal sigterm, sigusr1, sighup;
@@ -291,54 +292,73 @@ static void on_sighup(struct loop_signal *s)
 
 /* ---- ---- */
 
-static int guard(struct guard *g)
+int guard_new(struct guard **ret, struct loop *l)
 {
-        int fd, r;
+        cleanup_(guard_freep) struct guard *g = calloc(1, sizeof(*g));
+        int r;
 
-        fd = gate_listen();
-        if (fd == -EADDRINUSE)
+        if (!g)
+                return -ENOMEM;
+        g->agent.fd = -1;
+        g->loop = l;
+        g->fd = gate_listen();
+        if (g->fd == -EADDRINUSE)
                 log_error(
                         "Another guard is already running; see systemctl status tenure-guard.");
-        else if (fd < 0)
-                log_error("%s: cannot listen: %s.", GATE_GUARD, strerror(-fd));
-        if (fd < 0)
-                return fd;
-        r = loop_new(&g->loop);
-        if (r == 0)
-                r = pid1_new(&g->pid1, g->loop);
+        else if (g->fd < 0)
+                log_error("%s: cannot listen: %s.", GATE_GUARD, strerror(-g->fd));
+        if (g->fd < 0)
+                return g->fd;
+        r = pid1_new(&g->pid1, l);
         if (r < 0) {
                 log_error("Cannot reach the service manager: %s.", strerror(-r));
-                close(fd);
                 return r;
         }
         read_settings(g);
         g->watchdog = notify_watchdog_period();
         g->news.what = "a message from the agent";
-        loop_io_start(&g->news, g->loop, fd, EV_READ, on_news);
-        loop_hook_start(&g->hook, g->loop, LOOP_ACT, run_turn);
-        loop_signal_start(&g->sigterm, g->loop, SIGTERM, on_sigterm);
-        loop_signal_start(&g->sigusr1, g->loop, SIGUSR1, on_sigusr1);
-        loop_signal_start(&g->sighup, g->loop, SIGHUP, on_sighup);
-        memory_lock();
-        notify_ready();
-        loop_run(g->loop);
+        loop_io_start(&g->news, l, g->fd, EV_READ, on_news);
+        loop_hook_start(&g->hook, l, LOOP_ACT, run_turn);
+        loop_signal_start(&g->sigterm, l, SIGTERM, on_sigterm);
+        loop_signal_start(&g->sigusr1, l, SIGUSR1, on_sigusr1);
+        loop_signal_start(&g->sighup, l, SIGHUP, on_sighup);
+        *ret = take_ptr(g);
+        return 0;
+}
+
+struct guard *guard_free(struct guard *g)
+{
+        if (!g)
+                return NULL;
         put_down(g);
         forget_agent(g);
         loop_hook_stop(&g->hook);
         loop_io_stop(&g->news);
-        close(fd);
-        return 0;
+        if (g->fd >= 0)
+                close(g->fd);
+        pid1_free(g->pid1);
+        conf_clear(options_table, n_options, &g->opt);
+        free(g);
+        return NULL;
 }
 
 int guard_run(void)
 {
-        struct guard g = {.agent.fd = -1};
+        cleanup_(loop_freep) struct loop *l = NULL;
+        cleanup_(guard_freep) struct guard *g = NULL;
         int r;
 
         journal_use();
-        r = guard(&g);
-        pid1_free(g.pid1);
-        loop_free(g.loop);
-        conf_clear(options_table, n_options, &g.opt);
-        return r;
+        r = loop_new(&l);
+        if (r < 0) {
+                log_error("Cannot make an event loop: %s.", strerror(-r));
+                return r;
+        }
+        r = guard_new(&g, l);
+        if (r < 0)
+                return r;
+        memory_lock();
+        notify_ready();
+        loop_run(l);
+        return 0;
 }

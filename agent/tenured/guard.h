@@ -10,3 +10,10 @@
  * negative errno. If the settings cannot be read, which may be the very reason why the agent
  * does not come back, the former or the default settings apply. */
 must_check_ int guard_run(void);
+
+/* The same in two steps, for a caller that runs @l in between, until the guard stops it. */
+struct guard;
+struct loop;
+must_check_ int guard_new(struct guard **ret, struct loop *l);
+struct guard *guard_free(struct guard *g);
+DEFINE_CLEANUP(struct guard *, guard_free)
