@@ -467,7 +467,7 @@ int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *t
                 gate_take(&f->gate);
                 bound_follow(f->bound);
         }
-        if (f->machine.frozen) {
+        if (f->machine.perhaps_frozen) {
                 const char *group;
                 size_t at = 0;
 

@@ -37,7 +37,7 @@ void fencing_init(struct fencing *f, const struct fencing_config *cfg, bool up, 
                               .known = up || stopping,
                               .ordered = stopping,
                               .dirty = stopping,
-                              .frozen = stopping, /* perhaps; a thaw is never wrong */
+                              .perhaps_frozen = stopping,
                               .freeze_at = BOOT_TIME_NEVER,
                               .kill_at = BOOT_TIME_NEVER,
                               .patience = ORDER_FIRST,
@@ -216,8 +216,8 @@ static unsigned press(struct fencing *f, const struct fencing_place *p, struct b
                 if (!f->frozen && due(now, still_at)) {
                         f->frozen = true;
                         acts |= FENCING_FREEZE;
-                } else if (f->frozen && !due(now, still_at)) {
-                        f->frozen = false;
+                } else if ((f->frozen || f->perhaps_frozen) && !due(now, still_at)) {
+                        f->frozen = f->perhaps_frozen = false;
                         acts |= FENCING_THAW;
                 }
         }
@@ -241,8 +241,8 @@ unsigned fencing_next(struct fencing *f, const struct fencing_place *p, struct b
         unsigned acts = 0;
 
         if (f->state == FENCING_DOWN && f->dirty) {
-                acts |= FENCING_FORGET | (f->frozen ? FENCING_THAW : 0);
-                f->dirty = f->frozen = false;
+                acts |= FENCING_FORGET | (f->frozen || f->perhaps_frozen ? FENCING_THAW : 0);
+                f->dirty = f->frozen = f->perhaps_frozen = false;
         }
         judge(f, p, now);
         if (wanted && f->state == FENCING_DOWN && margin_lasts(f, p, now)) {
@@ -331,5 +331,7 @@ struct boot_time fencing_wakeup(const struct fencing *f, const struct fencing_pl
                 next = boot_min(next, f->kill_at);
         if (boot_before(now, f->freeze_at))
                 next = boot_min(next, f->freeze_at);
+        if (boot_before(now, f->deadline))
+                next = boot_min(next, f->deadline);
         return next;
 }

@@ -77,6 +77,7 @@ struct fencing {
         bool stale;    /* ... to a look that began before the stop */
         bool leftover; /* as last seen */
         bool frozen, killed, alarmed, dirty;
+        bool perhaps_frozen; /* by an earlier life; a thaw is never wrong */
         struct boot_time began, deadline;
         struct boot_time freeze_at, kill_at, kill_again, order_again, look_again;
         nsec_t patience; /* until an order is repeated */

@@ -397,6 +397,23 @@ TEST(a_next_life_goes_on_with_the_stop)
                  FENCING_THAW);
 }
 
+/* An earlier life ended while it stopped, and the service manager hangs. That life may or may
+ * not have frozen what runs, so it is frozen when it has to be, not only after the deadline. */
+TEST(what_an_earlier_life_was_stopping_is_frozen_in_time)
+{
+        struct fencing_place p = held_until(10000);
+        struct fencing f;
+
+        fencing_init(&f, &cfg, false, true);
+        for (int64_t t = 9600; t < 10000; t++)
+                CHECK_EQ(fencing_next(&f, &p, T(t)) & (FENCING_FREEZE | FENCING_THAW),
+                         t == 9600 ? FENCING_FREEZE : 0);
+        fencing_init(&f, &cfg, false, true);
+        CHECK(fencing_next(&f, &p, T(9400)) & FENCING_THAW);
+        CHECK_EQ(run(&f, &p, 9401, 9500, FENCING_SAW_NOTHING) & FENCING_FREEZE, 0);
+        CHECK_EQ(fencing_wakeup(&f, &p, T(9995)).ns, T(10000).ns); /* not 5 ms later */
+}
+
 /* The gate cannot be opened, such as on a full /run. Nothing was started then; but what an
  * earlier life has left up runs, and is stopped when the place ends. */
 TEST(what_an_earlier_life_left_up_is_stopped_without_a_gate)
