@@ -431,12 +431,14 @@ void fence_run(struct fence *f, const struct session *s, bool leave, struct boot
 
 /* ---- ---- */
 
-/* Acts at once, before anything else in this turn. */
+/* Acts at once, before anything else in this turn. The guard does not: what it knows of the
+ * place may be old, so it reads it first, in the hook of this turn. */
 static void on_timer(struct loop_timer *t)
 {
         struct fence *f = container_of(t, struct fence, timer);
 
-        fence_run(f, f->session, f->leave, boot_now());
+        if (f->changed)
+                fence_run(f, f->session, f->leave, boot_now());
 }
 
 static void on_changed(void *userdata)
