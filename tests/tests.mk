@@ -21,7 +21,9 @@ $(O)/tests/unit/tenure_nomem_test.o: $(O)/gen/tenure_symbols.h
 # Its malloc() and its like can fail (tests/sim/memory.c); a sanitizer has its own, so there only our calls of them are taken over.
 # libraft's do not fail, but what we call of them do.
 SIM_WRAPS := raft_malloc raft_calloc $(if $(filter asan tsan,$(MODE)),malloc calloc realloc reallocarray strdup strndup)
-$(O)/tests/sim/sim: $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/*.c)) $(O)/libtenure-all.a
+# The agent's fence and its guard; tests/sim/ground.c has what they call.
+SIM_AGENT := $(patsubst %,$(O)/agent/tenured/%.o,fence guard)
+$(O)/tests/sim/sim: $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/*.c)) $(SIM_AGENT) $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) $(SIM_WRAPS:%=-Wl,--wrap=%) -o $@ $^ $(LDLIBS)
 
 $(O)/tests/fleet/fleet: $(patsubst %.c,$(O)/%.o,$(wildcard tests/fleet/*.c))

@@ -138,6 +138,13 @@ static void writers_with_a_guard(struct world *w)
         w->guarded = true;
 }
 
+static void hosts_with_units(struct world *w)
+{
+        w->fenced = true;
+        w->faults.deaths = true;
+        w->faults.suspends = chance(w, 50);
+}
+
 /* For long enough that leaders learn it, a round trip between replicas takes longer than a
  * heartbeat allows for. */
 static void slow_at_first(struct world *w)
@@ -308,8 +315,12 @@ static const struct aim aims[] = {
                    {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC}},
          .prepare = writers_with_a_guard},
         {.name = "nights", .prepare = nights_prepare},
+        {.name = "units",
+         .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC},
+                   {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC}},
+         .prepare = hosts_with_units},
 };
-#define NOT_DRAWN 3 /* the last aims of the list */
+#define NOT_DRAWN 4 /* the last aims of the list */
 
 /* Marks @what as a fault that this world has, for the checks. */
 static void has_deed(struct world *w, enum deed what)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/hash.h"
+#include "units.h"
 #include "world.h"
 
 #define HASHED_EVERY 64 /* entries */
@@ -255,6 +256,8 @@ void check_ended(struct world *w, int64_t lease, bool expired)
         if (l->holder && holder_holds(l->holder, lease))
                 fail(w, "I3: lease %llx expired while holder %u still counted on it",
                      (unsigned long long) lease, l->holder->i);
+        if (l->holder && w->fenced)
+                fenced_lease_ended(l->holder, lease);
 }
 
 /* I5: acknowledged writes. */
@@ -480,7 +483,8 @@ bool check_settled(struct world *w)
                 most = max_of(most, applied);
         }
         for (unsigned i = 0; i < w->n_holders; i++)
-                if (w->h[i].alive && (!is_at_home(&w->h[i]) || !view_knows_all(&w->h[i])))
+                if ((w->h[i].alive && (!is_at_home(&w->h[i]) || !view_knows_all(&w->h[i]))) ||
+                    (w->fenced && !fenced_is_settled(&w->h[i])))
                         return false;
         return most - least <= 20 && load_ended(w) &&
                clients_caught_up(core_state(w->r[0].node.core)->revision) &&
@@ -548,6 +552,10 @@ void check_end(struct world *w)
                 else if (w->h[i].alive && !is_at_home(&w->h[i]))
                         fail(w,
                              "after a long calm holder %u publishes other services than it has",
+                             i);
+                else if (w->fenced && !fenced_is_settled(&w->h[i]))
+                        fail(w,
+                             "after a long calm, what is bound on host %u is not as it should",
                              i);
 }
 

@@ -4,9 +4,11 @@
 
 #include "base/log.h"
 #include "member/member.h"
+#include "units.h"
 #include "world.h"
 
 #define CLUSTER "sim"
+#define DRIFT_PPM 1000
 
 struct boot_time holder_now(const struct holder *h)
 {
@@ -83,6 +85,8 @@ static void on_session(void *userdata, enum session_state state, const char *why
         log_debug("%.3f s: holder %u is %s: %s", (double) W->now / 1e9, h->i,
                   session_state_name(state), why);
         h->announced = state;
+        if (state == SESSION_LOST && h->units)
+                fenced_lost(h);
 }
 
 /* The figures for the advice on TTLs: a renewal was due before it was sent, and after the one
@@ -163,6 +167,8 @@ static void act(struct world *w, struct holder *h)
         if (h->announced == SESSION_LEFT) {
                 if (!last && chance(w, 40))
                         return;
+                if (h->units)
+                        return fenced_join(h);
                 h->left_by = 0;
                 h->announced = SESSION_JOINING;
                 return member_join(h->member);
@@ -171,6 +177,8 @@ static void act(struct world *w, struct holder *h)
                 return;
         if (h->left_by == 0 && chance(w, w->faults.deaths ? 5 : 1)) {
                 w->counts.leaves++;
+                if (h->units)
+                        return fenced_leave(h);
                 h->left_by = w->now + 1100 * MSEC;
                 return member_leave(h->member, "shutdown");
         }
@@ -229,6 +237,8 @@ static void start(struct world *w, struct holder *h, bool resume)
         h->act_at = w->now + some_time(w, 0, 2000 * MSEC);
         h->alive = true;
         h->wake = 0;
+        if (h->units)
+                fenced_start(h, cfg.resume != NULL);
 }
 
 /* The process is killed. */
@@ -236,6 +246,8 @@ static void end(struct holder *h)
 {
         if (!h->alive)
                 return;
+        if (h->units)
+                fenced_killed(h);
         h->alive = false;
         h->wake = NEVER;
         member_close(h->member);
@@ -254,6 +266,24 @@ static void reboot(struct holder *h)
         buf_clear(&h->file);
         memset(h->services, 0, sizeof(h->services));
         h->boot_at = holder_now(h);
+        if (h->units)
+                fenced_reboot(h);
+}
+
+void holder_kill(struct holder *h)
+{
+        end(h);
+}
+
+void holder_start(struct holder *h)
+{
+        start(W, h, true);
+}
+
+void holder_reboot(struct holder *h)
+{
+        end(h);
+        reboot(h);
 }
 
 void disturb_holder(struct world *w)
@@ -350,13 +380,20 @@ static nsec_t true_past(const struct holder *h, struct boot_time t)
         return W->now - ago + ago / 1000000 * h->ppm;
 }
 
+/* With units, the agent forgets its place only after they have been seen to. */
+static void forget_file(struct holder *h)
+{
+        if (!h->units)
+                buf_clear(&h->file);
+}
+
 static void write_file(struct holder *h)
 {
         struct place place;
 
-        buf_clear(&h->file);
         if (!member_place(h->member, &place))
-                return;
+                return forget_file(h);
+        buf_clear(&h->file);
         place_write(&place, &h->file);
         if (buf_error(&h->file) < 0)
                 abort();
@@ -393,6 +430,10 @@ static void look(struct world *w, struct holder *h)
                 hears(h, member_current(h->member));
                 h->deadline = session_deadline(s);
         }
+        if (h->units && s->lease != 0)
+                fenced_place(h, s->lease,
+                             boot_add(s->renewed_at, s->ttl - s->ttl / 1000000 * DRIFT_PPM),
+                             s->lease != h->lease);
         if (s->lease != h->lease || s->renewed_at.ns != h->renewed_at.ns || keeps != h->keeps)
                 write_file(h);
         h->lease = s->lease;
@@ -443,18 +484,32 @@ void check_holders(struct world *w)
 
 /* ---- running ---- */
 
+static void see_to_units(struct holder *h)
+{
+        struct place place;
+
+        fenced_run(h);
+        if (!member_place(h->member, &place))
+                buf_clear(&h->file);
+}
+
 void hold(struct world *w, struct holder *h)
 {
         bool awake = w->now >= h->asleep_until;
         struct boot_time now = holder_now(h), next;
         nsec_t wake = awake ? NEVER : h->asleep_until;
 
+        if (h->units)
+                h->units->wake = 0; /* the host may have fallen asleep, or be awake again */
         if (!h->alive) {
                 h->wake = NEVER;
                 return;
         }
         if (awake) {
+                h->wake = NEVER;
                 member_at(h->member, now);
+                if (h->units)
+                        fenced_listen(h);
                 ends_listen(h);
                 if (h->act_at <= w->now)
                         act(w, h);
@@ -462,9 +517,15 @@ void hold(struct world *w, struct holder *h)
                 next = member_run(h->member, now);
                 moves_after(h);
                 look(w, h);
+                if (h->units)
+                        see_to_units(h);
+                if (h->units && h->wake == 0) /* the session has news of it */
+                        next = now;
                 view_check(w, h);
                 wake = min_of(wake, true_time_of(w, h->ppm, next));
                 wake = min_of(wake, h->act_at);
+                if (h->units)
+                        wake = min_of(wake, fenced_next(h));
         }
         ends_ask(h, awake);
         wake = min_of(wake, ends_next(h, awake));
@@ -486,10 +547,12 @@ void holders_begin(struct world *w)
                         .cfg = {.ttl = (nsec_t) rnd_between(&w->rnd, TTL_MIN_MS,
                                                             (uint64_t) w->ttl_max_ms) *
                                        MSEC,
-                                .drift_ppm = 1000,
+                                .drift_ppm = DRIFT_PPM,
                                 .retry = 50 * MSEC},
                 };
                 h->boot_at = holder_now(h);
+                if (w->fenced)
+                        fenced_begin(w, h);
                 start(w, h, false);
         }
 }
@@ -498,6 +561,7 @@ void holders_end(struct world *w)
 {
         for (unsigned i = 0; i < w->n_holders; i++) {
                 end(&w->h[i]);
+                fenced_end(&w->h[i]);
                 buf_fini(&w->h[i].file);
         }
 }

@@ -112,7 +112,8 @@ struct holder {
                 bool wanted;
                 unsigned life, port;
         } services[SERVICES_MAX];
-        unsigned changes; /* number of changes of services so far */
+        unsigned changes;    /* number of changes of services so far */
+        struct units *units; /* NULL: nothing is bound to its place */
 };
 
 /* ---- ends.c ---- */
@@ -168,6 +169,10 @@ void holders_end(struct world *w);
 void hold(struct world *w, struct holder *h);
 /* A holder dies, comes back, or starts with what it left behind. */
 void disturb_holder(struct world *w);
+/* Its agent's process is killed, or starts; the host restarts, without it. */
+void holder_kill(struct holder *h);
+void holder_start(struct holder *h);
+void holder_reboot(struct holder *h);
 /* Delays the answers to one holder, on one of its connections or on all. */
 void delay_holder(struct world *w);
 /* Whether it counts on this lease; 0: on any lease. */

@@ -1,5 +1,6 @@
 /* Runs a world from one event to the next, and keeps account of when it could have worked. */
 #include "world.h"
+#include "units.h"
 
 #define CLOCK_STEP (5 * MSEC)
 #define SETTLED_AGAIN (250 * MSEC)
@@ -214,6 +215,8 @@ static nsec_t next_wakeup(const struct world *w)
                 at = min_of(at, w->r[i].wake);
         for (unsigned i = 0; i < w->n_holders; i++)
                 at = min_of(at, w->h[i].wake);
+        for (unsigned i = 0; w->fenced && i < w->n_holders; i++)
+                at = min_of(at, w->h[i].units->wake);
         return at;
 }
 
@@ -303,6 +306,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->loops = seed % 2 == 0;
         w->guarded = seed % 16 == 10;
         w->operated = seed % 16 == 14;
+        w->fenced = seed % 8 == 4;
         aim_draw(w, aim);
         w->operated = w->operated && !w->faults.members;
         w->faults.members = w->faults.members || w->operated;
@@ -347,6 +351,8 @@ bool world_run(struct world *w, uint64_t seed, const char *aim)
                 struct event *e = events_first();
                 nsec_t next = min_of(next_wakeup(w), e ? e->at : NEVER);
 
+                for (unsigned i = 0; next > w->now && w->fenced && i < w->n_holders; i++)
+                        fenced_check(&w->h[i]);
                 at_one_time = next > w->now ? 0 : at_one_time + 1;
                 if (at_one_time > 100000)
                         fail(w, "time stands still");
@@ -364,9 +370,12 @@ bool world_run(struct world *w, uint64_t seed, const char *aim)
                                 if (w->r[i].wake <= w->now)
                                         world_drive(w, &w->r[i]);
                 }
-                for (unsigned i = 0; i < w->n_holders && !*w->failure; i++)
+                for (unsigned i = 0; i < w->n_holders && !*w->failure; i++) {
+                        if (w->fenced && w->h[i].units->wake <= w->now)
+                                fenced_turn(w, &w->h[i]);
                         if (w->h[i].wake <= w->now)
                                 hold(w, &w->h[i]);
+                }
                 if (!*w->failure)
                         clients_run();
                 if (!*w->failure)

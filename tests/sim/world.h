@@ -19,6 +19,9 @@
  *     guards.c    programs that write only while they have a place
  *     operators.c operators, who change the members
  *     holders.c   hosts that hold one place each
+ *     units.c     what runs on a host only while it holds its place; see units.h
+ *     ground.c    what the agent's fence and its guard stand on
+ *     fenced.c    their turns, and whoever disturbs them
  *     ends.c      the endpoints of their agents
  *     elsewhere.c other cores, to which these lead for a while
  *     moves.c     watches that have to move
@@ -210,6 +213,7 @@ struct world {
         struct faults faults;
         bool strangers;      /* endpoints lead to other cores for a while */
         bool named, guarded; /* the clients of named.c exist; those of guards.c ... */
+        bool fenced;         /* units are bound to the places of holders */
         bool operated;    /* ... and those of operators.c, and no others change the members */
         bool later;       /* a follower is of a later version, and proposes what nobody knows */
         nsec_t damage_at; /* when a snapshot under way may be damaged next ... */
