@@ -34,7 +34,8 @@
                 x(units_late, "stopped late"), x(unit_forks, "children forked"),            \
                 x(unit_kills, "processes killed"), x(freezes, "groups frozen"),             \
                 x(hangs, "agents that hang"), x(reboots, "reboots ordered"),                \
-                x(unfenced, "units that nobody could stop")
+                x(unfenced, "units that nobody could stop"), x(rests, "hosts that rest"),   \
+                x(slowed, "hosts slowed down")
 
 /* Conditions that must coincide for some bugs to show. A run of many worlds lists those that
  * never occurred. */

@@ -13,7 +13,7 @@
 /* What a service manager that hung starts outside of the slice has a group that nobody could
  * freeze before: it is frozen when all is frozen again. */
 #define FROZEN_AGAIN (25 * MSEC)
-#define BOOTS_MOST 12        /* what holder's list has room for */
+#define BOOTS_MOST 12 /* what holder's list has room for */
 
 static bool host_sleeps(const struct units *u)
 {
@@ -76,8 +76,8 @@ void fenced_lease_ended(struct holder *h, int64_t lease)
         for (size_t i = 0; i < u->n && !host_sleeps(u); i++) {
                 const struct process *p = unit_runs(u, &u->u[i]);
 
-                if (p && p->lease == lease && !p->escaped &&
-                    W->now - p->began > FROZEN_AGAIN && (agent_acts(u) || guard_acts(u)))
+                if (p && p->lease == lease && !p->escaped && W->now - p->began > FROZEN_AGAIN &&
+                    (agent_acts(u) || guard_acts(u)))
                         fail(W, "I9: lease %llx has ended, and %s of host %u runs",
                              (unsigned long long) lease, u->u[i].name, h->i);
         }
@@ -101,6 +101,8 @@ void fenced_place(struct holder *h, int64_t lease, struct boot_time deadline, bo
                         s = &u->places[i];
         if (is_new && !s && !all_is_down(u))
                 fail(W, "I9: host %u has asked for a place before all is down", h->i);
+        if (is_new && !s)
+                steady_granted(u, member_session(h->member)->renewed_at);
         if (!s && u->n_places == PLACES_MAX)
                 return fail_full(W, "places of a host");
         if (!s)
@@ -119,7 +121,7 @@ static void keep_out(struct units *u)
 {
         u->kept_out = !fence_is_down(&u->fence);
         member_suppress(u->holder->member,
-                        u->kept_out ? BOOT_TIME_NEVER : (struct boot_time){0});
+                        u->kept_out ? BOOT_TIME_NEVER : u->steady.damping.until);
 }
 
 void fenced_start(struct holder *h, bool resumed)
@@ -139,6 +141,7 @@ void fenced_start(struct holder *h, bool resumed)
         u->back_at = u->watchdog_at = NEVER;
         u->leaving = (struct leaving){0};
         keep_out(u);
+        steady_start(u);
         if (!u->out)
                 return;
         leaving_begin(&u->leaving, LEAVING_MAINTENANCE, "left");
@@ -180,6 +183,13 @@ void fenced_lost(struct holder *h)
         ground_enter(u);
         fence_run(&u->fence, member_session(h->member), leaving_is_under_way(&u->leaving),
                   holder_now(h));
+        steady_lost(u);
+        keep_out(u);
+}
+
+void fenced_renewed(struct holder *h, const struct session_renewal *r)
+{
+        steady_renewed(h->units, r);
 }
 
 static void leave(struct units *u)
@@ -214,6 +224,7 @@ void fenced_run(struct holder *h)
         if (u->kept_out == fence_is_down(&u->fence))
                 keep_out(u);
         leave(u);
+        steady_run(u);
         u->wake = 0;
 }
 
@@ -227,12 +238,13 @@ void fenced_join(struct holder *h)
 {
         h->units->out = false;
         leaving_end(&h->units->leaving, LEAVING_MAINTENANCE);
+        steady_joins(h->units);
         keep_out(h->units);
 }
 
 nsec_t fenced_next(const struct holder *h)
 {
-        return ground_next(&h->units->agent_loop);
+        return min_of(ground_next(&h->units->agent_loop), h->units->steady.look_at);
 }
 
 /* ---- the guard ---- */
@@ -304,6 +316,7 @@ void fenced_reboot(struct holder *h)
         end_guard(u, true);
         units_reboot(u);
         u->reboots = false;
+        steady_reboot(u);
         u->boots_until = 0;
         u->guard_at = W->now;
         u->out = u->out && units_chance(u, 50); /* ordered for good, or for this boot */
@@ -323,8 +336,7 @@ static void hang_agent(struct units *u)
                 return;
         W->counts.hangs++;
         units_tell(u, "the agent hangs");
-        u->agent_hangs_until = h->asleep_until =
-                W->now + units_time(u, 50 * MSEC, 4000 * MSEC);
+        u->agent_hangs_until = h->asleep_until = W->now + units_time(u, 50 * MSEC, 4000 * MSEC);
         u->watchdog_at = W->now + max_of(h->cfg.ttl / 4, 250 * MSEC);
         h->wake = 0;
 }
@@ -336,10 +348,11 @@ static void ask_for_unit(struct units *u)
         nsec_t at = W->now;
 
         for (unsigned i = 0; i < n; i++) {
-                (void) units_ask(u, &(struct question_sent){
-                                            .what = units_chance(u, 20) ? ASK_START : ASK_UNIT,
-                                            .unit = (unsigned) rnd_between(&u->rnd, 0, u->n - 1),
-                                            .at = at});
+                (void) units_ask(u,
+                                 &(struct question_sent){
+                                         .what = units_chance(u, 20) ? ASK_START : ASK_UNIT,
+                                         .unit = (unsigned) rnd_between(&u->rnd, 0, u->n - 1),
+                                         .at = at});
                 at += units_time(u, 0, 200 * MSEC);
         }
 }
@@ -390,9 +403,8 @@ static void cause_trouble(struct units *u)
 static nsec_t until_trouble(struct units *u)
 {
         struct boot_time now = holder_now(u->holder);
-        nsec_t left = u->n_places == 0
-                              ? NEVER
-                              : boot_diff(u->places[u->n_places - 1].deadline, now);
+        nsec_t left =
+                u->n_places == 0 ? NEVER : boot_diff(u->places[u->n_places - 1].deadline, now);
         bool soon = u->target == TARGET_STOPPING || (left > 0 && left < u->holder->cfg.ttl / 2);
 
         return soon ? units_time(u, 5 * MSEC, 500 * MSEC)
@@ -468,8 +480,8 @@ bool fenced_is_settled(const struct holder *h)
         if (u->target != TARGET_UP || u->run.held == 0 || u->slice_frozen)
                 return false;
         for (size_t i = 0; i < u->n; i++)
-                if (u->u[i].frozen || (u->u[i].wanted && u->u[i].restart &&
-                                       u->u[i].state == UNIT_DOWN))
+                if (u->u[i].frozen ||
+                    (u->u[i].wanted && u->u[i].restart && u->u[i].state == UNIT_DOWN))
                         return false;
         return true;
 }
@@ -484,6 +496,7 @@ void fenced_begin(struct world *w, struct holder *h)
         units_begin(u, w, h);
         u->cfg = (struct fencing_config){.lead = units_time(u, 200 * MSEC, 1000 * MSEC),
                                          .reboot = units_chance(u, 20)};
+        steady_begin(u);
         u->back_at = u->watchdog_at = NEVER;
         u->trouble_at = units_time(u, 500 * MSEC, 3000 * MSEC);
 }
@@ -493,6 +506,7 @@ void fenced_end(struct holder *h)
         if (!h->units)
                 return;
         end_guard(h->units, true);
+        steady_end(h->units);
         free(h->units);
         h->units = NULL;
 }

@@ -1,5 +1,5 @@
-/* What the real fence.c and guard.c of agent/tenured stand on in the simulator: the loop and the
- * clock, control groups, the connection to the service manager, and the files in /run. Each
+/* What the real fence.c and guard.c of agent/tenured stand on in the simulator: the loop and
+ * the clock, control groups, the connection to the service manager, and the files in /run. Each
  * call concerns the host of the last ground_enter(). */
 #include <fcntl.h>
 #include <stdio.h>
@@ -316,12 +316,12 @@ static struct call ask(struct bound *b, enum question what)
 {
         struct call c = {.number = ++numbers, .what = what, .since = W->now};
 
-        (void) units_ask(here, &(struct question_sent){
-                                       .what = what,
-                                       .at = W->now + units_time(here, 50 * NSEC_PER_USEC,
-                                                                 2 * MSEC),
-                                       .asker = b->id,
-                                       .number = c.number});
+        (void) units_ask(here,
+                         &(struct question_sent){
+                                 .what = what,
+                                 .at = W->now + units_time(here, 50 * NSEC_PER_USEC, 2 * MSEC),
+                                 .asker = b->id,
+                                 .number = c.number});
         here->wake = 0;
         return c;
 }
@@ -462,8 +462,8 @@ nsec_t ground_next(const struct loop *l)
                 }
         for (size_t i = 0; i < TIMERS_MAX; i++)
                 if (l->timers[i])
-                        at = min_of(at, true_time_of(W, l->host->holder->ppm,
-                                                     l->timers[i]->when));
+                        at = min_of(at,
+                                    true_time_of(W, l->host->holder->ppm, l->timers[i]->when));
         return at;
 }
 
@@ -635,12 +635,22 @@ nsec_t notify_watchdog_period(void)
         return 0;
 }
 
-void notify_watchdog(void) {}
-void notify_flush(void) {}
-void notify_ready(void) {}
+void notify_watchdog(void)
+{
+}
+void notify_flush(void)
+{
+}
+void notify_ready(void)
+{
+}
 void notify_extend(nsec_t by)
 {
         (void) by;
 }
-void memory_lock(void) {}
-void journal_use(void) {}
+void memory_lock(void)
+{
+}
+void journal_use(void)
+{
+}

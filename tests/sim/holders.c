@@ -93,8 +93,10 @@ static void on_session(void *userdata, enum session_state state, const char *why
  * before. */
 static void on_renewed(void *userdata, const struct session_renewal *r)
 {
-        const struct holder *h = userdata;
+        struct holder *h = userdata;
 
+        if (h->units)
+                fenced_renewed(h, r);
         if (!boot_before(r->before, r->sent) || boot_before(r->sent, r->due) ||
             boot_before(r->due, r->before) || boot_before(r->acknowledged, r->sent) ||
             boot_before(holder_now(h), r->acknowledged))

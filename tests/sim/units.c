@@ -90,11 +90,11 @@ void units_kill(struct units *u, struct unit *t)
 /* It belongs to the place that the host had last, whether that has ended or not. */
 static void fork_process(struct units *u, struct unit *t, unsigned as, nsec_t ends_at)
 {
-        t->p[as] = (struct process){
-                .alive = true,
-                .began = W->now,
-                .lease = u->n_places > 0 ? u->places[u->n_places - 1].lease : 0,
-                .ends_at = ends_at};
+        t->p[as] = (struct process){.alive = true,
+                                    .began = W->now,
+                                    .lease = u->n_places > 0 ? u->places[u->n_places - 1].lease
+                                                             : 0,
+                                    .ends_at = ends_at};
         t->there = true;
 }
 

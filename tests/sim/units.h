@@ -7,6 +7,7 @@
  *     units.c    the world outside: processes, the kernel, the service manager, people
  *     ground.c   what fence.c and guard.c call: the loop, lib/bus, the files in /run
  *     fenced.c   the agent's and the guard's turns, and what must not happen
+ *     steady.c   what the agent concludes from what happens to its host
  *
  * Modelled after systemd.service(5), systemd.kill(5) and cgroups(7), not after what the agent
  * expects of them.
@@ -16,6 +17,9 @@
 #include "../../agent/tenured/fence.h"
 #include "../../agent/tenured/guard.h"
 #include "base/rnd.h"
+#include "session/damping.h"
+#include "session/degraded.h"
+#include "session/evidence.h"
 #include "session/leaving.h"
 
 #define UNITS_MAX 4
@@ -29,7 +33,7 @@ struct holder;
 struct units;
 
 struct process {
-        int64_t lease;  /* the place at its start */
+        int64_t lease; /* the place at its start */
         nsec_t began;
         nsec_t ends_at; /* by itself or, once it was told to, of that; unless it is frozen */
         bool alive;
@@ -42,8 +46,8 @@ enum unit_state {
         UNIT_STARTING,
         UNIT_UP,
         UNIT_STOPPING,
-        UNIT_POST, /* its clean-up runs: ExecStopPost= */
-        UNIT_FINAL, /* what is left is told to end */
+        UNIT_POST,    /* its clean-up runs: ExecStopPost= */
+        UNIT_FINAL,   /* what is left is told to end */
         UNIT_WAITING, /* for RestartSec= to be over */
 };
 
@@ -54,7 +58,7 @@ struct unit {
         bool restart, wanted, only_main; /* Restart=always, WantedBy=, KillMode=process */
         nsec_t stop_timeout, restart_after;
         /* How its processes behave. */
-        bool stubborn;                      /* its main process ignores SIGTERM */
+        bool stubborn;                       /* its main process ignores SIGTERM */
         nsec_t stop_takes, post_takes, life; /* 0: no clean-up; 0: until it is told to end */
         unsigned n_children;                 /* which ignore SIGTERM, too */
         /* What it is. */
@@ -62,7 +66,7 @@ struct unit {
         bool stop;  /* it has a job to stop */
         nsec_t due; /* when the service manager does the next thing; NEVER: nothing */
         struct process p[PROCESSES_MAX]; /* the main one, its children, the clean-up */
-        bool there, frozen, lingers; /* its control group; it stays when the unit is down */
+        bool there, frozen, lingers;     /* its control group; it stays when the unit is down */
 };
 
 enum { P_MAIN, P_CHILD, P_POST = PROCESSES_MAX - 1 };
@@ -96,6 +100,23 @@ struct run_files {
         bool known;    /* what is bound was written down */
 };
 
+#define LOSSES_MAX 16
+
+/* See steady.c; beside what the agent knows, what it should know. */
+struct steady {
+        struct damping damping;
+        struct damping_config damping_cfg;
+        struct boot_time losses[LOSSES_MAX], rests_until;
+        unsigned n_losses; /* since the last rest */
+        struct degraded degraded;
+        struct degraded_config degraded_cfg;
+        bool slow;
+        struct boot_time slow_since;
+        struct evidence *evidence;
+        unsigned n_expired; /* places that were lost at their deadline */
+        nsec_t look_at;     /* when it looks at the pressure next */
+};
+
 struct units {
         struct world *world;
         struct holder *holder;
@@ -114,8 +135,8 @@ struct units {
         nsec_t trouble_at; /* when somebody disturbs it next */
         bool reboots;      /* it was ordered to */
         nsec_t boots_until;
-        nsec_t back_at;    /* when it has booted, or when the agent is started again; NEVER: it
-                            * is not */
+        nsec_t back_at; /* when it has booted, or when the agent is started again; NEVER: it
+                         * is not */
         /* The agent. */
         struct loop agent_loop;
         struct fence fence;
@@ -125,6 +146,7 @@ struct units {
         nsec_t agent_hangs_until, watchdog_at; /* when it is killed for that; NEVER: not */
         struct leaving leaving;
         bool out; /* ordered to stay out: a file that a next life finds */
+        struct steady steady;
         /* The guard. */
         struct guard *guard;
         struct loop *guard_loop;
@@ -175,6 +197,21 @@ void ground_die(struct units *u, bool dies);
 /* Messages to the guard. */
 void ground_tell_guard(struct units *u);
 
+/* ---- steady.c ---- */
+
+void steady_begin(struct units *u);
+void steady_end(struct units *u);
+/* An agent starts; the host reboots. */
+void steady_start(struct units *u);
+void steady_reboot(struct units *u);
+/* The place was lost; a person lets the host join; the agent has got a place that it asked for
+ * then; a renewal was acknowledged. */
+void steady_lost(struct units *u);
+void steady_joins(struct units *u);
+void steady_granted(struct units *u, struct boot_time asked);
+void steady_renewed(struct units *u, const struct session_renewal *r);
+void steady_run(struct units *u);
+
 /* ---- fenced.c ---- */
 
 void fenced_begin(struct world *w, struct holder *h);
@@ -193,6 +230,7 @@ void fenced_join(struct holder *h);
 nsec_t fenced_next(const struct holder *h);
 /* The host has this place until then; @is_new: it was granted just now. */
 void fenced_place(struct holder *h, int64_t lease, struct boot_time deadline, bool is_new);
+void fenced_renewed(struct holder *h, const struct session_renewal *r);
 /* All the others on the host: the kernel, the service manager, people, the guard. */
 void fenced_turn(struct world *w, struct holder *h);
 /* Once all is well: whether what is bound is up and runs if the place is held, and down if the

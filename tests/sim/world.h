@@ -22,6 +22,7 @@
  *     units.c     what runs on a host only while it holds its place; see units.h
  *     ground.c    what the agent's fence and its guard stand on
  *     fenced.c    their turns, and whoever disturbs them
+ *     steady.c    what an agent concludes from what happened to its host
  *     ends.c      the endpoints of their agents
  *     elsewhere.c other cores, to which these lead for a while
  *     moves.c     watches that have to move
