@@ -228,6 +228,29 @@ out:
         pb_free(p);
 }
 
+/* What the request says to those that take part, if it still is as this client wrote it, at the
+ * replica that answered. */
+static void check_request(const struct client *c, enum switchover_part part)
+{
+        cleanup_(buf_fini) struct buf key = {0};
+        struct core *core = W->r[c->link.to].node.core;
+        struct switchover_at own = own_of(c), target = {.key = c->request.key,
+                                                        .len = strlen(c->request.key),
+                                                        .created = c->request.created};
+        struct switchover s;
+        struct kv_key *k;
+
+        switchover_key(LOCK, &key);
+        k = core ? kv_find(&core_state(core)->kv, buf_head(&key), buf_len(&key)) : NULL;
+        if (!k || !kv_live(k) || k->newest->mod_revision != c->mod)
+                return;
+        if (switchover_read(&s, k->newest->value, k->newest->value_len) < 0 ||
+            switchover_judge(&s, &own) != part ||
+            switchover_judge(&s, &target) != SWITCHOVER_TARGET)
+                fail(W, "locks: the switchover that client %u asked for means something else",
+                     c->i);
+}
+
 static void on_step(struct client *c, const Pb__TxnResponse *p)
 {
         struct switchover_at own = own_of(c);
@@ -242,6 +265,11 @@ static void on_step(struct client *c, const Pb__TxnResponse *p)
         }
         c->refused = !p->succeeded;
         c->mod = p->header->revision;
+        if (c->state == PUSHING && (switchover_pushed(p, &c->request) == 0) != p->succeeded)
+                fail(W, "locks: client %u is not told whether its switchover was accepted",
+                     c->i);
+        if ((c->state == ASKING || c->state == PUSHING) && p->succeeded)
+                check_request(c, c->state == ASKING ? SWITCHOVER_ASKED : SWITCHOVER_ACCEPTED);
         if (c->state == PUSHING && p->succeeded) {
                 lock.from = c->created;
                 lock.to = c->request.created;

@@ -1,7 +1,7 @@
 /* What an agent concludes from what happened to its host: that it flaps and has to rest
  * (session/damping), that it is slowed down (session/degraded), and how long renewals took
- * (session/evidence). Only on hosts with units; and each is checked against what its manual page
- * says. */
+ * (session/evidence). Only on hosts with units; and each is checked against what its manual
+ * page says. */
 #include "units.h"
 
 #include "member/member.h"
@@ -56,8 +56,7 @@ void steady_granted(struct units *u, struct boot_time asked)
 {
         if (boot_before(asked, u->steady.rests_until))
                 fail(W, "damping: host %u asks for a place %.3f s before its rest is over",
-                     u->holder->i,
-                     (double) boot_diff(u->steady.rests_until, asked) / 1e9);
+                     u->holder->i, (double) boot_diff(u->steady.rests_until, asked) / 1e9);
 }
 
 /* ---- slowed down ---- */
@@ -168,10 +167,10 @@ void steady_begin(struct units *u)
         s->evidence = calloc(1, sizeof(*s->evidence));
         if (!s->evidence)
                 abort();
-        s->damping_cfg = (struct damping_config){
-                .limit = (unsigned) rnd_between(&u->rnd, 0, 4),
-                .window = units_time(u, 1000 * MSEC, 15000 * MSEC),
-                .suppress = units_time(u, 200 * MSEC, 3000 * MSEC)};
+        s->damping_cfg =
+                (struct damping_config){.limit = (unsigned) rnd_between(&u->rnd, 0, 4),
+                                        .window = units_time(u, 1000 * MSEC, 15000 * MSEC),
+                                        .suppress = units_time(u, 200 * MSEC, 3000 * MSEC)};
         s->degraded_cfg = (struct degraded_config){
                 .percent = (unsigned) rnd_between(&u->rnd, 0, 90),
                 .cpu_percent = units_chance(u, 50) ? 0 : (unsigned) rnd_between(&u->rnd, 1, 90),
