@@ -1,7 +1,7 @@
 # Tenure. `make help` tells what there is to make.
 #
 # Everything is built out of tree: build/<mode>/. Modes: release (the default), asan (address and undefined-behaviour sanitizers),
-# tsan (threads), fast (optimized as a whole, without what makes a service safer: for worlds). Another compiler: make CC=clang MODE=clang.
+# tsan (threads), fast (optimized as a whole, with probes and without what makes a service safer: for worlds). Another compiler: make CC=clang MODE=clang.
 
 MODE ?= release
 O := build/$(MODE)
@@ -39,7 +39,7 @@ else ifeq ($(MODE),tsan)
 CFLAGS_ALL += -O1 -fsanitize=thread
 LDFLAGS += -fsanitize=thread
 else ifeq ($(MODE),fast)
-CFLAGS_ALL += -O2 -flto=auto -fno-stack-protector -fomit-frame-pointer
+CFLAGS_ALL += -O2 -flto=auto -fno-stack-protector -fomit-frame-pointer -DTENURE_PROBES
 LDFLAGS += -O2 -flto=auto
 AR := gcc-ar
 else

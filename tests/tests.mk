@@ -26,6 +26,8 @@ SIM_AGENT := $(patsubst %,$(O)/agent/tenured/%.o,fence guard)
 $(O)/tests/sim/sim: $(patsubst %.c,$(O)/%.o,$(wildcard tests/sim/*.c)) $(SIM_AGENT) $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) $(SIM_WRAPS:%=-Wl,--wrap=%) -o $@ $^ $(LDLIBS)
 
+$(O)/tests/sim/reached.o: tests/sim/unreached
+
 $(O)/tests/fleet/fleet: $(patsubst %.c,$(O)/%.o,$(wildcard tests/fleet/*.c))
 	$(CC) $(LDFLAGS) -o $@ $^ -lsystemd
 

@@ -3,13 +3,13 @@
  * runs them again; at the end it prints counts, and which coincidences occurred and which never
  * did.
  *
- *     sim [--seed N | --from N --seeds N | --from N --seconds N] [--aim NAME] [--all] [--jobs
- * N]
- *         [--twice] [--debug]
+ *     sim [--seed N | --from N --seeds N | --from N --seconds N] [--aim NAME] [--all]
+ *         [--reached] [--jobs N] [--twice] [--debug]
  *
- * With --all, a coincidence that never occurred fails the run. With --twice, each seed runs a
- * second time, with other bytes in fresh memory, and must do the same. Seeds are shared by
- * --jobs processes, as many as there are processors if not said.
+ * With --all, a coincidence that never occurred fails the run. With --reached, so does a probe
+ * that no world reached, unless it is listed with a reason (reached.h). With --twice, each seed
+ * runs a second time, with other bytes in fresh memory, and must do the same. Seeds are shared
+ * by --jobs processes, as many as there are processors if not said.
  */
 #include <inttypes.h>
 #include <malloc.h>
@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "reached.h"
 #include "world.h"
 
 #define FAILURES_MAX 3
@@ -34,6 +35,7 @@
 struct part {
         struct counts total;
         struct coincidences met;
+        struct reached reached;
         uint64_t done;
 };
 
@@ -70,7 +72,7 @@ static double seconds(void)
 static int usage(void)
 {
         fprintf(stderr, "usage: sim [--seed N | --from N --seeds N | --from N --seconds N] "
-                        "[--aim NAME] [--all] [--twice] [--jobs N] [--debug]\n");
+                        "[--aim NAME] [--all] [--reached] [--twice] [--jobs N] [--debug]\n");
         return 2;
 }
 
@@ -165,6 +167,7 @@ static void run_some(struct part *p, uint64_t first, uint64_t n, double limit)
         while (atomic_load(&shared->bad) < FAILURES_MAX &&
                (limit == 0 || seconds() - began < limit) &&
                (mine = atomic_fetch_add(&shared->next, 1)) < n) {
+                reached_begin();
                 if (!run_seed(first + mine)) {
                         atomic_fetch_add(&shared->bad, 1);
                         failure_text(text, sizeof(text), w.failure);
@@ -172,6 +175,7 @@ static void run_some(struct part *p, uint64_t first, uint64_t n, double limit)
                         fflush(stdout);
                 }
                 p->done++;
+                reached_end(&p->reached);
                 add((uint64_t *) &p->total, &w.counts, sizeof(p->total));
                 add((uint64_t *) &p->met, &w.met, sizeof(p->met));
                 if (p == shared->parts && seconds() - reported > 30) {
@@ -212,7 +216,9 @@ int main(int argc, char **argv)
         unsigned never = 0, jobs = 0;
         struct counts total = {0};
         struct coincidences met = {0};
-        bool all = false;
+        static struct reached reached;
+        bool all = false, reaches = false;
+        size_t unreached = 0;
 
         log_set_level(LOG_CRIT); /* errors are what the faults are for */
         for (int i = 1; i < argc; i++) {
@@ -234,6 +240,8 @@ int main(int argc, char **argv)
                         jobs = (unsigned) strtoul(argv[++i], NULL, 10);
                 } else if (strcmp(argv[i], "--all") == 0) {
                         all = true;
+                } else if (strcmp(argv[i], "--reached") == 0) {
+                        reaches = true;
                 } else if (strcmp(argv[i], "--twice") == 0) {
                         twice = true;
                 } else if (strcmp(argv[i], "--debug") == 0) {
@@ -263,6 +271,7 @@ int main(int argc, char **argv)
                 done += shared->parts[j].done;
                 add((uint64_t *) &total, &shared->parts[j].total, sizeof(total));
                 add((uint64_t *) &met, &shared->parts[j].met, sizeof(met));
+                add((uint64_t *) &reached, &shared->parts[j].reached, sizeof(reached));
         }
         printf("%" PRIu64 " seeds from %" PRIu64 ", %" PRIu64 " failed, in %.1f s;", done, seed,
                shared->bad, seconds() - began);
@@ -272,5 +281,7 @@ int main(int argc, char **argv)
         puts("");
         if (done >= MANY || all)
                 never = tell_met(&met);
-        return shared->bad > 0 || (all && never) ? 1 : 0;
+        if (reaches)
+                unreached = reached_tell(&reached, done);
+        return shared->bad > 0 || (all && never) || unreached > 0 ? 1 : 0;
 }

@@ -5,6 +5,7 @@
 #include "asker.h"
 #include "base/log.h"
 #include "consensus/message.h"
+#include "reached.h"
 #include "wire/cmd.h"
 #include "wire/pb.h"
 #include "world.h"
@@ -533,6 +534,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
 
 static void discard(struct replica_node *n)
 {
+        reached_api(n->node.api);
         node_leave(&n->node);
         node_free(&n->node);
 }

@@ -35,6 +35,7 @@
  *     nights.c    an hour with trouble now and then
  *     budget.c    what a cluster at rest costs
  *     seen.c      the coincidences that occurred
+ *     reached.c   what worlds reach of the probes in the code, and of the methods
  *     trace.c     what a world does, as numbers, to compare two runs
  *     prompt.c    what waits although others get on
  *     check.c     what must never happen; it shares no code with what it checks

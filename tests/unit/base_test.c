@@ -4,6 +4,7 @@
 #include "base/conf.h"
 #include "base/crc32c.h"
 #include "base/log.h"
+#include "base/probe.h"
 #include "base/rnd.h"
 #include "base/url.h"
 #include "base/utf8.h"
@@ -778,4 +779,15 @@ TEST(settings_that_are_too_large_are_not_read)
         CHECK(strstr(err.text, ": cannot read: File too large"));
         conf_clear(table, ARRAY_SIZE(table), &s);
         close(fd);
+}
+
+/* The programs are linked with the same objects. */
+TEST(programs_have_no_probes)
+{
+#ifdef TENURE_PROBES
+        SKIP("this build is for simulated worlds");
+#endif
+        PROBE("a probe compiles to nothing");
+        PROBE_IF(rnd(0, 1) == 0, "a condition is not evaluated");
+        CHECK(!__start_probes);
 }

@@ -1,0 +1,186 @@
+#include "reached.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "base/probe.h"
+#include "etcd/internal.h"
+
+/* What is reached in fewer than one of so many worlds is printed as rare. */
+#define RARE 300
+/* What is listed as unreached is not, if more than one in so many worlds reaches it. */
+#define WRONG 100
+
+/* The list, by the assembler: the build runs in the top folder. */
+__asm__(".section .rodata\n"
+        ".global unreached_list\n"
+        ".hidden unreached_list\n"
+        "unreached_list:\n"
+        ".incbin \"tests/sim/unreached\"\n"
+        ".byte 0\n"
+        ".previous\n");
+extern const char unreached_list[] __attribute__((visibility("hidden")));
+
+static uint64_t calls[METHODS_MAX][CODES]; /* of this world */
+
+static size_t n_probes(void)
+{
+        size_t n = __start_probes ? (size_t) (__stop_probes - __start_probes) : 0;
+
+        assert(n <= PROBES_MAX);
+        return n;
+}
+
+void reached_begin(void)
+{
+        for (size_t i = 0; i < n_probes(); i++)
+                __start_probes[i]->reached = false;
+        memset(calls, 0, sizeof(calls));
+}
+
+void reached_api(const struct api *a)
+{
+        for (size_t i = 0; a && a->counts && api_method(i); i++) {
+                assert(i < METHODS_MAX);
+                for (size_t k = 0; k < CODES; k++)
+                        calls[i][k] += a->counts[i].handled[k];
+        }
+}
+
+void reached_end(struct reached *r)
+{
+        for (size_t i = 0; i < n_probes(); i++)
+                r->worlds[i] += __start_probes[i]->reached;
+        for (size_t i = 0; i < METHODS_MAX; i++)
+                for (size_t k = 0; k < CODES; k++)
+                        r->calls[i][k] += calls[i][k];
+}
+
+/* ---- what is listed as unreached ---- */
+
+/* Looks for a line that begins with @name and ": ", and prints the reason that follows. */
+static bool is_listed(const char *name, bool tell)
+{
+        size_t n = strlen(name);
+
+        for (const char *p = unreached_list; *p; p += strcspn(p, "\n") + 1)
+                if (strncmp(p, name, n) == 0 && p[n] == ':' && p[n + 1] == ' ') {
+                        if (tell)
+                                printf("            %.*s\n", (int) strcspn(p + n + 2, "\n"),
+                                       p + n + 2);
+                        return true;
+                }
+        return false;
+}
+
+/* Returns whether something is wrong with it. */
+static bool tell_one(const char *name, const char *file, int line, uint64_t times,
+                     uint64_t worlds)
+{
+        bool listed = is_listed(name, false), wrong = listed && times * WRONG > worlds;
+
+        if (times == 0)
+                printf("never reached: %s", name);
+        else if (wrong)
+                printf("%10" PRIu64 " listed as unreached: %s", times, name);
+        else if (listed || times * RARE < worlds)
+                printf("%10" PRIu64 " (rare) %s", times, name);
+        else
+                return false;
+        if (file)
+                printf(" (%s:%d)", file, line);
+        puts("");
+        (void) is_listed(name, true);
+        return wrong || (times == 0 && !listed);
+}
+
+/* Lines of the list that name nothing. */
+static size_t tell_unknown(void)
+{
+        size_t bad = 0;
+
+        for (const char *p = unreached_list; *p; p += strcspn(p, "\n") + 1) {
+                const char *end = p;
+                bool known = *p == '#' || *p == '\n';
+
+                for (size_t i = 0; i < n_probes() && !known; i++) {
+                        size_t n = strlen(__start_probes[i]->what);
+
+                        known = strncmp(p, __start_probes[i]->what, n) == 0 && p[n] == ':';
+                }
+                for (size_t i = 0; api_method(i) && !known; i++) {
+                        size_t n = strlen(api_method(i)->path);
+
+                        known = strncmp(p, api_method(i)->path, n) == 0 && p[n] == ':';
+                }
+                if (known)
+                        continue;
+                end += strcspn(p, "\n");
+                printf("tests/sim/unreached names nothing that exists: %.*s\n", (int) (end - p),
+                       p);
+                bad++;
+        }
+        return bad;
+}
+
+/* ---- the methods ---- */
+
+static const char *const code_names[CODES] = {
+        "OK",      "CANCEL", "UNKN",  "INVAL",  "DEADL",  "NOTFND",  "EXISTS", "PERM",  "EXHAU",
+        "PRECOND", "ABORT",  "RANGE", "UNIMPL", "INTERN", "UNAVAIL", "LOSS",   "UNAUTH"};
+
+static uint64_t total(const struct reached *r, size_t method)
+{
+        uint64_t n = 0;
+
+        for (size_t k = 0; k < CODES; k++)
+                n += r->calls[method][k];
+        return n;
+}
+
+static bool is_used(const struct reached *r, size_t code)
+{
+        for (size_t i = 0; i < METHODS_MAX; i++)
+                if (r->calls[i][code] > 0)
+                        return true;
+        return false;
+}
+
+static void tell_calls(const struct reached *r)
+{
+        printf("%-36s", "calls, by how they ended");
+        for (size_t k = 0; k < CODES; k++)
+                if (is_used(r, k))
+                        printf(" %8s", code_names[k]);
+        puts("");
+        for (size_t i = 0; api_method(i); i++) {
+                if (total(r, i) == 0)
+                        continue;
+                printf("%-36s", api_method(i)->path);
+                for (size_t k = 0; k < CODES; k++)
+                        if (!is_used(r, k))
+                                continue;
+                        else if (r->calls[i][k] > 0)
+                                printf(" %8" PRIu64, r->calls[i][k]);
+                        else
+                                printf(" %8s", ".");
+                puts("");
+        }
+}
+
+size_t reached_tell(const struct reached *r, uint64_t worlds)
+{
+        size_t bad = 0;
+
+        if (n_probes() == 0) {
+                puts("This build has no probes; MODE=fast has them.");
+                return SIZE_MAX;
+        }
+        tell_calls(r);
+        for (size_t i = 0; api_method(i); i++)
+                bad += tell_one(api_method(i)->path, NULL, 0, total(r, i), worlds);
+        for (size_t i = 0; i < n_probes(); i++)
+                bad += tell_one(__start_probes[i]->what, __start_probes[i]->file,
+                                __start_probes[i]->line, r->worlds[i], worlds);
+        return bad + tell_unknown();
+}
