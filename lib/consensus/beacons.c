@@ -1,5 +1,6 @@
 /* Beacons carry lease time (lease_clock.h) between replicas: the leader sends them, followers
  * answer, and a new leader asks what the others have heard. */
+#include "base/probe.h"
 #include "consensus/internal.h"
 
 static int nsec_cmp(const void *a, const void *b)
@@ -105,6 +106,9 @@ static void learn_way(struct replica *r)
         log_warning("The round trip to a majority of the replicas takes %lld ms; choose a "
                     "HeartbeatInterval above that.",
                     (long long) (late[need - 1] / NSEC_PER_MSEC));
+        PROBE("a leader learns how long a round trip takes");
+        PROBE_IF(r->time.patience > 0 && boot_diff(r->now, r->time.learned_at) < BY_TURNS,
+                 "a leader learns again how long a round trip takes");
         r->time.clock.way = late[need - 1];
         r->time.patience =
                 r->time.patience > 0 && boot_diff(r->now, r->time.learned_at) < BY_TURNS
@@ -131,6 +135,7 @@ static void shorten_way(struct replica *r, nsec_t took)
         forget_timed(r);
         if (slowest >= r->time.clock.way)
                 return;
+        PROBE("a leader allows for a shorter round trip again");
         log_debug("The round trip to a majority of the replicas takes less than %lld ms again.",
                   (long long) (r->time.clock.way / NSEC_PER_MSEC));
         r->time.clock.way = slowest > r->cfg.heartbeat / 2 ? slowest : 0;
@@ -145,6 +150,8 @@ static bool commits_move(struct replica *r)
                 r->time.moved_commit = commit;
                 r->time.moved_at = r->now;
         }
+        PROBE_IF(boot_diff(r->now, r->time.moved_at) > lease_clock_limit(&r->time.clock),
+                 "lease time stands still because no entry is committed");
         return boot_diff(r->now, r->time.moved_at) <= lease_clock_limit(&r->time.clock);
 }
 

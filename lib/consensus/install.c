@@ -8,6 +8,7 @@
  * when it is loaded. If a newer snapshot or another term comes before that, it is dropped as if
  * it had never come.
  */
+#include "base/probe.h"
 #include "consensus/internal.h"
 
 #define LOAD_STEPS 6000                       /* at once: about 2 ms ... */
@@ -81,6 +82,7 @@ static void hand_over(struct replica *r)
         replica_receive(r, c->peer, &c->message);
         if (r->snap.installing)
                 return;
+        PROBE("raft does not need a snapshot that was loaded");
         /* Raft did not need it. If the same one comes again, it is accepted again. */
         r->ops->drop(r->userdata);
         forget(r);
@@ -121,6 +123,9 @@ int install_part(struct replica *r, uint64_t peer, struct view in)
         if (r->dead || term < raft_current_term(&r->raft))
                 return 0;
         if (c->peer != peer || c->term != term || c->index != index || c->total != total) {
+                PROBE_IF(c->have > 0 && c->have < c->total,
+                         "another snapshot comes before the last one is complete");
+                PROBE_IF(c->loading, "another snapshot comes while one is being loaded");
                 forget(r);
                 c->peer = peer;
                 c->term = term;
@@ -181,8 +186,13 @@ void install_run(struct replica *r)
         struct incoming *c = &r->snap.incoming;
 
         if (!r->snap.installing) {
-                if (c->total > 0 && c->term < raft_current_term(&r->raft))
+                if (c->total > 0 && c->term < raft_current_term(&r->raft)) {
+                        PROBE_IF(c->have > 0, "a term begins while a snapshot is received");
                         forget(r);
+                }
+                PROBE_IF((r->snap.saving || r->snap.writing) && c->total > 0 &&
+                                 c->have == c->total && !c->loading,
+                         "a snapshot waits for one of our own");
                 if (!c->loading && !r->snap.saving && !r->snap.writing && c->have == c->total &&
                     buf_len(&c->bytes) > 0)
                         begin(r);

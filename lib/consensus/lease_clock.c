@@ -1,5 +1,7 @@
 #include "consensus/lease_clock.h"
 
+#include "base/probe.h"
+
 void lease_clock_init(struct lease_clock *c, nsec_t heartbeat, nsec_t retry)
 {
         *c = (struct lease_clock){
@@ -44,6 +46,7 @@ void lease_clock_confirm(struct lease_clock *c, struct boot_time sent)
         if (!c->running || gap <= 0)
                 return;
         if (gap > lease_clock_limit(c)) {
+                PROBE("lease time stands still because no majority answered");
                 c->outages += gap;
                 c->at = c->known;
                 c->since = boot_add(sent, c->retry);

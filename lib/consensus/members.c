@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/probe.h"
 #include "base/url.h"
 #include "consensus/internal.h"
 
@@ -95,6 +96,7 @@ void members_answered(struct replica *r, uint64_t peer,
         h->lacks_of = p->term;
         if (!lacks || ++h->n_lacks < LACKS_SURE)
                 return;
+        PROBE("a follower is told that it lacks what it acknowledged");
         replica_send(r, peer, FRAME_LACKS, (uint64_t[]){p->term, match}, 2);
         if (h->lacks_logged_at.ns > 0 && boot_diff(r->now, h->lacks_logged_at) < LACKS_AGAIN)
                 return;
@@ -112,6 +114,7 @@ void members_lack(struct replica *r, uint64_t index)
 {
         char why[256];
 
+        PROBE("a replica hears that it lacks what it acknowledged");
         if (store_condemn(r->store, index) != 0)
                 return; /* the log was complete after all, or the leader will notify us again */
         snprintf(why, sizeof(why),
@@ -178,14 +181,20 @@ static int allowed(struct replica *r, enum replica_change change, uint64_t id)
                 n_started++; /* a learner that is in sync has started */
         /* A single member must be able to add the second. */
         if (change != REPLICA_ADD_LEARNER && n_started < n / 2 + 1 &&
-            !(change == REPLICA_ADD && n == 2 && n_started == 1))
+            !(change == REPLICA_ADD && n == 2 && n_started == 1)) {
+                PROBE("a change is refused because too few members have started");
                 return REPLICA_E_NOT_STARTED;
+        }
         if (change == REPLICA_PROMOTE ||
             (change == REPLICA_REMOVE && !answers(r, id, 0)) || /* a member that does not answer
                                                                  * is no loss */
             (change == REPLICA_REMOVE ? n_healthy - 1 >= 1 + (n_before - 1) / 2
                                       : n_healthy == n_before))
                 return 0;
+        PROBE_IF(boot_diff(r->now, r->led_at) >= r->cfg.election,
+                 "a change is refused because a member does not answer");
+        PROBE_IF(boot_diff(r->now, r->led_at) < r->cfg.election,
+                 "a change waits until a new leader has heard from all members");
         /* A new leader may not have heard from all members yet. */
         return boot_diff(r->now, r->led_at) < r->cfg.election ? REPLICA_E_BUSY
                                                               : REPLICA_E_UNHEALTHY;
@@ -219,8 +228,10 @@ void members_step(struct replica *r)
                 r->configured.id[i] = c->servers[i].id;
                 r->configured.role[i] = c->servers[i].role;
         }
-        if (!first && r->reading.round_on)
+        if (!first && r->reading.round_on) {
+                PROBE("a round of reads is open while the members change");
                 reads_ping(r);
+        }
         if (r->ops->configured)
                 r->ops->configured(r->userdata);
 }
@@ -234,19 +245,25 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
 
         if (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER || change == REPLICA_MOVE)
                 for (unsigned i = 0; i < c->n; i++)
-                        if ((int) i != at && urls_meet(c->servers[i].address, address))
+                        if ((int) i != at && urls_meet(c->servers[i].address, address)) {
+                                PROBE("a member is to get a URL that another one has");
                                 return REPLICA_E_EXISTS;
+                        }
         if (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER) {
-                if (at >= 0)
+                if (at >= 0) {
+                        PROBE("a member is added that exists");
                         return REPLICA_E_EXISTS;
+                }
                 if (c->n >= REPLICA_PEERS_MAX)
                         return REPLICA_E_TOO_MANY;
         } else if (at < 0) {
                 return REPLICA_E_UNKNOWN;
         }
         for (unsigned i = 0; i < c->n; i++)
-                if (change == REPLICA_ADD_LEARNER && c->servers[i].role != RAFT_VOTER)
+                if (change == REPLICA_ADD_LEARNER && c->servers[i].role != RAFT_VOTER) {
+                        PROBE("a second learner is refused");
                         return REPLICA_E_TOO_MANY; /* one learner at a time */
+                }
         if (change == REPLICA_PROMOTE) {
                 raft_index match = 0;
 
@@ -255,12 +272,16 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
                 if (raft_match_index((struct raft *) (uintptr_t) &r->raft, id, &match) != 0 ||
                     match == 0 ||
                     match + min_of((uint64_t) BEHIND_MAX, log_last(&r->log) / 10) <
-                            log_last(&r->log))
+                            log_last(&r->log)) {
+                        PROBE("a learner that is behind is not promoted");
                         return REPLICA_E_BEHIND;
+                }
         }
         if (change == REPLICA_REMOVE && c->servers[at].role == RAFT_VOTER &&
-            replica_voters(r) == 1)
+            replica_voters(r) == 1) {
+                PROBE("the last voter is not removed");
                 return REPLICA_E_LAST;
+        }
         raft_configuration_init(out);
         for (unsigned i = 0; i < c->n && k == 0; i++) {
                 bool it = (int) i == at;
@@ -363,12 +384,17 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
         k = there || r->cfg.any_change ? 0 : allowed(r, what, id);
         if (k != 0)
                 return answer(r, peer, request, k);
-        if (r->changing.request != 0 || r->raft.configuration_uncommitted_index != 0)
+        if (r->changing.request != 0 || r->raft.configuration_uncommitted_index != 0) {
+                PROBE("a change of members comes while another one is under way");
                 return answer(r, peer, request, REPLICA_E_BUSY);
-        if (there)
+        }
+        if (there) {
+                PROBE("a member is added again as it is");
                 return answer(r, peer, request, 0);
+        }
         k = make(r, what, id, address, &c);
         if (k == 0 && what == REPLICA_REMOVE && id == r->cfg.id) {
+                PROBE("a leader is to remove itself");
                 /* Another member has to lead first; it removes us when asked again. */
                 raft_configuration_close(&c);
                 (void) replica_step_down(r, r->now);
@@ -394,6 +420,7 @@ bool members_lend_vote(struct replica *r, const struct raft_event *ev,
         if (ev->type != RAFT_RECEIVE || ev->receive.message->type != RAFT_REQUEST_VOTE ||
             replica_votes(r))
                 return false;
+        PROBE("one that does not vote lends its vote");
         *ret_own = r->raft.configuration;
         raft_configuration_init(&r->raft.configuration);
         if (raft_configuration_add(&r->raft.configuration, r->cfg.id, "", RAFT_VOTER) == 0)
@@ -416,6 +443,7 @@ static int adopt_committed(struct replica *r, uint64_t index)
 
         if (raft_configuration_decode(&b, &c) != 0)
                 return -EBADMSG;
+        PROBE("a change of members shows that the one before it is committed");
         raft_configuration_close(&r->raft.configuration_committed);
         r->raft.configuration_committed = c;
         r->raft.configuration_committed_index = index;
@@ -472,9 +500,12 @@ void members_committed(struct replica *r)
         if (c.request == 0)
                 return;
         if (!replica_leads(r)) {
+                PROBE("leadership is lost while the members change");
                 r->changing = (struct changing){0};
                 answer(r, c.peer, c.request, REPLICA_E_NO_LEADER);
         } else if (r->applied >= c.index || is_settled(r)) {
+                PROBE_IF(r->applied < c.index,
+                         "a change of members is answered before it is committed");
                 r->changing = (struct changing){0};
                 answer(r, c.peer, c.request, 0);
         }
@@ -544,8 +575,10 @@ void members_stranger(struct replica *r, uint64_t peer)
 {
         uint64_t index = replica_removed(r, peer);
 
-        if (index != 0)
+        if (index != 0) {
+                PROBE("a removed member stands for election and is told");
                 replica_send(r, peer, FRAME_REMOVED, &index, 1);
+        }
 }
 
 void members_removed(struct replica *r, uint64_t index)

@@ -8,6 +8,7 @@
  * more frames are under way than it can tell apart, and the rest waits here, where more
  * commands are collected into one frame.
  */
+#include "base/probe.h"
 #include "consensus/internal.h"
 
 /* Commands are gathered into entries up to this size. */
@@ -66,6 +67,8 @@ void queue_enter_term(struct replica *r)
 {
         if (r->queue.term == raft_current_term(&r->raft))
                 return;
+        PROBE_IF(!STAILQ_EMPTY(&r->queue.unacked),
+                 "a term begins while forwarded commands are not acknowledged");
         queue_drop(r);
         r->queue.term = raft_current_term(&r->raft);
 }
@@ -130,8 +133,10 @@ static bool is_new(struct window *w, uint64_t n)
                 return false;
         }
         bit = UINT64_C(1) << (w->high - n);
-        if (w->seen & bit)
+        if (w->seen & bit) {
+                PROBE("a forwarded frame arrives twice");
                 return false;
+        }
         w->seen |= bit;
         return true;
 }
@@ -162,6 +167,8 @@ static struct window *window_of(struct replica *r, uint64_t peer, uint64_t life)
         for (size_t i = 0; i < ARRAY_SIZE(of->lives); i++)
                 if (of->lives[i].life == life)
                         return &of->lives[i];
+        PROBE_IF(of->lives[0].life != 0,
+                 "a follower forwards commands in its second life of a term");
         memmove(of->lives + 1, of->lives, sizeof(of->lives) - sizeof(*of->lives));
         of->lives[0] = (struct window){.life = life};
         return &of->lives[0];
@@ -201,8 +208,11 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
         /* The sender gives up what it proposed in an older term. If we accepted it now, it
          * would be applied without the sender's knowledge. */
         if (!replica_leads(r) || term != raft_current_term(&r->raft) ||
-            replica_position(r, peer) < 0)
+            replica_position(r, peer) < 0) {
+                PROBE_IF(term < raft_current_term(&r->raft),
+                         "forwarded commands arrive when their term is over");
                 return 0;
+        }
         known = r->ops->check ? r->ops->check(r->userdata, in) : 0;
         if (known < 0 && known != -ENOTSUP)
                 return known;
@@ -214,6 +224,7 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
         w->full = priority == REPLICA_URGENT
                           ? buf_len(&r->queue.urgent) + in.len > URGENT_BYTES_MAX
                           : r->queue.bytes + in.len > 2 * queued_max(r);
+        PROBE_IF(w->full, "the leader has no room for forwarded commands");
         /* A frame for which there is no room will be repeated, so it must not count as seen. */
         if (w->full || !is_new(w, n))
                 return 0;
@@ -263,6 +274,11 @@ void queue_acknowledge(struct replica *r)
  * [libraft] raft would refuse the entry, and the commands would be lost. */
 static bool may_submit(const struct replica *r)
 {
+        PROBE_IF(r->queue.bytes > 0 &&
+                         raft_transferee((struct raft *) (uintptr_t) &r->raft) != 0,
+                 "commands wait while leadership is handed over");
+        PROBE_IF(r->queue.bytes > 0 && r->ready && !lease_clock_healthy(&r->time.clock, r->now),
+                 "commands wait while lease time stands still");
         return r->ready && lease_clock_healthy(&r->time.clock, r->now) &&
                raft_transferee((struct raft *) (uintptr_t) &r->raft) == 0;
 }
@@ -276,6 +292,8 @@ static bool submit(struct replica *r)
         struct raft_event ev = {.type = RAFT_SUBMIT};
         struct raft_entry e = {.term = raft_current_term(&r->raft), .type = RAFT_COMMAND};
 
+        PROBE_IF(n > 0 && log_last(&r->log) - raft_commit_index(&r->raft) >= UNCOMMITTED_MAX,
+                 "commands wait because too many entries are not committed");
         if (n == 0 || log_last(&r->log) - raft_commit_index(&r->raft) >= UNCOMMITTED_MAX ||
             log_bytes(&r->log, r->applied + 1, log_last(&r->log)) > UNAPPLIED_BYTES_MAX)
                 return false;
@@ -404,6 +422,7 @@ static void send_again(struct replica *r, uint64_t high, nsec_t after)
                         break;
                 if (boot_diff(r->now, f->sent_at) < after)
                         continue;
+                PROBE("a forwarded frame is sent again");
                 bytes += buf_len(&f->frame);
                 send_forwarded(r, f);
         }

@@ -1,5 +1,6 @@
 /* Linearizable reads: one confirmation of leadership that many share (ReadIndex, Raft
  * thesis 6.4). */
+#include "base/probe.h"
 #include "consensus/internal.h"
 
 #define SPARES 1024      /* answered reads, kept for reuse */
@@ -84,6 +85,8 @@ static void answer_round(struct replica *r)
         struct lease_time at = confirmed_time(r);
         struct read *rd;
 
+        PROBE_IF(at.ns == LEASE_TIME_NEVER.ns,
+                 "reads are confirmed while lease time stands still");
         r->reading.round_on = false;
         while ((rd = first(&r->reading.in_round))) {
                 if (rd->peer == 0)
@@ -109,8 +112,10 @@ void reads_ping(struct replica *r)
  * without our vote. */
 void reads_start_round(struct replica *r)
 {
-        if (r->reading.round_on && replica_voters(r) <= 1)
+        if (r->reading.round_on && replica_voters(r) <= 1) {
+                PROBE("a round of reads ends because the last other voter was removed");
                 answer_round(r);
+        }
         if (r->reading.round_on || !r->ready || STAILQ_EMPTY(&r->reading.waiting))
                 return;
         STAILQ_CONCAT(&r->reading.in_round, &r->reading.waiting);
@@ -185,6 +190,7 @@ void reads_reroute(struct replica *r)
         struct reads own = STAILQ_HEAD_INITIALIZER(own);
         struct read *rd;
 
+        PROBE_IF(r->reading.round_on, "the leader changes while a round of reads is open");
         STAILQ_CONCAT(&own, &r->reading.in_round);
         STAILQ_CONCAT(&own, &r->reading.waiting);
         r->reading.round_on = false;

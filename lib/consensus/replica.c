@@ -1,6 +1,7 @@
 /* One thing: the exchange with raft_step(). Events go in through step(), and the resulting
  * actions are carried out there in the order that libraft requires: term and vote to disk,
  * entries queued, messages sent, commits applied. */
+#include "base/probe.h"
 #include "consensus/internal.h"
 
 #define READ_RETRY (200 * NSEC_PER_MSEC)
@@ -226,6 +227,7 @@ static void send_message(struct replica *r, const struct raft_message *m, bool o
         int e;
 
         if (m->type == RAFT_APPEND_ENTRIES_RESULT && older) {
+                PROBE("entries of an older term are answered");
                 /* [libraft] Such a refusal says nothing about our log: as our last entry it has
                  * what was on the stack, and it looks like an acceptance where entries began at
                  * the first one. If the sender leads our term by now, it must take it for
@@ -444,6 +446,7 @@ void replica_step(struct replica *r, struct raft_event *ev)
                 char why[RAFT_ERRMSG_BUF_SIZE + 64];
 
                 if (ev->type == RAFT_SUBMIT) {
+                        PROBE("raft takes no entry");
                         raft_free(ev->submit.entries[0]
                                           .batch); /* on failure we still own it; leadership may
                                                     * just have been lost */
@@ -562,6 +565,7 @@ static void check_learner(struct replica *r)
 {
         if (raft_state(&r->raft) == RAFT_FOLLOWER && replica_leader(r) != 0 &&
             !replica_votes(r) && raft_timeout(&r->raft) <= to_raft(r->now)) {
+                PROBE("a learner gives up a silent leader");
                 forget_leader(r);
                 announce(r);
         }
@@ -581,6 +585,7 @@ static void check_leader_down(struct replica *r)
         r->leader_down_at = BOOT_TIME_NEVER;
         if (raft_state(&r->raft) != RAFT_FOLLOWER || replica_leader(r) == 0)
                 return;
+        PROBE("a broken link is reason enough to elect another leader");
         log_debug("The link from the leader is down; electing another.");
         forget_leader(r);
         r->raft.election_timer_start =
@@ -613,6 +618,9 @@ static bool wants(struct replica *r, uint64_t peer, struct raft_message *m)
                 if (m->append_entries_result.term > raft_current_term(&r->raft))
                         return true;
                 /* [libraft] It would commit entries that we never had. */
+                PROBE_IF(m->append_entries_result.rejected == 0 &&
+                                 m->append_entries_result.last_log_index > log_last(&r->log),
+                         "an answer acknowledges entries that the leader does not have");
                 if (m->append_entries_result.rejected == 0)
                         return m->append_entries_result.last_log_index <= log_last(&r->log);
                 return raft_match_index(&r->raft, peer, &match) != 0 ||
@@ -645,6 +653,7 @@ static void skip_compacted(struct replica *r, struct raft_append_entries *p)
         if (r->snap.index == 0 || p->prev_log_index + 1 >= r->log.first ||
             p->prev_log_index >= r->snap.index)
                 return;
+        PROBE("entries come that a snapshot has already");
         skip = r->snap.index - p->prev_log_index;
         if (skip >= p->n_entries) {
                 drop_entries(p);
@@ -678,8 +687,10 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
                 /* We hold as many committed but unapplied entries as we may: drop these as if
                  * they had been lost on their way. We make room by applying, which needs no
                  * other replica. */
-                if (snapshot_log_is_full(r))
+                if (snapshot_log_is_full(r)) {
+                        PROBE("a follower drops entries because too many are not applied");
                         drop_entries(&m->append_entries);
+                }
                 entries = m->append_entries.entries;
         }
         m->server_id = peer;
@@ -827,13 +838,17 @@ void replica_run(struct replica *r, struct boot_time now)
         apply_committed(r);
         if (raft_timeout(&r->raft) <= to_raft(r->now)) {
                 struct raft_event ev = {.type = RAFT_TIMEOUT};
+                bool hands_over = replica_leads(r) && raft_transferee(&r->raft) != 0;
 
                 replica_step(r, &ev);
+                PROBE_IF(hands_over && replica_leads(r) && raft_transferee(&r->raft) == 0,
+                         "a handover of leadership takes too long and is given up");
         }
         beacons_run(r);
         /* Frames may be lost: send proposals and ask reads again. */
         queue_run(r);
         if (r->reading.round_on && boot_diff(r->now, r->reading.round_at) >= READ_RETRY) {
+                PROBE("a round of reads is asked again for its confirmation");
                 r->counts.slow_reads++;
                 reads_ping(r);
         }
@@ -906,6 +921,7 @@ static void transfer(struct replica *r, uint64_t id)
         struct raft_event ev = {.type = RAFT_TRANSFER};
 
         ev.transfer.server_id = id;
+        PROBE_IF(r->snap.saving, "leadership is handed over while a snapshot is taken");
         queue_submit(r); /* what gathers would be lost with the leadership */
         replica_step(r, &ev);
 }

@@ -8,6 +8,7 @@
  * the one on disk. So the log in memory need not go back to that one: beyond a number of bytes
  * its oldest entries are dropped, and raft is given a snapshot of what has been applied.
  */
+#include "base/probe.h"
 #include "consensus/internal.h"
 
 #define ENTRIES 16384
@@ -95,8 +96,10 @@ void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index)
 
         /* One that the replica has got may still be loading there, however old it is: another
          * one would make it begin again. */
-        if (o && o->head && (!is_under_way(r, o) || (o->data && o->index < index)))
+        if (o && o->head && (!is_under_way(r, o) || (o->data && o->index < index))) {
+                PROBE_IF(o->data, "a snapshot on its way is too old, and another one is sent");
                 outgoing_end(o);
+        }
         o = outgoing_of(r, o && o->peer == peer ? peer : 0);
         if (!o || o->head)
                 return;
@@ -146,8 +149,10 @@ static void adapt_window(const struct replica *r, struct outgoing *o)
         o->probe = 0;
         if (took < r->cfg.election / 4)
                 o->window = min_of(2 * o->window, PARTS * slice(r));
-        else if (took > r->cfg.election / 2)
+        else if (took > r->cfg.election / 2) {
+                PROBE("parts of a snapshot take long, and fewer are sent at once");
                 o->window = max_of(o->window / 2, min_of(slice(r), WINDOW_LEAST));
+        }
 }
 
 static void send_parts(struct replica *r, struct outgoing *o)
@@ -258,6 +263,7 @@ void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t h
         if (have != o->acked)
                 o->at = r->now;
         if (have < o->acked) { /* the replica has started over */
+                PROBE("a replica begins anew to receive a snapshot");
                 o->acked = have;
                 return send_again(r, o);
         }
@@ -281,11 +287,18 @@ static void outgoing_run(struct replica *r)
 
                 if (o->peer == 0)
                         continue;
+                PROBE_IF(o->data && !replica_leads(r),
+                         "leadership is lost while a snapshot is being sent");
+                PROBE_IF(o->data && replica_leads(r) && replica_position(r, o->peer) < 0,
+                         "a member is removed while a snapshot is sent to it");
+                PROBE_IF(o->data && replica_leads(r) && boot_diff(r->now, o->at) >= GIVE_UP,
+                         "a snapshot is given up because nothing of it was acknowledged");
                 if (!replica_leads(r) || replica_position(r, o->peer) < 0 ||
                     (o->head && o->term != raft_current_term(&r->raft)) ||
                     (o->data && boot_diff(r->now, o->at) >= GIVE_UP)) {
                         outgoing_end(o); /* if raft still needs one, it asks again */
                 } else if (is_lost(r, o)) {
+                        PROBE("parts of a snapshot are lost and sent again");
                         send_again(r, o);
                 } else if (o->data) {
                         send_parts(r, o); /* parts that waited for room on the link */
@@ -398,9 +411,11 @@ static int metadata_of(const struct replica *r, uint64_t index,
                 for (at = index; at > r->snap.index && (!e || e->type != RAFT_CHANGE); at--)
                         e = log_get(&r->log, at);
                 if (e && e->type == RAFT_CHANGE) {
+                        PROBE("a snapshot is taken between two changes of members");
                         at++;
                         conf = (struct raft_buffer){e->data, e->len};
                 } else {
+                        PROBE("a snapshot has older members than those known to be committed");
                         at = r->snap.conf_index;
                         conf = (struct raft_buffer){
                                 (void *) (uintptr_t) buf_head(&r->snap.conf),
@@ -465,6 +480,7 @@ static void save_more(struct replica *r)
         if (k == 0)
                 return saved(r, &bytes);
         if (k == -ESTALE) {
+                PROBE("a snapshot being taken has to begin again");
                 r->snap.saving = false;
                 r->snap.wanted = r->snap.wanted || r->snap.letting_go;
                 r->snap.due = r->snap.due || r->snap.saving_for_disk;
@@ -557,6 +573,8 @@ static void shrink(struct replica *r)
                 left -= log_get(&r->log, first)->len;
         if (first == r->log.first)
                 return;
+        PROBE_IF(!waits && on_its_way(r) != UINT64_MAX,
+                 "the log drops entries that a snapshot on its way needs");
         if (metadata_of(r, index, &m) < 0)
                 return replica_fatal(r, "out of memory");
         compact(r, &m, index - (first - 1));
@@ -606,6 +624,7 @@ static uint64_t trailing(const struct replica *r, uint64_t index)
 
         if (!r->snap.letting_go || is_sending(r))
                 return max;
+        PROBE("a snapshot that was asked for lets the log go");
         while (n < max && index - n >= r->log.first && log_get(&r->log, index - n)) {
                 bytes += log_get(&r->log, index - n)->len;
                 if (bytes > TRAILING_BYTES)
@@ -620,8 +639,10 @@ static void taken(struct replica *r)
         r->snap.writing = false;
         if (r->snap.pending.index > r->snap.index && r->snap.pending.index <= on_its_way(r))
                 compact(r, &r->snap.pending, trailing(r, r->snap.pending.index));
-        else /* the log was trimmed beyond the snapshot, or the next snapshot trims it */
+        else { /* the log was trimmed beyond the snapshot, or the next snapshot trims it */
+                PROBE("a snapshot is written whose entries the log has dropped already");
                 raft_configuration_close(&r->snap.pending.configuration);
+        }
 }
 
 void snapshot_on_done(void *userdata, uint64_t index)
@@ -644,6 +665,7 @@ void snapshot_on_failed(void *userdata, uint64_t index, int e)
 
         if (index != r->snap.pending.index || r->snap.installing)
                 return; /* an install has replaced this snapshot of ours */
+        PROBE("a snapshot cannot be written");
         r->snap.writing = false;
         raft_configuration_close(&r->snap.pending.configuration);
         r->snap.again_at = boot_add(r->now, AGAIN);

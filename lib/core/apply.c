@@ -1,5 +1,6 @@
 /* The replica's callbacks: apply an entry in slices; save the state; load another state beside
  * ours, which then replaces ours; free the old one in slices. */
+#include "base/probe.h"
 #include "core/internal.h"
 
 /* Returns false if *@left ran out. */
@@ -168,6 +169,7 @@ static struct lease_time on_adopt(void *u)
 
         state_drop_readers(&c->state);
         old = c->state;
+        PROBE_IF(c->part.on, "a snapshot replaces a state with an entry half applied");
         c->state = c->loaded->state;
         c->state.counts = old.counts;
         c->loaded->state = old;
@@ -197,6 +199,8 @@ static void on_skipped(void *u)
 
         /* If commands of an earlier snapshot have not all been ended yet, this covers those as
          * well. */
+        PROBE_IF(c->skipped.on,
+                 "a snapshot comes before the commands that the last one skipped are ended");
         if (!c->skipped.on)
                 c->skipped.term = c->term_seen;
         c->skipped.on = true;

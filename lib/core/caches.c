@@ -1,5 +1,6 @@
 /* Writes that wait until the terms of cache leases end (state/cached.h), and cache leases that
  * we give. */
+#include "base/probe.h"
 #include "core/internal.h"
 
 #define AGAIN (5 * NSEC_PER_MSEC)
@@ -65,8 +66,10 @@ int core_cache(struct core *c, struct core_write *w, const struct cmd_user *user
         struct kv_span span = kv_span(&q->key, &q->range_end);
 
         q->issuer = c->issuer;
-        if (cached_is_crowded(&c->state.cached, &span, c->state.time))
+        if (cached_is_crowded(&c->state.cached, &span, c->state.time)) {
+                PROBE("a term is short because several writes have waited");
                 q->term_ms = CACHED_TERM_MIN_MS;
+        }
         pb_append(&body, &q->base);
         if (buf_error(&body) < 0)
                 return -ENOMEM;

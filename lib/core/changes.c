@@ -1,5 +1,7 @@
 #include "core/changes.h"
 
+#include "base/probe.h"
+
 #define ASK_AGAIN (300 * NSEC_PER_MSEC)
 
 static void end(struct core_change *ch, int outcome)
@@ -50,6 +52,8 @@ void changes_answered(struct changes *c, uint64_t request, int outcome)
                 /* Busy is the leader before it has proposed anything; one that leads no more
                  * may have. Both are tried again later. */
                 ch->refused += outcome == REPLICA_E_BUSY;
+                PROBE_IF(done_already(ch, outcome),
+                         "a change of members proves to be made by an earlier request");
                 if (outcome == REPLICA_E_NO_LEADER || outcome == REPLICA_E_BUSY)
                         return;
                 return end(ch, done_already(ch, outcome) ? 0 : outcome);

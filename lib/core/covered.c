@@ -10,6 +10,7 @@
  * renewal came (I1, I3, I8). Such a lease ends up to that part of its TTL later than others
  * (I2).
  */
+#include "base/probe.h"
 #include "core/internal.h"
 
 /* A lease is renewed ahead by this part of its TTL, but by no more than AHEAD_MAX; and not at
@@ -61,6 +62,7 @@ bool core_covers(struct core *c, struct core_renewal *rn, const struct lease *l,
         if (ahead == 0 || lead <= ahead / 8 || lead > ahead)
                 return false;
         if (lead <= c->lead_used) {
+                PROBE("a renewal gets an entry because a confirmation would take too long");
                 c->lead_used -= c->lead_used / 128;
                 return false;
         }
@@ -115,6 +117,7 @@ static void settle(struct core *c, struct core_renewals *items, struct status st
                 if (core_renewal_goes_on(c, rn, &l)) {
                         continue;
                 } else if (l && !is_covered(c, l, at)) {
+                        PROBE("a renewal proves to need an entry after its confirmation");
                         core_renewal_enqueue(c, rn, l, core_left_of(c, l));
                 } else {
                         c->counts.covered += l != NULL;

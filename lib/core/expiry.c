@@ -1,4 +1,5 @@
 /* Expiry of leases on the leader, and the lease time that it writes into the log. */
+#include "base/probe.h"
 #include "core/internal.h"
 
 #define EXPIRE_MAX 8192 /* leases in one entry */
@@ -27,6 +28,7 @@ int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body)
 static bool was_busy(struct core *c)
 {
         if (c->part.on) {
+                PROBE_IF(core_status(c).leader, "leases wait with an entry half applied");
                 c->busy_since = boot_min(c->busy_since, c->now);
                 return true;
         }
@@ -49,12 +51,14 @@ void core_expire(struct core *c)
                 return;
         /* While the commit path is unhealthy, lease time stands still and nothing is due. */
         if (!replica_healthy(c->replica, c->now) || lease_time_before(now, due)) {
+                PROBE("a lease is due while lease time stands still");
                 c->expire_not_before = boot_add(c->now, UNHEALTHY_AGAIN);
                 return;
         }
-        if (c->n_renewals > 0)
-                core_renewals_send(c); /* renewals that have reached us go first, and win when
-                                        * the entries are applied */
+        if (c->n_renewals > 0) {
+                PROBE("renewals go ahead of an expiry");
+                core_renewals_send(c); /* and win when the entries are applied */
+        }
         if (state_expire(&c->state, now, lease_time_add(now, EXPIRE_AGAIN), EXPIRE_MAX, &body) >
             0)
                 /* Nobody waits for the outcome: if the command is lost, the leases become due

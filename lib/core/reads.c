@@ -1,4 +1,5 @@
 /* Reads that wait until the local state is recent enough to be linearizable. */
+#include "base/probe.h"
 #include "core/internal.h"
 
 #define READS_MAX 100000 /* waiting reads; beyond this: too many requests */
@@ -91,8 +92,10 @@ void core_reads_at(void *u, uint64_t id, uint64_t index, struct lease_time at)
         rd->index = max_of(index, (uint64_t) 1);
         rd->at = at;
         before = TAILQ_LAST(&c->confirmed, core_confirmed);
-        while (before && before->index > rd->index)
+        while (before && before->index > rd->index) {
+                PROBE("reads are confirmed out of order");
                 before = TAILQ_PREV(before, core_confirmed, by_index);
+        }
         if (before)
                 TAILQ_INSERT_AFTER(&c->confirmed, before, rd, by_index);
         else

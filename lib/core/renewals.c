@@ -1,4 +1,5 @@
 /* Renewals, in batches: when the waiting ones become one command, and how each is answered. */
+#include "base/probe.h"
 #include "core/internal.h"
 #include "state/names.h"
 
@@ -64,6 +65,7 @@ bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease 
         *l = names_find(&c->state, &rn->name);
         if (!*l || (*l)->id == rn->lease)
                 return false;
+        PROBE("a name is another lease's when its renewal is applied");
         rn->lease = (*l)->id;
         core_renewal_enqueue(c, rn, *l, core_left_of(c, *l));
         return true;
@@ -131,9 +133,10 @@ static void batch_done(struct core_write *w, struct status st, struct view reply
                 STAILQ_REMOVE_HEAD(&b->items, next);
                 if (core_renewal_goes_on(c, rn, &l))
                         continue;
-                if (l && l->born > b->as_of) /* its id was given away anew */
+                if (l && l->born > b->as_of) { /* its id was given away anew */
+                        PROBE("a lease's id is given away anew while its renewal is under way");
                         core_renewal_enqueue(c, rn, l, core_left_of(c, l));
-                else
+                } else
                         rn->done(rn, st, l ? l->ttl_ms : 0);
         }
         c->n_crowd = max_of(b->n_early + c->n_early, c->n_crowd - c->n_crowd / 4);
@@ -183,8 +186,10 @@ static int encode(const struct core *c, struct core_renewals *list, size_t n, st
                 const struct lease *l = core_renewed_lease(c, rn);
                 nsec_t age;
 
-                if (!l)
+                if (!l) {
+                        PROBE("a lease ends while its renewal waits for a batch");
                         continue;
+                }
                 age = rn->ahead ? core_ahead_of(c, l) : boot_diff(c->now, rn->came_at);
                 age = min_of(age / NSEC_PER_MSEC, (nsec_t) CMD_AGE_MAX);
                 slots[n++] = (struct slot_age){l->slot, (unsigned) age};

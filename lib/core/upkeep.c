@@ -1,5 +1,7 @@
 #include "core/upkeep.h"
 
+#include "base/probe.h"
+
 #define QUOTA_AGAIN NSEC_PER_SEC
 #define DISK_AGAIN NSEC_PER_SEC
 #define FORMER_AGAIN NSEC_PER_SEC
@@ -16,6 +18,7 @@ bool upkeep_room(struct upkeep *u, const struct core_config *cfg, const struct s
 {
         if (cfg->quota == 0 || state_fits(s, cfg->quota, bytes))
                 return true;
+        PROBE("a write is refused before the log because of the quota");
         u->refused = true;
         u->quota_at = (struct boot_time){0}; /* check at once */
         return false;
@@ -33,6 +36,7 @@ bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct 
         u->refused = false;
         if (state_alarm_why(s, cfg->member_id, PB__ALARM_TYPE__NOSPACE) & ALARM_STANDS)
                 return false;
+        PROBE("a replica raises the alarm of its quota");
         q.action = PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE;
         q.alarm = PB__ALARM_TYPE__NOSPACE;
         q.memberid = cfg->member_id;
@@ -62,6 +66,8 @@ bool upkeep_disk(struct upkeep *u, const struct core_config *cfg, const struct s
 
         if (!upkeep_disk_due(cfg, s, full) || boot_before(now, u->disk_at))
                 return false;
+        PROBE_IF(full, "a full disk raises an alarm");
+        PROBE_IF(!full, "a disk has room again, and its alarm ends");
         u->disk_at = boot_add(now, DISK_AGAIN);
         q.action = full ? PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE
                         : PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE;
@@ -87,6 +93,7 @@ bool upkeep_former(struct upkeep *u, const struct state *s,
                 if (a->type != PB__ALARM_TYPE__NOSPACE || a->member == 0 ||
                     !gone(a->member, arg))
                         continue;
+                PROBE("the alarm of a former member is ended");
                 u->former_at = boot_add(now, FORMER_AGAIN);
                 q.action = PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE;
                 q.alarm = PB__ALARM_TYPE__NOSPACE;
@@ -123,6 +130,8 @@ bool upkeep_compact(struct upkeep *u, const struct core_config *cfg, const struc
                 look(u, cfg, s, now);
         if (u->goal <= s->kv.compacted || boot_before(now, u->step_at))
                 return false;
+        PROBE_IF(cfg->compact_age > 0, "history is compacted by its age");
+        PROBE_IF(cfg->compact_age == 0, "history is compacted by its number of revisions");
         u->step_at = boot_add(now, STEP_AGAIN);
         q.revision = kv_compact_step(&s->kv, u->goal);
         pb_append(compaction, &q.base);

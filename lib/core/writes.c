@@ -1,5 +1,6 @@
 /* Commands on their way through the log, until they are applied or their request is withdrawn.
  * */
+#include "base/probe.h"
 #include "core/internal.h"
 
 #define PROPOSED_AT_ONCE ((size_t) 2000) /* proposed again in one turn: about 3 ms ... */
@@ -75,6 +76,7 @@ static bool is_refused(struct core *c, enum cmd_type type, struct view body)
 
         if (!upkeep_disks_full(&c->state) && !replica_short_of_room(c->replica))
                 return false;
+        PROBE("a write comes while a disk is full");
         if (type == CMD_PUT || type == CMD_GRANT)
                 return true;
         return type == CMD_TXN &&
@@ -158,6 +160,8 @@ void core_writes_repropose(struct core *c)
                 left--;
                 if (is_out(w, c->term_seen) || w->waits_for != 0)
                         continue;
+                PROBE_IF(w->term != 0, "a write of a term that is over is proposed again");
+                PROBE_IF(w->term == 0, "a write that waited for a leader is proposed");
                 left -= min_of(left, buf_len(&w->body) / PROPOSED_BYTES);
                 if (w->deadline.ns == BOOT_TIME_NEVER.ns) /* nobody waits for the outcome */
                         core_write_fail(c, w, status_timeout);
@@ -183,6 +187,10 @@ void core_writes_tell_lost(struct core *c)
                 left--;
                 if (!is_out(w, c->skipped.term))
                         continue;
+                PROBE_IF(cmd_is_renewal(w->type),
+                         "a snapshot skips a renewal, which is repeated");
+                PROBE_IF(!cmd_is_renewal(w->type),
+                         "a snapshot skips a write, whose outcome nobody knows");
                 if (cmd_is_renewal(w->type))
                         w->term = 0;
                 else
@@ -228,6 +236,7 @@ void core_writes_time_out(struct core *c, size_t *left)
                         continue;
                 (*left)--;
                 if (w->overdue && is_out(w, c->term_seen)) {
+                        PROBE("a claim is overdue, and may still be made");
                         w->deadline = BOOT_TIME_NEVER;
                         w->overdue(w);
                 } else {

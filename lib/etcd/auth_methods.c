@@ -5,6 +5,7 @@
  * Passwords are hashed and checked by crypt(3) in a thread: it is slow on purpose, and the loop
  * must not wait. Passwords are in memory only until then.
  */
+#include "base/probe.h"
 #include "etcd/internal.h"
 
 #include <crypt.h>
@@ -41,6 +42,7 @@ struct status identify(struct api *a, const struct rpc_call *call, struct identi
         if (call->token) {
                 r = token_read(auth, call->token, core_lease_time(a->core), &name,
                                &who->user.login);
+                PROBE_IF(r < 0, "a token is not valid");
                 if (r < 0)
                         return r == -ENOMEM ? status_nomem : status_of(STATE_E_TOKEN);
         } else if ((common_name = a->conns.common_name(call->conn, a->conns_arg))) {
@@ -499,6 +501,7 @@ static void compared(struct request *q, const struct password_job *j)
         Pb__ResponseHeader h;
 
         /* Meanwhile the user may have been deleted or changed. */
+        PROBE_IF(!u || u->login != j->login, "a user changes while its password is checked");
         if (!u || !*j->hash || u->login != j->login || strcmp(u->hash, j->hash) != 0)
                 return request_fail(q, status_wrong);
         token_make(a, u, lease_time_add(core_lease_time(q->api->core), q->api->token_ttl),

@@ -6,6 +6,7 @@
  * a client that is gone may still be reading what it has. Once a change waits for a range, all
  * holders of it here are asked to give it back; when there is none left, the log is notified.
  */
+#include "base/probe.h"
 #include "core/status.h"
 #include "etcd/internal.h"
 
@@ -358,6 +359,7 @@ static void give_back(struct holding *k)
         s->hub->look = true;
         if (!k->recalled || boot_diff(now, k->recalled_at) < ANSWERS_WITHIN)
                 return holding_free(k);
+        PROBE("a cache gives a range back so late that its term goes on");
         leave_stream(k);
         rpc_call_drop_kept(s->call, HOLDING_COST);
 }

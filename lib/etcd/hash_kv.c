@@ -1,5 +1,6 @@
 /* Maintenance/Hash and HashKV: hashes that must be equal on all replicas. */
 #include "base/hash.h"
+#include "base/probe.h"
 #include "etcd/slow.h"
 #include "state/saver.h"
 
@@ -98,8 +99,10 @@ static void keys_begin(struct slow *s)
 
         if (m->revision > st->revision)
                 return request_fail(s->q, status_of(STATE_E_FUTURE));
-        if (m->revision > 0 && m->revision < st->kv.compacted)
+        if (m->revision > 0 && m->revision < st->kv.compacted) {
+                PROBE("a hash is asked for at a revision that is compacted");
                 return request_fail(s->q, status_of(STATE_E_COMPACTED));
+        }
         core_header(s->q->api->core, &k->header);
         k->reply.hash_revision = m->revision > 0 ? m->revision : st->revision;
         k->reply.compact_revision = st->kv.compacted > 0 ? st->kv.compacted : -1;
@@ -112,6 +115,8 @@ static int keys_run(struct slow *s)
         int r = slow_is_stale(s) ? -ESTALE
                                  : kv_hash_more(&k->hasher, SLOW_SLICE, &k->reply.hash);
 
+        PROBE_IF(r == 0 && core_state(s->q->api->core)->kv.compacted > k->reply.hash_revision,
+                 "a compaction overtakes a hash, which is not changed by that");
         if (r != 0)
                 return min_of(r, 0);
         k->reply.header = &k->header;

@@ -1,5 +1,6 @@
 /* KV: writes go through the log; reads wait for a confirmation of leadership unless the client
  * does not care. Ranges are in range.c. */
+#include "base/probe.h"
 #include "etcd/internal.h"
 
 #define TXN_STEPS 6   /* steps of request_spent() for one of state_txn_read() */
@@ -139,6 +140,7 @@ static void compact(struct request *q)
 
         q->wrote = NULL;
         if (m->revision > s->revision) {
+                PROBE("a compaction is asked for that this replica has not reached");
                 step.revision = 0;
                 q->wrote = caught_up;
         } else if (m->revision > s->kv.compacted) {

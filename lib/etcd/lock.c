@@ -20,6 +20,7 @@
  */
 #include "etcd/lock.h"
 
+#include "base/probe.h"
 #include "etcd/lock_queue.h"
 
 /* The TTL of a lease that we grant to a caller that brings none, as in etcd; it is renewed
@@ -357,6 +358,7 @@ static void withdraw_later(struct request *q, struct status st)
         struct waiter *w = q->data;
 
         (void) st;
+        PROBE("a claim cannot be withdrawn now");
         w->again_at = boot_add(core_now(q->api->core), WITHDRAW_AGAIN);
         w->to_withdraw = true;
         TAILQ_INSERT_TAIL(&w->hub->to_withdraw, w, next);
@@ -387,6 +389,7 @@ static void abandon(struct request *q)
 
         let_message_go(w);
         lock_place_unqueue(&w->hub->queues, &w->place);
+        PROBE_IF(in_core, "a client goes away before its claim is made");
         if (in_core)
                 return; /* the core calls back when it is done, and that leads here again */
         q->gone = NULL;
@@ -458,8 +461,10 @@ static void confirmed(struct request *q)
                 give_up(q, st);
         else if (turn == LOCK_HOLDS)
                 answer_held(w);
-        else if (turn == LOCK_GONE)
+        else if (turn == LOCK_GONE) {
+                PROBE("a claim is gone before its turn is confirmed");
                 request_fail(q, status_session_gone);
+        }
 }
 
 static void woken(struct lock_place *p, enum lock_turn turn)

@@ -1,6 +1,8 @@
 /* Calls that read the whole state: one slice at a time, with other work in between. */
 #include "etcd/slow.h"
 
+#include "base/probe.h"
+
 #define PAUSE (2 * NSEC_PER_MSEC)
 #define AT_ONCE 2
 #define TOGETHER 4 /* calls of a connection that run at the same time */
@@ -111,6 +113,7 @@ static void run(struct slow *s, struct boot_time now)
         s->at = boot_add(now, PAUSE);
         line_rotate(&s->q->api->slows, TOGETHER - 1);
         r = s->ops->run(s);
+        PROBE_IF(r == -ESTALE, "a long read begins again on another state");
         if (r == -ESTALE)
                 begin(s);
         else if (r < 0)

@@ -6,6 +6,8 @@
  */
 #include "etcd/watch.h"
 
+#include "base/probe.h"
+
 #define PROGRESS_MAX 1000             /* watches that are notified in one turn */
 #define LEADERLESS_MAX ((size_t) 500) /* streams that are ended in one turn: about 2 ms */
 #define TURN_STEPS 40000              /* in one turn of the loop: about 2 ms */
@@ -173,6 +175,7 @@ static bool check_more(struct watch_hub *h, struct watch_budget *b)
                         if (st.code != RPC_OK) {
                                 char why[STATUS_PRINTED];
 
+                                PROBE("a watch ends because its user may read no more");
                                 status_print(st, why);
                                 watch_cancel(w, why, 0);
                         }

@@ -1,3 +1,4 @@
+#include "base/probe.h"
 #include "etcd/watch.h"
 
 #define QUEUED_LOW (WATCH_QUEUED_HIGH / 2) /* a blocked stream is resumed below this */
@@ -180,6 +181,7 @@ static void block(struct watch *w, int64_t from)
 {
         struct watch_stream *s = w->stream;
 
+        PROBE("a watch waits because its client does not read");
         watch_unplace(w);
         watch_pass(w, from);
         count_behind(w, 1);
@@ -397,8 +399,10 @@ static bool run(struct watch_feed *f, struct boot_time now, struct watch_budget 
 
         /* A batch refers to the state as it was when the batch was gathered. */
         if (f->state != FEED_IDLE && (f->compacted != s->kv.compacted ||
-                                      f->installs != core_installs(f->hub->api->core)))
+                                      f->installs != core_installs(f->hub->api->core))) {
+                PROBE("a batch of events is gathered anew on another state");
                 forget_batch(f);
+        }
         for (;;) {
                 if (!watch_index_any(&f->groups)) {
                         rest(f);
@@ -454,6 +458,7 @@ static void hand_over(struct watch_feed *f, struct watch_budget *b)
                 struct watch *w =
                         TAILQ_FIRST(&container_of(r, struct watch_group, range)->watches);
 
+                PROBE("a watch that was behind has caught up with the others");
                 b->left -= MOVE_STEPS;
                 watch_unplace(w);
                 watch_pass(w, f->next);

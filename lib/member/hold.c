@@ -2,6 +2,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/probe.h"
 #include "member/internal.h"
 #include "member/refusal.h"
 
@@ -186,8 +187,10 @@ static void on_age(struct unary *u, enum rpc_code code, const char *message)
                 return failed(m, "cannot register", message);
         if (member_hear(m, u->peer, r->header) != WORLD_OURS)
                 return failed(m, "cannot register", FOREIGN);
-        if (r->ttl < 0) /* it has ended meanwhile */
+        if (r->ttl < 0) { /* it has ended meanwhile */
+                PROBE("the holder of a name is gone when an agent asks for its age");
                 return session_failed(&m->session, m->now);
+        }
         /* A core that does not know about milliseconds answers in whole seconds, rounded
          * down. */
         granted = answered_ttl(r->granted_ttl_ms, r->grantedttl);
@@ -242,6 +245,7 @@ static void on_taken(struct member *m, struct peer *p, const Pb__TxnResponse *t)
                 return session_failed(&m->session, m->now);
         kv = range->kvs[0];
         if (kv->lease == m->session.lease) {
+                PROBE("an agent finds itself registered, by a request whose answer was lost");
                 m->publications.self_sent =
                         0; /* the answer to our own registration was lost on the way */
                 return registered(m, p, kv->mod_revision);
@@ -300,6 +304,8 @@ static void check_key(struct member *m)
         n = membership_find(&m->members, m->self.name);
         if (n && n->lease == m->session.lease)
                 return;
+        PROBE_IF(n, "an agent hears from its watch that another host has its place");
+        PROBE_IF(!n, "an agent hears from its watch that its key was deleted");
         if (n)
                 snprintf(m->why, sizeof(m->why),
                          "another host has taken it (id %s, boot %s, at %s)",

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/probe.h"
 #include "member/internal.h"
 
 #define LIMIT NSEC_PER_SEC
@@ -195,8 +196,11 @@ static void look(struct member *m)
         TAILQ_FOREACH (f, &o->list, entry) {
                 const struct service *s = in_core(m, f);
 
-                if (f->stored && (!s || s->lease != o->lease || s->mod_revision > f->revision))
+                if (f->stored &&
+                    (!s || s->lease != o->lease || s->mod_revision > f->revision)) {
+                        PROBE("a record was changed by a request that was given up");
                         f->stored = false;
+                }
         }
         o->look = !take_in(m);
 }

@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/probe.h"
 #include "base/utf8.h"
 #include "member/internal.h"
 #include "member/json.h"
@@ -333,6 +334,7 @@ static void on_range(struct unary *u, enum rpc_code code, const char *message)
         m->ranging = false;
         if (code == RPC_RESOURCE_EXHAUSTED && strcmp(message, RPC_ANSWER_TOO_LARGE) == 0 &&
             m->page > 1 && peer_rpc(u->peer)) {
+                PROBE("an agent asks for smaller pages");
                 m->page = max_of(m->page / 8, INT64_C(1));
                 return send_range(m, u->peer);
         }
@@ -533,6 +535,7 @@ static void on_revision(struct unary *u, enum rpc_code code, const char *message
 /* The history is ours, but what we know of the node that changed last is wrong. */
 static void read_again(struct member *m, struct peer *p)
 {
+        PROBE("an agent knew a node wrongly, and reads all of them again");
         log_warning(
                 "The core at %s does not have node %s as this agent knows it. All nodes are "
                 "read again.",
@@ -549,6 +552,7 @@ static void on_history(struct unary *u, enum rpc_code code, const char *message)
                 return;
         m->checking = false;
         if (code == RPC_OUT_OF_RANGE && strcmp(message, COMPACTED) == 0) {
+                PROBE("an agent's watch cannot go on because of a compaction");
                 m->members.revision = 0;
                 return start_range(m, u->peer);
         }
@@ -561,6 +565,7 @@ static void on_history(struct unary *u, enum rpc_code code, const char *message)
                 return m->before_last ? read_again(m, u->peer) : start_watch(m, u->peer);
         if (m->before_last || !known_node(m, true))
                 return another_history(m, u);
+        PROBE("an agent asks for a second node that it knows");
         m->before_last = true;
         ask_node(m, u->peer, m->members.revision, on_history);
 }
@@ -608,6 +613,7 @@ static void on_answer(struct unary *u, enum rpc_code code, const char *message)
         if (word != WORLD_OURS)
                 return view_move(m, "it is of another cluster");
         if (r->header->revision >= m->floor) {
+                PROBE("a core that seemed emptied was only behind");
                 set_synced(m, m->watch != NULL); /* the replica was only behind */
                 return;
         }

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "base/probe.h"
 #include "member/node_record.h"
 #include "member/rendezvous.h"
 
@@ -157,6 +158,7 @@ struct work_task *work_find(struct work *w, const char *task)
                         return NULL;
                 return &w->tasks[from - 1];
         }
+        PROBE("tasks have names");
         while (from < to) {
                 size_t middle = from + (to - from) / 2;
                 int c = strcmp(task, w->tasks[middle].name);
@@ -297,6 +299,7 @@ void work_looked(struct work *w)
                 if (t->seen)
                         continue;
                 task_is_gone(t);
+                PROBE_IF(t->asked == WORK_TAKE, "a task that a member asked for is not there");
                 t->asked = WORK_NOTHING; /* whatever its key was, no further event for it will
                                             come */
         }

@@ -1,5 +1,7 @@
 #include "session/session.h"
 
+#include "base/probe.h"
+
 #define REQUEST_TIMEOUT \
         (2 *            \
          NSEC_PER_SEC) /* a grant or a registration not answered by then is tried elsewhere */
@@ -145,8 +147,10 @@ static enum session_action join(struct session *s, struct boot_time now)
         /* A lease that was granted but not registered ages like any other. If it would need a
          * renewal before it is used it is not worth having: a place held for a moment helps
          * nobody. */
-        if (s->lease != 0 && !boot_before(now, t1(s)))
+        if (s->lease != 0 && !boot_before(now, t1(s))) {
+                PROBE("a lease grows old before it is registered");
                 drop(s, SESSION_JOINING);
+        }
         if (s->busy && !boot_before(now, s->busy_until))
                 session_failed(s, now);
         if (s->busy || boot_before(now, s->retry_at) || boot_before(now, s->suppressed_until))
@@ -182,6 +186,7 @@ static enum session_action leave(struct session *s, struct boot_time now)
         }
         if (!boot_before(now, boot_min(s->leave_until, session_deadline(s)))) {
                 /* The lease will expire by itself; there is nobody to wait for. */
+                PROBE("a host leaves without an answer to its good-bye");
                 drop(s, SESSION_LEFT);
                 return SESSION_WAIT;
         }
@@ -297,6 +302,8 @@ void session_renewed(struct session *s, int64_t lease, nsec_t ttl, struct boot_t
         /* An answer that was on its way while we were suspended says nothing about the
          * present. */
         s->unsure &= boot_before(sent_at, s->doubted_at);
+        PROBE_IF(s->state == SESSION_JEOPARDY,
+                 "a place is kept in the last eighth of its term");
         if (s->state == SESSION_JEOPARDY)
                 s->state = SESSION_HELD;
         s->attempt = 0;

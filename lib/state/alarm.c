@@ -1,5 +1,6 @@
 /* Alarms: they keep the whole cluster from accepting writes until an operator has dealt with
  * the cause, or a disk that was full has room again. */
+#include "base/probe.h"
 #include "state/state.h"
 
 bool state_alarmed(const struct state *s, Pb__AlarmType type)
@@ -98,6 +99,8 @@ int state_alarm(struct state *s, const Pb__AlarmRequest *q, struct state_reply *
                         alarms[n++] = s->alarms[i];
                 if (hit && q->action == PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE)
                         s->alarms[i].why &= (uint8_t) (q->full_disk ? ~ALARM_FULL_DISK : 0);
+                PROBE_IF(hit && q->full_disk && s->alarms[i].why,
+                         "a disk has room again, and the alarm of the quota stays");
                 if (s->alarms[i].why)
                         s->alarms[kept++] = s->alarms[i];
         }

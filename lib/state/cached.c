@@ -1,6 +1,7 @@
 #include "state/cached.h"
 
 #include "base/hash.h"
+#include "base/probe.h"
 
 /* A client retries a change that was refused. For this long nobody gets a new cache lease in
  * between, which would prolong the wait. */
@@ -216,6 +217,7 @@ void cached_touch(struct cached *c, size_t i, struct lease_time now, struct cach
                 r->n_refused = 0;
                 if (is_overdue(r)) { /* a holder that did not give it back is still caching the
                                         range */
+                        PROBE("a range rests because a holder kept it to the end");
                         r->rests_until = lease_time_add(end, RESTS_FOR);
                         r->serial = ++c->last_serial;
                 }

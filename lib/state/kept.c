@@ -1,5 +1,6 @@
 #include "state/kept.h"
 
+#include "base/probe.h"
 #include "state/kv.h"
 
 #define DROP_STEPS 3
@@ -178,8 +179,10 @@ bool kept_take(struct kept *k, struct kv_version *v, int64_t until, int64_t comp
                 return false;
         make_room(k);
         if (k->bytes + cost(v) <= 2 * k->max && who_needs(k, v, until, compacted) &&
-            keep(k, v, until, compacted))
+            keep(k, v, until, compacted)) {
+                PROBE("a version is kept for a reader beyond its compaction");
                 return true;
+        }
         while ((p = who_needs(k, v, until, compacted)))
                 lose(p);
         return false;

@@ -1,5 +1,6 @@
 #include "state/permit.h"
 
+#include "base/probe.h"
 #include "state/names.h"
 #include "state/reach.h"
 
@@ -118,6 +119,7 @@ enum state_outcome permit_owner(const struct state *s, const struct cmd_user *wh
         name[who->name.len] = '\0';
         if (strcmp(name, l->owner) == 0)
                 return STATE_OK;
+        PROBE("a user asks for another user's lease");
         u = auth_user_find(&s->auth, name);
         return u && auth_user_has(u, AUTH_ROOT) ? STATE_OK : STATE_E_DENIED;
 }

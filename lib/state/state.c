@@ -1,5 +1,6 @@
 #include "state/state.h"
 
+#include "base/probe.h"
 #include "state/lease_past.h"
 #include "state/names.h"
 #include "state/permit.h"
@@ -310,6 +311,7 @@ static int grant(struct state *s, const struct cmd_user *who, uint64_t quota,
                 reply->outcome = STATE_E_MALFORMED;
                 return 0;
         }
+        PROBE_IF(leases_find(&s->leases, q->id), "a lease is granted that exists");
         if (leases_find(&s->leases, q->id))
                 reply->outcome = STATE_E_LEASE_EXISTS;
         else if (names_find(s, &q->name))
@@ -389,6 +391,8 @@ static int expire(struct state *s, struct view body, size_t *left)
                 struct lease_time end = deadlines_get(&s->deadlines, slot);
                 int r;
 
+                PROBE_IF(l && l->renewed != renewed,
+                         "a lease is renewed after its expiry was proposed");
                 if (!l || l->renewed != renewed)
                         continue;
                 s->removal.on = true;
@@ -574,6 +578,7 @@ static int compact(struct state *s, const struct cmd_user *who, const Pb__Compac
         if (reply->outcome != STATE_OK)
                 return 0;
         s->removal.on = !kv_compact_some(&s->kv, q->revision, left);
+        PROBE_IF(s->removal.on, "a compaction takes more than one slice");
         return s->removal.on ? 1 : answer_done(s, reply);
 }
 
@@ -660,6 +665,7 @@ static int full(struct state *s, const struct cmd *c, int r, const struct state_
         if (r < 0 || reply->outcome != STATE_E_NOSPACE ||
             state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
                 return r;
+        PROBE("an entry raises the alarm of the quota");
         return state_add_alarm(s, c->origin, PB__ALARM_TYPE__NOSPACE, ALARM_STANDS);
 }
 

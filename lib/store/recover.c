@@ -2,6 +2,7 @@
  * continues it. */
 #include "base/crc32c.h"
 #include "base/le.h"
+#include "base/probe.h"
 #include "store/internal.h"
 
 static int refuse(struct store_error *err, const char *file, uint64_t at, const char *what)
@@ -280,6 +281,7 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         if (!last)
                 return refuse(err, name, at,
                               "it ends in the middle of a record, and another segment follows");
+        PROBE("the log ends in a torn record");
         memset(b->data + at, 0, seg->size - at);
         return s->disk->ops->write(s->disk, name, at, b->data + at, seg->size - at);
 }
@@ -345,6 +347,7 @@ static int begin_anew(struct store *s, const struct names *all, struct store_err
 
         if (r == 0 && !first_start)
                 r = is_half_restore(s, all, &s->rec.half_restored, err);
+        PROBE_IF(first_start, "a first start was interrupted");
         if (r < 0 || first_start || s->rec.half_restored)
                 return r;
         return refuse(err, "meta", 0, "it is missing, but there is a log");
@@ -430,6 +433,7 @@ static int recover(struct store *s, struct store_error *err)
                         r = segment_is_empty(s, all.name[i + 1], &empty, err);
                         if (r < 0)
                                 return r;
+                        PROBE_IF(empty, "a start finds a file of the log that was just begun");
                         if (empty)
                                 last = true;
                 }
@@ -462,6 +466,9 @@ static int recover(struct store *s, struct store_error *err)
         }
         /* A log that ends before the snapshot was overtaken by an install, so only the snapshot
          * counts. */
+        PROBE_IF(s->rec.n_entries > 0 &&
+                         s->rec.entries[s->rec.n_entries - 1].index < s->rec.snapshot.index,
+                 "a start finds a log that ends before the snapshot");
         if (s->rec.n_entries > 0 &&
             s->rec.entries[s->rec.n_entries - 1].index < s->rec.snapshot.index)
                 s->rec.n_entries = 0;
@@ -470,6 +477,7 @@ static int recover(struct store *s, struct store_error *err)
         if (contradicts(&s->rec)) {
                 struct store_entry all_void = {.index = 1, .type = TYPE_TRUNCATE};
 
+                PROBE("a start finds a log that contradicts the snapshot");
                 s->rec.n_entries = 0;
                 record_add(&s->queued, s->batch + 1, &all_void);
                 s->queued_index = s->rec.snapshot.index;

@@ -10,6 +10,7 @@
  * of ours made it, or a crash came between making a large file and using it. It is converted to
  * that size, or removed.
  */
+#include "base/probe.h"
 #include "store/internal.h"
 
 static bool fits(const struct store *s, const struct spare *sp)
@@ -93,6 +94,7 @@ static struct spare *take_misfit(struct store *s)
         STAILQ_FOREACH (sp, &s->spares, next)
                 if (!fits(s, sp))
                         break;
+        PROBE_IF(sp, "a spare file has another size than files have now");
         if (sp)
                 STAILQ_REMOVE(&s->spares, sp, spare, next);
         return sp;
@@ -237,6 +239,7 @@ void room_done(struct job *j)
 
 void room_stall(struct store *s, struct job *j)
 {
+        PROBE_IF(j->kind == JOB_LOG, "the log does not fit on the disk");
         s->blocked = true;
         STAILQ_INSERT_TAIL(&s->stalled, j, next);
 }

@@ -3,6 +3,7 @@
 
 #include "base/crc32c.h"
 #include "base/le.h"
+#include "base/probe.h"
 #include "store/internal.h"
 
 /* Of a write, for the next one. */
@@ -117,8 +118,10 @@ int store_condemn(struct store *s, uint64_t index)
 {
         uint8_t p[LACKS_SIZE] = {0};
 
-        if (index > 0 && index <= s->had)
+        if (index > 0 && index <= s->had) {
+                PROBE("a replica has had what it is said to lack");
                 return STORE_E_HAD;
+        }
         le64_put(p + 8, index);
         le32_put(p, crc32c(0, p + 4, sizeof(p) - 4));
         return s->disk->ops->write(s->disk, "meta", LACKS_AT, p, sizeof(p));
@@ -286,6 +289,9 @@ static void job_done(struct disk_job *dj)
                 break;
         case JOB_INSTALL:
         case JOB_SNAPSHOT:
+                PROBE_IF(full, "a snapshot does not fit on the disk");
+                PROBE_IF(full && j->kind == JOB_INSTALL,
+                         "another replica's snapshot does not fit on the disk");
                 if (full)
                         room_missed(s, buf_len(&j->bytes) + blob_view(j->data).len);
                 if (full && j->kind == JOB_INSTALL)
@@ -401,6 +407,7 @@ void store_flush(struct store *s)
         if (n > 0 && !s->writing && !s->installing && !s->failed) {
                 if (!seg || seg->size - s->offset < n)
                         r = next_segment(s, n, from);
+                PROBE_IF(r == -EAGAIN, "the log waits until its next file is made");
                 if (r < 0 && r != -EAGAIN)
                         return store_fail(s, "the log", r);
         }
