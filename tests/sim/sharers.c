@@ -7,7 +7,8 @@
  *
  * I12: while a member has begun a task and not ended it, and its lease has not ended by its own
  * clock, no other member has the task. And once all is well, each task is somebody's. They are
- * in one of eight worlds, so that the seeds of other worlds stay the same.
+ * in one of eight worlds, so that the seeds of other worlds stay the same; in half of these the
+ * tasks have names.
  */
 #include <stdio.h>
 
@@ -242,13 +243,13 @@ static void ask_lease(struct sharer *s)
 static void ask_place(struct sharer *s)
 {
         Pb__PutRequest q = PB__PUT_REQUEST__INIT;
-        char key[40], value[48];
-        int n = snprintf(key, sizeof(key), MEMBERS_KEY "%s", s->name),
-            v = snprintf(value, sizeof(value), "{\"weight\":%u,\"tasks\":%d}",
-                         s->work.self.record.weight, TASKS);
+        cleanup_(buf_fini) struct buf value = {0};
+        char key[40];
+        int n = snprintf(key, sizeof(key), MEMBERS_KEY "%s", s->name);
 
+        work_record_write(&s->work.self.record, &value);
         q.key = pb_bytes(key, (size_t) n);
-        q.value = pb_bytes(value, (size_t) v);
+        q.value = pb_bytes(buf_head(&value), buf_len(&value));
         q.lease = s->work.lease;
         call(s, "/etcdserverpb.KV/Put", &q.base);
 }
@@ -322,15 +323,22 @@ static void go_on(struct sharer *s)
 
 void sharers_begin(struct world *w)
 {
+        static const char *const names[TASKS] = {"backup", "billing", "mail", "reports",
+                                                 "scrub"};
+        const char *bad;
+
         there = w->seed % 8 == 5;
         memset(orphaned, 0, sizeof(orphaned));
         for (unsigned i = 0; there && i < SHARERS; i++) {
                 struct sharer *s = &sharers[i];
-                struct work_record r = {.weight = 1 + i, .n = TASKS};
+                struct work_record r;
 
                 *s = (struct sharer){.i = i, .act_at = some(0, 500 * MSEC)};
                 snprintf(s->name, sizeof(s->name), "m%u", i);
                 wire_init(&s->link, NULL, NULL);
+                if (work_record_make(&r, 1 + i, w->seed % 16 == 13 ? names : NULL, TASKS,
+                                     &bad) < 0)
+                        abort();
                 if (work_init(&s->work, s->name, &r, 100 * MSEC) < 0)
                         abort();
         }
