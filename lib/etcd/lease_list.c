@@ -201,8 +201,14 @@ static int list_run(struct slow *s)
 {
         struct lease_list *l = container_of(s, struct lease_list, slow);
         int64_t steps = LOOK_STEPS;
-        int r = slow_is_stale(s) ? -ESTALE : look(l, &steps);
+        enum state_outcome o = permit_user(core_state(s->q->api->core), &s->q->who.user);
+        int r;
 
+        if (o != STATE_OK) { /* since the call came: a list of nothing would be no answer */
+                request_fail(s->q, status_of(o));
+                return 0;
+        }
+        r = slow_is_stale(s) ? -ESTALE : look(l, &steps);
         request_spent(s->q, LOOK_COST * (size_t) (LOOK_STEPS - steps), 0);
         if (r < 0)
                 return r;
