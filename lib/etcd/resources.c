@@ -5,6 +5,7 @@
  */
 #include <stdio.h>
 
+#include "base/probe.h"
 #include "etcd/internal.h"
 #include "etcd/metrics.h"
 #include "etcd/status_page.h"
@@ -129,8 +130,10 @@ static void probe(struct api *a, struct rpc_call *call, unsigned which,
                 return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
         *p = (struct probe){.api = a, .call = call, .checks = which, .then = then};
         call->userdata = p;
-        if (core_awaits_snapshot(a->core))
+        if (core_awaits_snapshot(a->core)) {
+                PROBE("a health check comes while a snapshot is awaited");
                 return probe_done(&p->read, behind);
+        }
         p->read.done = probe_done;
         core_read(a->core, &p->read, PROBE_TIMEOUT);
 }
@@ -150,6 +153,7 @@ static void health_read(struct probe *p, struct status st)
 {
         if (st.code == RPC_OK)
                 return tell_health(p->api, p->call, "", "");
+        PROBE("a health check fails because nothing can be read");
         tell_health(p->api, p->call, "RANGE ERROR:", st.text);
 }
 
@@ -159,15 +163,19 @@ static void health(struct api *a, struct rpc_call *call)
         const struct state *s = core_state(a->core);
 
         if (state_alarmed(s, PB__ALARM_TYPE__NOSPACE) &&
-            !query_has(query, "exclude", "NOSPACE"))
+            !query_has(query, "exclude", "NOSPACE")) {
+                PROBE("a health check fails because of an alarm");
                 return tell_health(a, call, "ALARM NOSPACE", "");
+        }
         if (state_alarmed(s, PB__ALARM_TYPE__CORRUPT) &&
             !query_has(query, "exclude", "CORRUPT"))
                 return tell_health(a, call, "ALARM CORRUPT", "");
         if (query_has(query, "serializable", "true"))
                 return tell_health(a, call, "", "");
-        if (core_status(a->core).leader_id == 0)
+        if (core_status(a->core).leader_id == 0) {
+                PROBE("a health check fails because there is no leader");
                 return tell_health(a, call, "RAFT NO LEADER", "");
+        }
         probe(a, call, 0, health_read);
 }
 

@@ -145,6 +145,21 @@ static void hosts_with_units(struct world *w)
         w->faults.suspends = chance(w, 50);
 }
 
+static void visitors_come(struct world *w)
+{
+        w->visited = true;
+}
+
+static void has_quota(struct world *w)
+{
+        w->quota = QUOTA;
+}
+
+static void has_users(struct world *w)
+{
+        w->restricted = true;
+}
+
 /* For long enough that leaders learn it, a round trip between replicas takes longer than a
  * heartbeat allows for. */
 static void slow_at_first(struct world *w)
@@ -319,8 +334,20 @@ static const struct aim aims[] = {
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC},
                    {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC}},
          .prepare = hosts_with_units},
+        {.name = "visitors",
+         .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
+                   {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC}},
+         .prepare = visitors_come},
+        {.name = "quotas",
+         .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
+                   {AT_COMPACTED, CRASH, SELF, 100, 5 * MSEC, MSEC, 1000 * MSEC}},
+         .prepare = has_quota},
+        {.name = "users",
+         .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
+                   {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC}},
+         .prepare = has_users},
 };
-#define NOT_DRAWN 4 /* the last aims of the list */
+#define NOT_DRAWN 7 /* the last aims of the list */
 
 /* Marks @what as a fault that this world has, for the checks. */
 static void has_deed(struct world *w, enum deed what)

@@ -52,3 +52,18 @@ void guards_applied(struct world *w, struct replica_node *n, uint64_t index);
 /* ---- operators.c: they change the members ---- */
 
 void operators_begin(struct world *w);
+
+/* ---- visitors.c: they ask for what operators and monitoring ask for ---- */
+
+void visitors_begin(struct world *w);
+
+/* ---- fillers.c: one fills the store up to its quota ---- */
+
+void fillers_begin(struct world *w);
+/* Part of an entry is about to be applied, or was applied, at a replica. */
+void fillers_apply(const struct state *s);
+void fillers_applied(struct world *w, const struct state *s, struct view commands);
+
+/* ---- users.c: users with passwords, and who administers them ---- */
+
+void users_begin(struct world *w);

@@ -602,9 +602,13 @@ void clients_begin(struct world *w)
                 c->act_at = some(0, 2000 * MSEC);
         }
         caches_begin();
+        probers_begin();
         named_begin(w);
         guards_begin(w);
         operators_begin(w);
+        visitors_begin(w);
+        fillers_begin(w);
+        users_begin(w);
 }
 
 void clients_end(void)
@@ -612,6 +616,7 @@ void clients_end(void)
         for (unsigned k = 0; k < ARRAY_SIZE(clients); k++)
                 disconnect(&clients[k]);
         caches_end();
+        probers_end();
         askers_end();
 }
 
@@ -657,6 +662,7 @@ void clients_run(void)
                 wire_run(&c->link, &c->act_at, act, disconnect, c);
         }
         caches_run();
+        probers_run();
         askers_run();
 }
 
@@ -664,6 +670,7 @@ nsec_t clients_next(void)
 {
         nsec_t at = min_of(askers_next(), caches_next());
 
+        at = min_of(at, probers_next());
         for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {
                 at = min_of(at, clients[i].act_at);
                 at = min_of(at, wire_next(&clients[i].link));

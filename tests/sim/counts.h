@@ -35,7 +35,10 @@
                 x(unit_kills, "processes killed"), x(freezes, "groups frozen"),             \
                 x(hangs, "agents that hang"), x(reboots, "reboots ordered"),                \
                 x(unfenced, "units that nobody could stop"), x(rests, "hosts that rest"),   \
-                x(slowed, "hosts slowed down")
+                x(slowed, "hosts slowed down"), x(hashes, "hashes compared"),               \
+                x(quota_alarms, "alarms of the quota"),                                     \
+                x(deleted_full, "deletions meanwhile"), x(logins, "logins"),                \
+                x(permitted, "permitted"), x(denied, "denied"), x(probes, "good probes")
 
 /* Conditions that must coincide for some bugs to show. A run of many worlds lists those that
  * never occurred. */

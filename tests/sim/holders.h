@@ -32,12 +32,13 @@ struct wire {
         LIST_ENTRY(wire) connected;
         struct rpc_conn *client,
                 *server; /* both NULL: not connected; only `server` NULL: the server has gone */
-        unsigned to;
+        unsigned to, number;           /* how often it has been connected */
         struct api_turn turn, address; /* turns of the connection and of its address, at the
                                         * server */
         struct parcels to_client, to_server;
         nsec_t last_in, last_out;        /* when the last parcel in each direction arrives */
         bool broken;                     /* to be closed when no callback is running */
+        bool nameless;                   /* the client has no certificate */
         bool client_dirty, server_dirty; /* this side may have something to send */
         nsec_t *wake;                    /* set to 0 when there is something to do; NULL: not
                                           * needed */

@@ -8,7 +8,11 @@
 #include "reached.h"
 #include "wire/cmd.h"
 #include "wire/pb.h"
+#include "worker.h"
 #include "world.h"
+
+#define COMPACT_KEEP 100
+#define TOKEN_TTL (2 * NSEC_PER_SEC)
 
 static struct replica_node *node_of(void *u)
 {
@@ -28,6 +32,8 @@ void world_drive(struct world *w, struct replica_node *n)
         was_busy = *core_busy(n->node.core);
         {
                 MEMORY(MEMORY_RUN);
+                if (n->passwords)
+                        (void) worker_do(n->passwords);
                 node_run(&n->node, now, NULL, NULL);
                 node_flush(&n->node, now);
         }
@@ -373,6 +379,7 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
         int r;
 
         aim_at(W, AT_APPLY, node_of_core(u));
+        fillers_apply(core_state(u));
         see_revoked(commands);
         RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id) {
                 if (n_before == ARRAY_SIZE(before)) {
@@ -386,6 +393,8 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
         W->met.alloc_apply += memory_failed(MEMORY_APPLY) - failed;
         if (r < 0)
                 return r; /* the process ends */
+        if (r >= 0)
+                fillers_applied(W, core_state(u), commands);
         if (r == 0)
                 RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id) {
                         if (l->renewed != index)
@@ -447,15 +456,17 @@ static void kick(struct rpc_conn *c, void *arg)
         wires_kick(c);
 }
 
-static const char *no_name(struct rpc_conn *c, void *arg)
+/* Where there are users, all other clients show a certificate. */
+static const char *common_name(struct rpc_conn *c, void *arg)
 {
-        (void) c;
+        const struct wire *k = rpc_conn_userdata(c);
+
         (void) arg;
-        return NULL;
+        return W->restricted && !k->nameless ? "root" : NULL;
 }
 
 static const struct api_conns api_conns = {
-        .kick = kick, .common_name = no_name, .turn = wire_turn};
+        .kick = kick, .common_name = common_name, .turn = wire_turn};
 
 /* ---- from start to end ---- */
 
@@ -490,6 +501,8 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                 heartbeat = some_of(w, BEAT_LEAST, heartbeat);
                 election = some_of(w, 5 * heartbeat, election);
         }
+        if (w->restricted && worker_new(&n->passwords, NULL, "") < 0)
+                return -ENOMEM;
         for (unsigned i = 0; i < w->n_replicas; i++)
                 peers[i] = (struct replica_peer){.id = i + 1, .address = addresses[i]};
         cfg = (struct node_config){
@@ -503,6 +516,8 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                          .max_txn_ops = 128,
                          .compact_age = w->compact_age,
                          .renew_part = w->loops ? LOOP_PART : 0,
+                         .quota = w->quota,
+                         .compact_keep = w->quota > 0 ? COMPACT_KEEP : 0,
                          .seed = rnd_u64(&w->rnd)},
                 .replica = {.id = n->i + 1,
                             .cluster_id = 7,
@@ -526,6 +541,8 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                 .conns = &api_conns,
                 .name = w->any_change ? NULL : "replica",
                 .client_urls = "",
+                .passwords = n->passwords,
+                .token_ttl = TOKEN_TTL,
         };
         sim_disk_on_submit(n->disk, on_submit, n);
         r = node_init(&n->node, &cfg, n->watched_disk, now, err);
@@ -535,6 +552,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
 static void discard(struct replica_node *n)
 {
         reached_api(n->node.api);
+        n->passwords = worker_free(n->passwords);
         node_leave(&n->node);
         node_free(&n->node);
 }
@@ -628,6 +646,7 @@ void kill_replica(struct world *w, struct replica_node *n, enum end how)
                 while (sim_disk_busy(n->disk))
                         sim_disk_finish(n->disk);
         wires_replica_down(n->i);
+        probers_replica_down(n->i);
         discard(n);
         drop_parked(n);
 }

@@ -45,6 +45,7 @@ bool wire_connect(struct wire *k, unsigned to)
                 return false;
         limits.busy = api_busy(W->r[to].node.api);
         k->to = to;
+        k->number++;
         k->last_in = k->last_out = k->late_until = 0;
         if (rpc_conn_new_client(&k->client, "sim", false) < 0 ||
             rpc_conn_new_server(&k->server, &limits, api_accept, W->r[to].node.api) < 0)

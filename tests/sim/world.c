@@ -3,6 +3,7 @@
 #include "units.h"
 
 #define CLOCK_STEP (5 * MSEC)
+#define COMPACT_AGE (2 * NSEC_PER_SEC) /* in half of the worlds with a quota */
 #define SETTLED_AGAIN (250 * MSEC)
 /* How long writing a snapshot may take, in worlds with frequent and with rare snapshots. */
 #define WRITTEN_OFTEN (300 * MSEC)
@@ -307,9 +308,17 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->guarded = seed % 16 == 10;
         w->operated = seed % 16 == 14;
         w->fenced = seed % 8 == 4;
+        w->visited = seed % 8 == 1;
+        w->restricted = seed % 16 == 12;
+        w->quota = seed % 16 == 8 ? QUOTA : 0;
         aim_draw(w, aim);
+        if (w->quota > 0 && seed / 16 % 2)
+                w->compact_age = COMPACT_AGE;
         w->operated = w->operated && !w->faults.members;
         w->faults.members = w->faults.members || w->operated;
+        w->faults.transfers = w->faults.transfers || w->visited;
+        if (w->quota > 0)
+                w->queued_bytes = 0; /* its values are larger than that */
         memory_begin(&w->rnd, w->faults.memory ? rnd_between(&w->rnd, 500, 20000) : 0);
         prompts_begin();
         clients_begin(w);

@@ -14,10 +14,14 @@
  *     clients.c   clients on them: watchers and lockers
  *     caches.c    clients that read from a cache
  *     sharers.c   members that share work
- *     asker.c     clients that send one request at a time, for the next three
+ *     asker.c     clients that send one request at a time, for the next ones
  *     named.c     clients that use leases by name
  *     guards.c    programs that write only while they have a place
  *     operators.c operators, who change the members
+ *     visitors.c  clients that ask for what operators and monitoring ask for
+ *     probers.c   clients that read a replica's resources over HTTP/1.1
+ *     fillers.c   one that fills the store up to its quota
+ *     users.c     users with passwords, and who administers them
  *     holders.c   hosts that hold one place each
  *     units.c     what runs on a host only while it holds its place; see units.h
  *     ground.c    what the agent's fence and its guard stand on
@@ -74,6 +78,7 @@
 #define FRAME_LATE (200 * MSEC)
 #define FRAME_SLOW (60 * MSEC)
 #define N_KEYS 16
+#define QUOTA (256 << 10)  /* of the store, where it has one */
 #define CACHE_TERM_MS 1500 /* of the clients that read from a cache */
 #define CACHE_TERM (CACHE_TERM_MS * MSEC)
 
@@ -139,8 +144,9 @@ struct replica_node {
         struct disk *disk;
         struct disk *watched_disk; /* the same disk, observed by seen.c */
         struct node node;
-        int32_t ppm;       /* how fast its clock is */
-        nsec_t disk_delay; /* the disk stalls for this long; jobs end later */
+        struct worker *passwords; /* hashes them; NULL: nobody logs in */
+        int32_t ppm;              /* how fast its clock is */
+        nsec_t disk_delay;        /* the disk stalls for this long; jobs end later */
         nsec_t stalled_until;
         nsec_t disk_begun[DISK_QUEUES]; /* since when each queue is busy; 0: it is not */
         unsigned life;                  /* counts starts; events of an earlier life are void */
@@ -217,6 +223,9 @@ struct world {
         bool named, guarded; /* the clients of named.c exist; those of guards.c ... */
         bool fenced;         /* units are bound to the places of holders */
         bool operated;    /* ... and those of operators.c, and no others change the members */
+        bool visited;     /* ... and those of visitors.c */
+        bool restricted;  /* ... and those of users.c */
+        uint64_t quota;   /* of the store, for the client of fillers.c; 0: none */
         bool later;       /* a follower is of a later version, and proposes what nobody knows */
         nsec_t damage_at; /* when a snapshot under way may be damaged next ... */
         struct rnd damage;     /* ... drawn separately, so that other worlds stay the same */
@@ -392,6 +401,15 @@ void sharers_end(void);
 void sharers_check(struct world *w);
 void sharers_run(void);
 nsec_t sharers_next(void);
+
+/* ---- probers.c ---- */
+
+void probers_begin(void);
+void probers_end(void);
+void probers_run(void);
+nsec_t probers_next(void);
+/* A replica is about to end. */
+void probers_replica_down(unsigned i);
 
 /* ---- wires.c ---- */
 
