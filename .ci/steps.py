@@ -137,6 +137,9 @@ build("cov", programs("cov") + " tests-cov", "as needed", compiler="clang")
 step("build with clang", "CFLAGS=-O0 CPPFLAGS=-U_FORTIFY_SOURCE make -s -j2 MODE=clang CC=clang "
      "programs tests-clang", "nightly", LONG, tree=None, weight=2, limit=1800)
 
+nightly("3000 fresh worlds reach every probe",
+        BEHIND + "build/{tree}/tests/sim/sim --from {seed}000 --seeds 3000 --reached", LONG,
+        tree="fast", weight=2, limit=3600)
 nightly("users, roles, logins, thread sanitizer", "tests/run integration/test_authentication.py",
         SANITIZED, tree="tsan")
 nightly("integration, sanitizers", "tests/run integration", SANITIZED, tree="asan", limit=3600)

@@ -7,9 +7,9 @@
  *         [--reached] [--jobs N] [--twice] [--debug]
  *
  * With --all, a coincidence that never occurred fails the run. With --reached, so does a probe
- * that no world reached, unless it is listed with a reason (reached.h). With --twice, each seed
- * runs a second time, with other bytes in fresh memory, and must do the same. Seeds are shared
- * by --jobs processes, as many as there are processors if not said.
+ * that none of 3,000 worlds or more reached, unless it is listed with a reason (reached.h).
+ * With --twice, each seed runs a second time, with other bytes in fresh memory, and must do the
+ * same. Seeds are shared by --jobs processes, as many as there are processors if not said.
  */
 #include <inttypes.h>
 #include <malloc.h>

@@ -179,7 +179,8 @@ struct world {
         nsec_t now; /* true time */
         nsec_t run_time, end_time;
         unsigned n_replicas, n_holders, n_edges;
-        unsigned nights;    /* how often trouble comes again; see nights.c */
+        bool lasting;       /* it is a long one; see nights.c */
+        unsigned nights;    /* how often trouble comes again there */
         int64_t ttl_max_ms; /* of holders */
         nsec_t compact_age; /* 0: no compaction by itself */
         nsec_t election, heartbeat;
