@@ -476,7 +476,8 @@ bool check_settled(struct world *w)
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 uint64_t applied;
 
-                if (!w->r[i].up)
+                /* Nor is an entry half applied. */
+                if (!w->r[i].up || *core_busy(w->r[i].node.core))
                         return false;
                 applied = core_state(w->r[i].node.core)->applied;
                 least = min_of(least, applied);
