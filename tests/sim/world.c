@@ -301,8 +301,6 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         check_reset();
         view_reset();
         draw_size(w);
-        if (w->drawn) /* README.md, "Open" */
-                w->log_bytes = 0;
         faults_draw(w);
         w->strangers = seed % 8 == 3;
         w->named = seed % 16 == 7;
