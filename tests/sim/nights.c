@@ -27,12 +27,17 @@ static int64_t newest(struct world *w)
         return revision;
 }
 
+static bool clients_compact(const struct world *w)
+{
+        return w->faults.compactions || w->visited;
+}
+
 /* 0: unknown. If clients compact, too, it says nothing. */
 static int64_t compacted(struct world *w)
 {
         const struct replica_node *n = the_leader(w);
 
-        return n && !w->faults.compactions ? core_state(n->node.core)->kv.compacted : 0;
+        return n && !clients_compact(w) ? core_state(n->node.core)->kv.compacted : 0;
 }
 
 static void last(struct world *w, nsec_t lasts)
@@ -77,8 +82,8 @@ void on_night(struct world *w)
         if (!check_settled(w))
                 return fail(w, "nothing has settled, though all was well for %.1f s",
                             (double) calm_for(w) / 1e9);
-        if (w->now - ended_at > 2 * COMPACTED_AFTER && the_leader(w) &&
-            !w->faults.compactions && up_to < ended)
+        if (w->now - ended_at > 2 * COMPACTED_AFTER && the_leader(w) && !clients_compact(w) &&
+            up_to < ended)
                 fail(w, "revision %lld is not compacted, and is old", (long long) up_to);
         budget_check(w);
         begun = newest(w);
