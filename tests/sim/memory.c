@@ -5,8 +5,12 @@
  *
  * malloc() and its like are ours in this program. A sanitizer has its own; then only the calls
  * of our objects are redirected (-Wl,--wrap, tests.mk). libraft's own allocations do not fail:
- * the programs end in that case (replica_end_without_memory()).
+ * the programs end in that case (replica_end_without_memory()). Nor do libcrypto's: it
+ * allocates more when it is used for the first time in a process, so that a world would depend
+ * on those before it.
  */
+#include <openssl/crypto.h>
+#include <openssl/hmac.h>
 #include <raft.h>
 
 #include "world.h"
@@ -79,11 +83,50 @@ static struct raft_heap heap = {.malloc = heap_malloc,
                                 .calloc = heap_calloc,
                                 .realloc = heap_realloc};
 
+/* ---- libcrypto's own ---- */
+
+static void *crypto_malloc(size_t n, const char *file, int line)
+{
+        (void) file;
+        (void) line;
+        return REAL(malloc)(n);
+}
+
+static void *crypto_realloc(void *p, size_t n, const char *file, int line)
+{
+        (void) file;
+        (void) line;
+        return REAL(realloc)(p, n);
+}
+
+static void crypto_free(void *p, const char *file, int line)
+{
+        (void) file;
+        (void) line;
+        free(p);
+}
+
+/* Possible only before it has allocated anything. The first use also allocates by libc's own
+ * functions, which read its configuration and load what that names. */
+static void take_over_crypto(void)
+{
+        static bool done;
+        uint8_t mac[EVP_MAX_MD_SIZE];
+
+        if (done)
+                return;
+        if (!CRYPTO_set_mem_functions(crypto_malloc, crypto_realloc, crypto_free) ||
+            !HMAC(EVP_sha256(), mac, 0, mac, 0, mac, NULL))
+                abort();
+        done = true;
+}
+
 /* ---- */
 
 void memory_begin(struct rnd *r, uint64_t n)
 {
         raft_heap_set(&heap);
+        take_over_crypto();
         rnd = r;
         whose = MEMORY_OURS;
         leaks = false;
