@@ -373,7 +373,7 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
 {
         MEMORY(MEMORY_APPLY);
         uint64_t failed = memory_failed(MEMORY_APPLY);
-        int64_t before[256];
+        int64_t before[1024];
         size_t n_before = 0;
         struct lease *l;
         int r;
