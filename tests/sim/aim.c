@@ -40,11 +40,13 @@ struct rule {
 };
 
 #define RULES_MAX 8
+#define PATIENCE 60
 
 struct aim {
         const char *name;
         struct rule rules[RULES_MAX];
         void (*prepare)(struct world *w);
+        unsigned patience; /* see aim_patience(); 0: PATIENCE */
 };
 
 static nsec_t rested[RULES_MAX]; /* when each rule may act again */
@@ -329,7 +331,7 @@ static const struct aim aims[] = {
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC}},
          .prepare = writers_with_a_guard},
-        {.name = "nights", .prepare = nights_prepare},
+        {.name = "nights", .prepare = nights_prepare, .patience = 600},
         {.name = "units",
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC},
                    {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC}},
@@ -362,16 +364,25 @@ static void has_deed(struct world *w, enum deed what)
         w->faults.members |= what == CHANGE;
 }
 
+/* NULL: there is none. */
+static const struct aim *find(const char *name)
+{
+        for (size_t i = 0; name && i < ARRAY_SIZE(aims); i++)
+                if (strcmp(aims[i].name, name) == 0)
+                        return &aims[i];
+        return NULL;
+}
+
 void aim_draw(struct world *w, const char *name)
 {
+        const struct aim *asked = find(name);
         size_t which = chance(w, 30) ? 0
                        : chance(w, 7)
                                ? 1 /* overlap: few of its scenarios run to their end */
                                : rnd_between(&w->rnd, 1, ARRAY_SIZE(aims) - 1 - NOT_DRAWN);
 
-        for (size_t i = 0; name && i < ARRAY_SIZE(aims); i++)
-                if (strcmp(aims[i].name, name) == 0)
-                        which = i;
+        if (asked)
+                which = (size_t) (asked - aims);
         w->aim = &aims[which];
         w->fault_every = which == 0 ? 700 * MSEC : some_time(w, 500 * MSEC, 6000 * MSEC);
         if (which == 0)
@@ -387,15 +398,14 @@ void aim_draw(struct world *w, const char *name)
 
 unsigned aim_patience(const char *name)
 {
-        return name && strcmp(name, "nights") == 0 ? 600 : 60;
+        const struct aim *a = find(name);
+
+        return a && a->patience > 0 ? a->patience : PATIENCE;
 }
 
 bool aim_known(const char *name)
 {
-        for (size_t i = 0; i < ARRAY_SIZE(aims); i++)
-                if (strcmp(aims[i].name, name) == 0)
-                        return true;
-        return false;
+        return find(name) != NULL;
 }
 
 const char *aim_name(const struct world *w)

@@ -8,7 +8,6 @@
 #include "member/member.h"
 #include "world.h"
 
-#define TARGET "tenure-held.target"
 #define RESTART (100 * MSEC) /* RestartSec= of both programs */
 /* What a service manager that hung starts outside of the slice has a group that nobody could
  * freeze before: it is frozen when all is frozen again. */
@@ -33,7 +32,7 @@ static bool guard_acts(const struct units *u)
 
 /* ---- what must not happen ---- */
 
-static const struct place_seen *place_of(const struct units *u, int64_t lease)
+static struct place_seen *place_of(struct units *u, int64_t lease)
 {
         for (size_t i = u->n_places; i-- > 0;)
                 if (u->places[i].lease == lease)
@@ -94,11 +93,8 @@ static bool all_is_down(const struct units *u)
 void fenced_place(struct holder *h, int64_t lease, struct boot_time deadline, bool is_new)
 {
         struct units *u = h->units;
-        struct place_seen *s = NULL;
+        struct place_seen *s = place_of(u, lease);
 
-        for (size_t i = 0; i < u->n_places && !s; i++)
-                if (u->places[i].lease == lease)
-                        s = &u->places[i];
         if (is_new && !s && !all_is_down(u))
                 fail(W, "I9: host %u has asked for a place before all is down", h->i);
         if (is_new && !s)
@@ -134,7 +130,7 @@ void fenced_start(struct holder *h, bool resumed)
         u->agent_life++;
         W->met.stopping_start += u->run.stopping != 0;
         units_tell(u, "an agent starts");
-        if (fence_init(&u->fence, &u->agent_loop, (struct pid1 *) &pid1, TARGET, &u->cfg,
+        if (fence_init(&u->fence, &u->agent_loop, (struct pid1 *) &pid1, HELD_TARGET, &u->cfg,
                        on_bound) < 0)
                 abort();
         u->fencing = true;

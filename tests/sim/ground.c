@@ -18,7 +18,6 @@
 #include "units.h"
 #include "world.h"
 
-#define TARGET "tenure-held.target"
 #define ANSWER (2 * NSEC_PER_SEC) /* see bound.c */
 #define REPLIES_MAX 8
 
@@ -577,9 +576,7 @@ int pidfd_open(pid_t pid, unsigned flags)
 
 bool keep_peek(struct place *ret)
 {
-        const struct buf *f = &here->holder->file;
-
-        return buf_len(f) > 0 && place_read(ret, buf_head(f), buf_len(f)) == 0;
+        return holder_read_file(here->holder, ret);
 }
 
 const struct histogram_shape counters_long = {.n = 1};
@@ -590,7 +587,7 @@ int options_read(struct options *o, const char *file, struct conf_error *err)
 {
         (void) file;
         (void) err;
-        *o = (struct options){.held_target = (char *) TARGET,
+        *o = (struct options){.held_target = (char *) HELD_TARGET,
                               .ttl = here->holder->cfg.ttl,
                               .drift_ppm = here->holder->cfg.drift_ppm,
                               .log_level = log_get_level()};

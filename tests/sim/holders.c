@@ -196,7 +196,7 @@ static void own_boot(const struct holder *h, unsigned boot, char out[static 40])
 }
 
 /* Everything that the agent keeps, in the real format. */
-static bool read_file(const struct holder *h, struct place *ret)
+bool holder_read_file(const struct holder *h, struct place *ret)
 {
         return buf_len(&h->file) > 0 &&
                place_read(ret, buf_head(&h->file), buf_len(&h->file)) == 0;
@@ -219,7 +219,7 @@ static void start(struct world *w, struct holder *h, bool resume)
         h->heard = 0;
         h->met_emptied = false;
         view_begin(h);
-        if (resume && read_file(h, &place)) {
+        if (resume && holder_read_file(h, &place)) {
                 w->counts.resumed++;
                 cfg.resume = &place;
                 h->lease = place.session.lease;

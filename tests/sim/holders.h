@@ -16,6 +16,7 @@
 #define NODES_MAX (REPLICAS_MAX + STRANGERS)
 #define HOLDERS_MAX 8
 
+struct place;
 struct world;
 struct replica_node;
 struct state;
@@ -174,6 +175,8 @@ void disturb_holder(struct world *w);
 void holder_kill(struct holder *h);
 void holder_start(struct holder *h);
 void holder_reboot(struct holder *h);
+/* The place that the agent has written down. */
+bool holder_read_file(const struct holder *h, struct place *ret);
 /* Delays the answers to one holder, on one of its connections or on all. */
 void delay_holder(struct world *w);
 /* Whether it counts on this lease; 0: on any lease. */

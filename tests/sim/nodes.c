@@ -393,8 +393,7 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
         W->met.alloc_apply += memory_failed(MEMORY_APPLY) - failed;
         if (r < 0)
                 return r; /* the process ends */
-        if (r >= 0)
-                fillers_applied(W, core_state(u), commands);
+        fillers_applied(W, core_state(u), commands);
         if (r == 0)
                 RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id) {
                         if (l->renewed != index)

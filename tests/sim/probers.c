@@ -56,8 +56,8 @@ static void end(struct prober *p)
 static void ask(struct prober *p)
 {
         unsigned to = (unsigned) rnd_between(&W->rnd, 0, W->n_replicas - 1);
-        struct rpc_limits limits = {.message_max = 1 << 20, .calls_max = 100, .too_large = "x"};
         struct replica_node *n = &W->r[to];
+        struct rpc_limits limits;
         char request[128];
         int r = -1;
 
@@ -67,7 +67,7 @@ static void ask(struct prober *p)
         p->which = (size_t) rnd_between(&W->rnd, 0, ARRAY_SIZE(resources) - 1);
         snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: here\r\n\r\n",
                  resources[p->which].path);
-        limits.busy = api_busy(n->node.api);
+        limits = wire_limits(n);
         p->link.to = to;
         p->link.turn = (struct api_turn){.of = &p->link.address};
         if (http_conn_new(&p->conn, &limits, &site, &desk, api_accept, n->node.api) < 0)
@@ -163,12 +163,17 @@ void probers_replica_down(unsigned i)
                         end(&probers[k]);
 }
 
+static bool has_news(const struct prober *p)
+{
+        return p->conn && p->link.server_dirty && !W->r[p->link.to].paused;
+}
+
 void probers_run(void)
 {
         for (unsigned i = 0; W->visited && i < N_PROBERS; i++) {
                 struct prober *p = &probers[i];
 
-                if (p->conn && p->link.server_dirty && !W->r[p->link.to].paused)
+                if (has_news(p))
                         hear(p);
                 if (p->act_at > W->now)
                         continue;
@@ -188,9 +193,6 @@ nsec_t probers_next(void)
         nsec_t at = NEVER;
 
         for (unsigned i = 0; W->visited && i < N_PROBERS; i++)
-                at = min_of(at, probers[i].conn && probers[i].link.server_dirty &&
-                                                !W->r[probers[i].link.to].paused
-                                        ? W->now
-                                        : probers[i].act_at);
+                at = min_of(at, has_news(&probers[i]) ? W->now : probers[i].act_at);
         return at;
 }

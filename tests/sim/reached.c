@@ -59,16 +59,22 @@ void reached_end(struct reached *r)
 
 /* ---- what is listed as unreached ---- */
 
-/* Looks for a line that begins with @name and ": ", and prints the reason that follows. */
-static bool is_listed(const char *name, bool tell)
+/* Whether the line is about @name. */
+static bool is_about(const char *line, const char *name)
 {
         size_t n = strlen(name);
 
+        return strncmp(line, name, n) == 0 && line[n] == ':' && line[n + 1] == ' ';
+}
+
+/* Looks for a line that begins with @name and ": ", and prints the reason that follows. */
+static bool is_listed(const char *name, bool tell)
+{
         for (const char *p = unreached_list; *p; p += strcspn(p, "\n") + 1)
-                if (strncmp(p, name, n) == 0 && p[n] == ':' && p[n + 1] == ' ') {
+                if (is_about(p, name)) {
+                        p += strlen(name) + 2;
                         if (tell)
-                                printf("            %.*s\n", (int) strcspn(p + n + 2, "\n"),
-                                       p + n + 2);
+                                printf("            %.*s\n", (int) strcspn(p, "\n"), p);
                         return true;
                 }
         return false;
@@ -101,24 +107,16 @@ static size_t tell_unknown(void)
         size_t bad = 0;
 
         for (const char *p = unreached_list; *p; p += strcspn(p, "\n") + 1) {
-                const char *end = p;
                 bool known = *p == '#' || *p == '\n';
 
-                for (size_t i = 0; i < n_probes() && !known; i++) {
-                        size_t n = strlen(__start_probes[i]->what);
-
-                        known = strncmp(p, __start_probes[i]->what, n) == 0 && p[n] == ':';
-                }
-                for (size_t i = 0; api_method(i) && !known; i++) {
-                        size_t n = strlen(api_method(i)->path);
-
-                        known = strncmp(p, api_method(i)->path, n) == 0 && p[n] == ':';
-                }
+                for (size_t i = 0; i < n_probes() && !known; i++)
+                        known = is_about(p, __start_probes[i]->what);
+                for (size_t i = 0; api_method(i) && !known; i++)
+                        known = is_about(p, api_method(i)->path);
                 if (known)
                         continue;
-                end += strcspn(p, "\n");
-                printf("tests/sim/unreached names nothing that exists: %.*s\n", (int) (end - p),
-                       p);
+                printf("tests/sim/unreached names nothing that exists: %.*s\n",
+                       (int) strcspn(p, "\n"), p);
                 bad++;
         }
         return bad;

@@ -10,14 +10,12 @@
 
 bool units_chance(struct units *u, unsigned percent)
 {
-        return rnd_between(&u->rnd, 1, 100) <= percent;
+        return chance_in(&u->rnd, percent);
 }
 
 nsec_t units_time(struct units *u, nsec_t lo, nsec_t hi)
 {
-        return (nsec_t) rnd_between(&u->rnd, (uint64_t) (lo / NSEC_PER_USEC),
-                                    (uint64_t) (hi / NSEC_PER_USEC)) *
-               NSEC_PER_USEC;
+        return time_in(&u->rnd, lo, hi);
 }
 
 void units_tell(const struct units *u, const char *fmt, ...)
@@ -421,7 +419,7 @@ static void draw(struct units *u, struct unit *t, unsigned i)
 
 void units_begin(struct units *u, struct world *w, struct holder *h)
 {
-        *u = (struct units){.world = w, .holder = h};
+        *u = (struct units){.holder = h};
         rnd_init(&u->rnd, w->seed * HOLDERS_MAX + h->i + 77);
         u->n = (unsigned) rnd_between(&u->rnd, 1, UNITS_MAX);
         for (unsigned i = 0; i < u->n; i++)

@@ -25,6 +25,7 @@
 #define UNITS_MAX 4
 #define PROCESSES_MAX 4 /* of a unit */
 #define SLICE_GROUP "/tenure.slice/tenure-held.slice"
+#define HELD_TARGET "tenure-held.target"
 #define TIMERS_MAX 4
 #define PLACES_MAX 64 /* of a host, so many at most */
 
@@ -118,7 +119,6 @@ struct steady {
 };
 
 struct units {
-        struct world *world;
         struct holder *holder;
         struct rnd rnd;
         struct fencing_config cfg;

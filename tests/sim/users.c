@@ -388,6 +388,12 @@ static void on_login(struct user *u, struct view m)
         pb_free(p);
 }
 
+/* 0: never. */
+static nsec_t earlier_of(nsec_t a, nsec_t b)
+{
+        return a > 0 && b > 0 ? min_of(a, b) : max_of(a, b);
+}
+
 /* Since when it was certainly forbidden; 0: it may have been permitted. */
 static nsec_t forbidden_since(const struct user *u)
 {
@@ -395,14 +401,11 @@ static nsec_t forbidden_since(const struct user *u)
 
         if (u->deed == BARE || u->deed == PUT_OUTSIDE)
                 return known.on;
-        if (known.changed > 0 && u->password < known.password)
+        if (u->password < known.password)
                 since = known.changed;
-        if (known.forbidden > 0)
-                since = since > 0 ? min_of(since, known.forbidden) : known.forbidden;
-        if (known.revoked > 0)
-                since = since > 0 ? min_of(since, known.revoked) : known.revoked;
-        if (known.deleted > 0)
-                since = since > 0 ? min_of(since, known.deleted) : known.deleted;
+        since = earlier_of(since, known.forbidden);
+        since = earlier_of(since, known.revoked);
+        since = earlier_of(since, known.deleted);
         return since > 0 && known.on > 0 ? max_of(since, known.on) : 0;
 }
 

@@ -37,13 +37,21 @@ void wire_init(struct wire *k, nsec_t *wake, const struct span *cut)
         STAILQ_INIT(&k->to_server);
 }
 
+struct rpc_limits wire_limits(const struct replica_node *n)
+{
+        return (struct rpc_limits){.message_max = 1 << 20,
+                                   .calls_max = 100,
+                                   .too_large = "x",
+                                   .busy = api_busy(n->node.api)};
+}
+
 bool wire_connect(struct wire *k, unsigned to)
 {
-        struct rpc_limits limits = {.message_max = 1 << 20, .calls_max = 100, .too_large = "x"};
+        struct rpc_limits limits;
 
         if (!W->r[to].up || W->r[to].asleep || W->cut[to][to])
                 return false;
-        limits.busy = api_busy(W->r[to].node.api);
+        limits = wire_limits(&W->r[to]);
         k->to = to;
         k->number++;
         k->last_in = k->last_out = k->late_until = 0;

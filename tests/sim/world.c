@@ -11,16 +11,26 @@
 
 struct world *W;
 
+bool chance_in(struct rnd *r, unsigned percent)
+{
+        return rnd_between(r, 1, 100) <= percent;
+}
+
+nsec_t time_in(struct rnd *r, nsec_t lo, nsec_t hi)
+{
+        return (nsec_t) rnd_between(r, (uint64_t) (lo / NSEC_PER_USEC),
+                                    (uint64_t) (hi / NSEC_PER_USEC)) *
+               NSEC_PER_USEC;
+}
+
 bool chance(struct world *w, unsigned percent)
 {
-        return rnd_between(&w->rnd, 1, 100) <= percent;
+        return chance_in(&w->rnd, percent);
 }
 
 nsec_t some_time(struct world *w, nsec_t lo, nsec_t hi)
 {
-        return (nsec_t) rnd_between(&w->rnd, (uint64_t) (lo / NSEC_PER_USEC),
-                                    (uint64_t) (hi / NSEC_PER_USEC)) *
-               NSEC_PER_USEC;
+        return time_in(&w->rnd, lo, hi);
 }
 
 struct boot_time clock_of(const struct world *w, int32_t ppm)

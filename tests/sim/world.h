@@ -248,6 +248,9 @@ nsec_t true_time_of(const struct world *w, int32_t ppm, struct boot_time t);
 bool chance(struct world *w, unsigned percent);
 /* A time from @lo to @hi. */
 nsec_t some_time(struct world *w, nsec_t lo, nsec_t hi);
+/* The same, drawn separately. */
+bool chance_in(struct rnd *r, unsigned percent);
+nsec_t time_in(struct rnd *r, nsec_t lo, nsec_t hi);
 
 /* Snapshots come every @least to @most entries. */
 void often(struct world *w, uint64_t least, uint64_t most);
@@ -418,6 +421,8 @@ void probers_replica_down(unsigned i);
 void wire_init(struct wire *k, nsec_t *wake, const struct span *cut);
 /* False, and nothing has changed, if nobody answers there. */
 bool wire_connect(struct wire *k, unsigned to);
+/* Of what a replica accepts on a connection. */
+struct rpc_limits wire_limits(const struct replica_node *n);
 bool is_in(const struct world *w, const struct span *s);
 void wire_close(struct wire *k); /* may be closed already */
 /* Delays answers until @until, and requests from @deaf_from on; if it @breaks, only the first
