@@ -20,6 +20,8 @@ struct probe_site {
 };
 
 #ifdef TENURE_PROBES
+/* For what must be known before the step that a probe is about. */
+#define PROBING true
 /* The pointers stand next to each other in a section, whose ends the linker names. */
 #define PROBE(sentence)                                                                  \
         do {                                                                             \
@@ -35,6 +37,7 @@ struct probe_site {
                         PROBE(sentence); \
         } while (0)
 #else
+#define PROBING false
 #define PROBE(sentence) ((void) 0)
 /* The compiler checks the condition, and drops it. */
 #define PROBE_IF(condition, sentence) ((void) (false && (condition)))

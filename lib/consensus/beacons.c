@@ -99,6 +99,7 @@ static void learn_way(struct replica *r)
 {
         unsigned need = replica_voters(r) / 2;
         nsec_t late[REPLICA_PEERS_MAX];
+        bool again;
 
         if (need == 0 || r->time.unanswered < learn_after(r) ||
             voters_sorted(r, r->time.late, late) < need || late[need - 1] == INT64_MAX)
@@ -107,13 +108,10 @@ static void learn_way(struct replica *r)
                     "HeartbeatInterval above that.",
                     (long long) (late[need - 1] / NSEC_PER_MSEC));
         PROBE("a leader learns how long a round trip takes");
-        PROBE_IF(r->time.patience > 0 && boot_diff(r->now, r->time.learned_at) < BY_TURNS,
-                 "a leader learns again how long a round trip takes");
+        again = r->time.patience > 0 && boot_diff(r->now, r->time.learned_at) < BY_TURNS;
+        PROBE_IF(again, "a leader learns again how long a round trip takes");
         r->time.clock.way = late[need - 1];
-        r->time.patience =
-                r->time.patience > 0 && boot_diff(r->now, r->time.learned_at) < BY_TURNS
-                        ? min_of(2 * r->time.patience, (unsigned) PATIENCE_MOST)
-                        : 1;
+        r->time.patience = again ? min_of(2 * r->time.patience, (unsigned) PATIENCE_MOST) : 1;
         r->time.learned_at = r->now;
         forget_timed(r);
         r->time.unanswered = 0;
@@ -145,14 +143,15 @@ static void shorten_way(struct replica *r, nsec_t took)
 static bool commits_move(struct replica *r)
 {
         uint64_t commit = raft_commit_index(&r->raft);
+        bool moves;
 
         if (commit > r->time.moved_commit || log_last(&r->log) <= commit) {
                 r->time.moved_commit = commit;
                 r->time.moved_at = r->now;
         }
-        PROBE_IF(boot_diff(r->now, r->time.moved_at) > lease_clock_limit(&r->time.clock),
-                 "lease time stands still because no entry is committed");
-        return boot_diff(r->now, r->time.moved_at) <= lease_clock_limit(&r->time.clock);
+        moves = boot_diff(r->now, r->time.moved_at) <= lease_clock_limit(&r->time.clock);
+        PROBE_IF(!moves, "lease time stands still because no entry is committed");
+        return moves;
 }
 
 /* A new leader asks which lease time the others have received, until a majority has answered.

@@ -838,7 +838,7 @@ void replica_run(struct replica *r, struct boot_time now)
         apply_committed(r);
         if (raft_timeout(&r->raft) <= to_raft(r->now)) {
                 struct raft_event ev = {.type = RAFT_TIMEOUT};
-                bool hands_over = replica_leads(r) && raft_transferee(&r->raft) != 0;
+                bool hands_over = PROBING && replica_leads(r) && raft_transferee(&r->raft) != 0;
 
                 replica_step(r, &ev);
                 PROBE_IF(hands_over && replica_leads(r) && raft_transferee(&r->raft) == 0,

@@ -147,9 +147,9 @@ static void adapt_window(const struct replica *r, struct outgoing *o)
         if (o->probe == 0 || o->acked < o->probe)
                 return;
         o->probe = 0;
-        if (took < r->cfg.election / 4)
+        if (took < r->cfg.election / 4) {
                 o->window = min_of(2 * o->window, PARTS * slice(r));
-        else if (took > r->cfg.election / 2) {
+        } else if (took > r->cfg.election / 2) {
                 PROBE("parts of a snapshot take long, and fewer are sent at once");
                 o->window = max_of(o->window / 2, min_of(slice(r), WINDOW_LEAST));
         }
@@ -637,9 +637,9 @@ static uint64_t trailing(const struct replica *r, uint64_t index)
 static void taken(struct replica *r)
 {
         r->snap.writing = false;
-        if (r->snap.pending.index > r->snap.index && r->snap.pending.index <= on_its_way(r))
+        if (r->snap.pending.index > r->snap.index && r->snap.pending.index <= on_its_way(r)) {
                 compact(r, &r->snap.pending, trailing(r, r->snap.pending.index));
-        else { /* the log was trimmed beyond the snapshot, or the next snapshot trims it */
+        } else { /* the log was trimmed beyond the snapshot, or the next snapshot trims it */
                 PROBE("a snapshot is written whose entries the log has dropped already");
                 raft_configuration_close(&r->snap.pending.configuration);
         }

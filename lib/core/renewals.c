@@ -136,8 +136,9 @@ static void batch_done(struct core_write *w, struct status st, struct view reply
                 if (l && l->born > b->as_of) { /* its id was given away anew */
                         PROBE("a lease's id is given away anew while its renewal is under way");
                         core_renewal_enqueue(c, rn, l, core_left_of(c, l));
-                } else
+                } else {
                         rn->done(rn, st, l ? l->ttl_ms : 0);
+                }
         }
         c->n_crowd = max_of(b->n_early + c->n_early, c->n_crowd - c->n_crowd / 4);
         if (b->write.type == CMD_RENEW_AHEAD)

@@ -187,14 +187,13 @@ void core_writes_tell_lost(struct core *c)
                 left--;
                 if (!is_out(w, c->skipped.term))
                         continue;
-                PROBE_IF(cmd_is_renewal(w->type),
-                         "a snapshot skips a renewal, which is repeated");
-                PROBE_IF(!cmd_is_renewal(w->type),
-                         "a snapshot skips a write, whose outcome nobody knows");
-                if (cmd_is_renewal(w->type))
+                if (cmd_is_renewal(w->type)) {
+                        PROBE("a snapshot skips a renewal, which is repeated");
                         w->term = 0;
-                else
+                } else {
+                        PROBE("a snapshot skips a write, whose outcome nobody knows");
                         core_write_fail(c, w, status_lost);
+                }
         }
         c->skipped.on = w && w->seq <= c->skipped.upto;
         c->skipped.from = w ? w->seq : 0;

@@ -42,9 +42,10 @@ struct status identify(struct api *a, const struct rpc_call *call, struct identi
         if (call->token) {
                 r = token_read(auth, call->token, core_lease_time(a->core), &name,
                                &who->user.login);
-                PROBE_IF(r < 0, "a token is not valid");
-                if (r < 0)
+                if (r < 0) {
+                        PROBE("a token is not valid");
                         return r == -ENOMEM ? status_nomem : status_of(STATE_E_TOKEN);
+                }
         } else if ((common_name = a->conns.common_name(call->conn, a->conns_arg))) {
                 buf_add(&name, common_name, strlen(common_name));
         }

@@ -457,11 +457,11 @@ static void confirmed(struct request *q)
         enum lock_turn turn = lock_place_look(&w->hub->queues, kv_of(w->hub), &w->place);
         struct status st = may_look(q->api, &q->who, &w->place.queue->span);
 
-        if (st.code != RPC_OK) /* its permission is gone: do not tell it that it holds */
+        if (st.code != RPC_OK) { /* its permission is gone: do not tell it that it holds */
                 give_up(q, st);
-        else if (turn == LOCK_HOLDS)
+        } else if (turn == LOCK_HOLDS) {
                 answer_held(w);
-        else if (turn == LOCK_GONE) {
+        } else if (turn == LOCK_GONE) {
                 PROBE("a claim is gone before its turn is confirmed");
                 request_fail(q, status_session_gone);
         }

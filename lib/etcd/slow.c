@@ -113,11 +113,12 @@ static void run(struct slow *s, struct boot_time now)
         s->at = boot_add(now, PAUSE);
         line_rotate(&s->q->api->slows, TOGETHER - 1);
         r = s->ops->run(s);
-        PROBE_IF(r == -ESTALE, "a long read begins again on another state");
-        if (r == -ESTALE)
+        if (r == -ESTALE) {
+                PROBE("a long read begins again on another state");
                 begin(s);
-        else if (r < 0)
+        } else if (r < 0) {
                 request_fail(s->q, status_nomem);
+        }
 }
 
 /* Frees, bit by bit, what compactions have dropped and nobody reads any more. */

@@ -311,11 +311,12 @@ static int grant(struct state *s, const struct cmd_user *who, uint64_t quota,
                 reply->outcome = STATE_E_MALFORMED;
                 return 0;
         }
-        PROBE_IF(leases_find(&s->leases, q->id), "a lease is granted that exists");
-        if (leases_find(&s->leases, q->id))
+        if (leases_find(&s->leases, q->id)) {
+                PROBE("a lease is granted that exists");
                 reply->outcome = STATE_E_LEASE_EXISTS;
-        else if (names_find(s, &q->name))
+        } else if (names_find(s, &q->name)) {
                 reply->outcome = STATE_E_LEASE_NAME_USED;
+        }
         if (reply->outcome != STATE_OK)
                 return 0;
         if (s->leases.n >= STATE_LEASES_MAX) {
@@ -391,10 +392,10 @@ static int expire(struct state *s, struct view body, size_t *left)
                 struct lease_time end = deadlines_get(&s->deadlines, slot);
                 int r;
 
-                PROBE_IF(l && l->renewed != renewed,
-                         "a lease is renewed after its expiry was proposed");
-                if (!l || l->renewed != renewed)
+                if (!l || l->renewed != renewed) {
+                        PROBE_IF(l, "a lease is renewed after its expiry was proposed");
                         continue;
+                }
                 s->removal.on = true;
                 if (*left == 0)
                         return 1;

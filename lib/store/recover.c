@@ -433,9 +433,10 @@ static int recover(struct store *s, struct store_error *err)
                         r = segment_is_empty(s, all.name[i + 1], &empty, err);
                         if (r < 0)
                                 return r;
-                        PROBE_IF(empty, "a start finds a file of the log that was just begun");
-                        if (empty)
+                        if (empty) {
+                                PROBE("a start finds a file of the log that was just begun");
                                 last = true;
+                        }
                 }
                 r = read_segment(s, all.name[i], last, &cap, err);
                 if (r < 0)
@@ -466,12 +467,11 @@ static int recover(struct store *s, struct store_error *err)
         }
         /* A log that ends before the snapshot was overtaken by an install, so only the snapshot
          * counts. */
-        PROBE_IF(s->rec.n_entries > 0 &&
-                         s->rec.entries[s->rec.n_entries - 1].index < s->rec.snapshot.index,
-                 "a start finds a log that ends before the snapshot");
         if (s->rec.n_entries > 0 &&
-            s->rec.entries[s->rec.n_entries - 1].index < s->rec.snapshot.index)
+            s->rec.entries[s->rec.n_entries - 1].index < s->rec.snapshot.index) {
+                PROBE("a start finds a log that ends before the snapshot");
                 s->rec.n_entries = 0;
+        }
         /* The same goes for a log with another history up to the snapshot: a crash came before
          * it was cut off (Raft section 7). The next write cuts it off. */
         if (contradicts(&s->rec)) {

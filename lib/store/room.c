@@ -94,9 +94,10 @@ static struct spare *take_misfit(struct store *s)
         STAILQ_FOREACH (sp, &s->spares, next)
                 if (!fits(s, sp))
                         break;
-        PROBE_IF(sp, "a spare file has another size than files have now");
-        if (sp)
+        if (sp) {
+                PROBE("a spare file has another size than files have now");
                 STAILQ_REMOVE(&s->spares, sp, spare, next);
+        }
         return sp;
 }
 
