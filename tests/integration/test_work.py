@@ -2,6 +2,7 @@
 one of them, and at another one soon after that has gone. That no task is ever at two, whatever
 fails, is what tests/sim/sharers.c proves in simulated worlds."""
 import json
+import math
 import os
 import re
 import signal
@@ -44,6 +45,32 @@ with tenure.Tie(cluster=cluster, hold=int(ttl), name=name, **login) as tie:
     tie.leave()
 """
 
+MASK = (1 << 64) - 1
+
+
+def _mixed(h):
+    for factor in 0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53:
+        h = ((h ^ h >> 33) * factor) & MASK
+    return h ^ h >> 33
+
+
+def _hash(name):
+    h = 0xcbf29ce484222325
+    for byte in name.encode():
+        h = ((h ^ byte) * 0x100000001b3) & MASK
+    return _mixed(h)
+
+
+def division(tasks, weights):
+    """{task: member}, by rendezvous hashing, as lib/member/rendezvous.h has it. @weights: of the
+    members, by their names."""
+    def cost(task, member):
+        of_task, of_member = _hash(task), _hash(member)
+        fraction = _mixed((_mixed(of_task ^ of_member) + of_member) & MASK)
+        return (64 - math.log2(fraction | 1)) / weights[member]
+
+    return {task: min(weights, key=lambda member: cost(task, member)) for task in tasks}
+
 
 class Group:
     """The group g of a cluster that no other test uses."""
@@ -55,6 +82,7 @@ class Group:
         self.files = folder / "tasks"
         self.files.mkdir()
         self.begun = []
+        self.weights = {}
 
     def tasks(self):
         """{task: its key}, of those that somebody has."""
@@ -67,9 +95,12 @@ class Group:
         return {kv.key.rsplit("/", 1)[1] for kv in self.core.range(self.path + "members/")}
 
     def divided_by(self, *names, n=N):
-        """{task: member}, once each of these members has some, and together they have all."""
-        return eventually(lambda: set(names) == set((owners := self.owners()).values())
-                          and len(owners) == n and owners)
+        """{task: member}, once these members have divided all tasks; not while some still go from
+        one to another."""
+        divided = division([str(task + 1) for task in range(n)],
+                           {name: self.weights.get(name, 100) for name in names})
+        eventually_is(divided, self.owners)
+        return divided
 
     def _until_killed(self, member):
         member.ends_by = signal.SIGKILL  # asked to end, it would wait for a core that has gone
@@ -78,6 +109,7 @@ class Group:
 
     def join(self, name, ttl=60, weight=100, user=()):
         """A member with libtenure, which divides N tasks with the others."""
+        self.weights[name] = weight
         return self._until_killed(self.program.python(
             MEMBER, self.cluster, name, ttl, weight, N, *user,
             TENURE_ENDPOINTS=self.core.endpoints))
