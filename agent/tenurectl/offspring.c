@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <signal.h>
 #include <stdio.h>
 #include <sys/prctl.h>
@@ -306,6 +307,33 @@ static void send_to_missed(const struct found *had, int signo)
         free(f.all);
 }
 
+static int remove_empty(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+        (void) st;
+        (void) at;
+        if (type == FTW_DP)
+                (void) !rmdir(path);
+        return 0;
+}
+
+/* ... with the groups that the command has made in it. The kernel keeps what has a process. */
+static void remove_group(const char *path)
+{
+        if (rmdir(path) < 0 && errno == EBUSY)
+                nftw(path, remove_empty, 8, FTW_DEPTH | FTW_PHYS);
+}
+
+/* One may be there already, if a process with our number was killed and so was its parent. */
+static bool make_group(const char *path)
+{
+        if (mkdir(path, 0755) == 0)
+                return true;
+        if (errno != EEXIST)
+                return false;
+        remove_group(path);
+        return mkdir(path, 0755) == 0;
+}
+
 int offspring_start(struct offspring *o)
 {
         struct process own;
@@ -314,7 +342,7 @@ int offspring_start(struct offspring *o)
         errno = ENOENT;
         if (!read_process(getpid(), &own))
                 return -errno;
-        if (name(o, getpid()) && mkdir(o->path, 0755) == 0)
+        if (name(o, getpid()) && make_group(o->path))
                 open_group(o);
         return 0;
 }
@@ -355,5 +383,6 @@ void offspring_close(struct offspring *o)
 void offspring_end(struct offspring *o)
 {
         offspring_close(o);
-        rmdir(o->path);
+        if (*o->path)
+                remove_group(o->path);
 }
