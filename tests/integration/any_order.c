@@ -4,6 +4,9 @@
  * and before the first one; processes are forked, and descriptors run out. Whether anything of
  * that is wrong is for valgrind or a sanitizer to say, and whether events name what is there is
  * checked here. usage: any_order SEED TIES
+ *
+ * It goes on after TIES of them until it has had a lock or a task, which other programs may
+ * hold.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -267,10 +270,13 @@ static void one_tie(void)
 
 int main(int argc, char **argv)
 {
+        unsigned long least;
+
         if (argc < 3)
                 return 2;
+        least = strtoul(argv[2], NULL, 10);
         srand((unsigned) strtoul(argv[1], NULL, 10));
-        for (unsigned long n = strtoul(argv[2], NULL, 10); n > 0; n--)
+        for (unsigned long n = 0; n < least || counts[2] == 0 || counts[3] == 0; n++)
                 one_tie();
         printf("events %lu, actions %lu, refused %lu, locks and tasks %lu\n", counts[0],
                counts[1], counts[2], counts[3]);
