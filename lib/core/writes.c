@@ -80,7 +80,7 @@ static bool is_refused(struct core *c, enum cmd_type type, struct view body)
         if (type == CMD_PUT || type == CMD_GRANT)
                 return true;
         return type == CMD_TXN &&
-               pb_unpack_in(&a, &pb__txn_request__descriptor, body, &txn) == 0 &&
+               pb_unpack_logged(&a, &pb__txn_request__descriptor, body, &txn) == 0 &&
                state_txn_puts(txn);
 }
 

@@ -1,5 +1,6 @@
 #include "state/auth.h"
 
+#include "state/charge.h"
 #include "state/reach.h"
 
 #define TYPE_UNKNOWN 255 /* what is kept of a permission's type that no byte can hold */
@@ -159,25 +160,26 @@ bool auth_user_has(const struct auth_user *u, const char *role)
 
 /* ---- memory cost ---- */
 
-#define BLOCK 16 /* malloc's overhead for each block */
+CHARGES(struct auth_user, CHARGE_USER);
+CHARGES(struct auth_role, CHARGE_ROLE);
+CHARGES(struct auth_permission, CHARGE_PERMISSION);
 
 static size_t user_cost(const struct auth_user *u)
 {
-        size_t n =
-                sizeof(*u) - sizeof(u->reach) + strlen(u->name) + strlen(u->hash) + 2 * BLOCK;
+        size_t n = CHARGE_USER + strlen(u->name) + strlen(u->hash);
 
         for (size_t i = 0; i < u->n_roles; i++)
-                n += sizeof(char *) + strlen(u->roles[i]) + BLOCK;
+                n += CHARGE_USER_ROLE + strlen(u->roles[i]);
         return n;
 }
 
 static size_t role_cost(const struct auth_role *r)
 {
-        size_t n = sizeof(*r) + strlen(r->name) + BLOCK;
+        size_t n = CHARGE_ROLE + strlen(r->name);
 
         for (size_t i = 0; i < r->n_permissions; i++)
-                n += sizeof(*r->permissions) + r->permissions[i].key.len +
-                     r->permissions[i].range_end.len + 2 * BLOCK;
+                n += CHARGE_PERMISSION + r->permissions[i].key.len +
+                     r->permissions[i].range_end.len;
         return n;
 }
 
@@ -225,7 +227,7 @@ static int user_grant(struct auth *a, struct auth_user *u, const char *role)
                 return -ENOMEM;
         u->roles[at] = take_ptr(copy);
         u->reach = reach_unref(u->reach);
-        a->bytes += sizeof(char *) + strlen(role) + BLOCK;
+        a->bytes += CHARGE_USER_ROLE + strlen(role);
         return 0;
 }
 
@@ -236,7 +238,7 @@ static bool user_revoke(struct auth *a, struct auth_user *u, const char *role)
 
         if (!found)
                 return false;
-        a->bytes -= sizeof(char *) + strlen(role) + BLOCK;
+        a->bytes -= CHARGE_USER_ROLE + strlen(role);
         u->reach = reach_unref(u->reach);
         free(u->roles[at]);
         remove_at(u->roles, &u->n_roles, sizeof(*u->roles), at);
@@ -295,7 +297,7 @@ static int role_permit(struct auth *a, struct auth_role *r, Pb__Permission__Type
                 return -ENOMEM;
         }
         r->permissions[at] = p;
-        a->bytes += sizeof(p) + key.len + range_end.len + 2 * BLOCK;
+        a->bytes += CHARGE_PERMISSION + key.len + range_end.len;
         return 0;
 }
 
@@ -310,7 +312,7 @@ static bool role_forbid(struct auth *a, struct auth_role *r, ProtobufCBinaryData
         if (!found)
                 return false;
         a->permits++;
-        a->bytes -= sizeof(p) + key.len + range_end.len + 2 * BLOCK;
+        a->bytes -= CHARGE_PERMISSION + key.len + range_end.len;
         permission_fini(&r->permissions[at]);
         remove_at(r->permissions, &r->n_permissions, sizeof(p), at);
         return true;

@@ -60,7 +60,7 @@ struct auth {
         size_t n_roles, roles_cap;
         uint64_t permits;  /* counts the changes to permissions, starting at 1; not part of the
                               state */
-        size_t bytes;      /* memory used, roughly */
+        size_t bytes;      /* as the quota counts them (charge.h) */
         unsigned n_missed; /* how many encodings in a row were interrupted by a change; not part
                               of the state */
 };

@@ -2,17 +2,20 @@
 
 #include "base/hash.h"
 #include "base/probe.h"
+#include "state/charge.h"
 
 /* A client retries a change that was refused. For this long nobody gets a new cache lease in
  * between, which would prolong the wait. */
 #define AWAITED_FOR NSEC_PER_SEC
 #define RESTS_FOR (10 * NSEC_PER_SEC)
 
+CHARGES(struct cached_range, CHARGE_CACHED);
+
 static void remove_at(struct cached *c, size_t i)
 {
         struct cached_range *r = c->ranges[i];
 
-        c->bytes -= sizeof(*r) + r->span.from.len + r->span.end.len;
+        c->bytes -= CHARGE_CACHED + r->span.from.len + r->span.end.len;
         free(r);
         memmove(c->ranges + i, c->ranges + i + 1, (--c->n - i) * sizeof(*c->ranges));
 }
@@ -128,12 +131,11 @@ static void note_crowd(struct cached *c, const struct cached_range *r, struct le
 
 static int add_range(struct cached *c, const struct kv_span *span, struct cached_range **ret)
 {
-        size_t size = sizeof(struct cached_range) + span->from.len + span->end.len;
         struct cached_range *r;
 
         if (array_reserve(&c->ranges, &c->cap, c->n + 1, sizeof(*c->ranges)) < 0)
                 return -ENOMEM;
-        r = calloc(1, size);
+        r = calloc(1, sizeof(*r) + span->from.len + span->end.len);
         if (!r)
                 return -ENOMEM;
         r->span = (struct kv_span){.from = {r->bytes, span->from.len},
@@ -145,7 +147,7 @@ static int add_range(struct cached *c, const struct kv_span *span, struct cached
         if (span->end.len > 0)
                 memcpy(r->bytes + span->from.len, span->end.p, span->end.len);
         c->ranges[c->n++] = r;
-        c->bytes += size;
+        c->bytes += CHARGE_CACHED + span->from.len + span->end.len;
         *ret = r;
         return 0;
 }

@@ -55,7 +55,7 @@ struct cached_crowd {
 struct cached {
         struct cached_range **ranges; /* owned; in the order in which they were made */
         size_t n, cap;
-        size_t bytes; /* memory used, roughly */
+        size_t bytes; /* as the quota counts them (charge.h) */
         uint64_t last_serial;
         /* Not part of the state. They change when a write begins to wait for a range, and when
          * a term is given back. */

@@ -1,5 +1,7 @@
 #include "state/kv.h"
 
+#include "state/charge.h"
+
 #define COMPACT_MAX 2048                  /* changes in one step: about 5 ms ... */
 #define COMPACT_BYTES ((size_t) 64 << 20) /* ... and bytes, which take about 3 ms to free */
 
@@ -115,9 +117,12 @@ void kv_init(struct kv *kv)
         kept_init(&kv->kept);
 }
 
+CHARGES(struct kv_key, CHARGE_KEY);
+CHARGES(struct kv_version, CHARGE_VERSION);
+
 static size_t version_cost(const struct kv_version *v)
 {
-        return sizeof(*v) + v->value_len + sizeof(void *);
+        return CHARGE_VERSION + v->value_len;
 }
 
 size_t kv_free_steps(size_t bytes)
@@ -137,7 +142,7 @@ static void key_free(struct kv *kv, struct kv_key *k)
         RB_REMOVE(kv_tree, &kv->keys, k);
         kv->n_all--;
         kv->n_gone++;
-        kv->bytes -= sizeof(*k) + k->len;
+        kv->bytes -= CHARGE_KEY + k->len;
         k->gone = true;
         kv_key_release(k);
 }
@@ -468,7 +473,7 @@ static struct kv_key *key_new(struct kv *kv, const void *key, size_t key_len)
         k->n_held = 1;
         k->len = (uint32_t) key_len;
         memcpy(k->bytes, key, key_len);
-        kv->bytes += sizeof(*k) + key_len;
+        kv->bytes += CHARGE_KEY + key_len;
         return k;
 }
 

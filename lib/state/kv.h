@@ -68,7 +68,7 @@ struct kv {
         size_t n_all;      /* with those that are kept only for their history */
         uint64_t n_gone;   /* how many keys were removed: while this stays the same, every key
                               still exists */
-        size_t bytes;      /* memory used by all versions and keys, roughly */
+        size_t bytes;      /* of all versions and keys, as the quota counts them (charge.h) */
         struct kept kept;  /* dropped versions that are still being read; not part of the
                             * state */
 };

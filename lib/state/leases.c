@@ -1,5 +1,7 @@
 #include "state/leases.h"
 
+#include "state/charge.h"
+
 static int lease_id_cmp(const struct lease *a, const struct lease *b)
 {
         return a->id < b->id ? -1 : a->id > b->id;
@@ -19,11 +21,11 @@ TREE_GENERATE(lease_keys, kv_key, of_lease, lease_key_cmp)
 TREE_GENERATE(lease_ids, lease, by_id, lease_id_cmp)
 TREE_GENERATE(lease_names, lease, by_name, lease_name_cmp)
 
-/* Includes the entry in `slots` and the two in deadlines.h. */
+CHARGES(struct lease, CHARGE_LEASE);
+
 static size_t lease_cost(const struct lease *l)
 {
-        return sizeof(*l) + l->name_len + (l->owner ? strlen(l->owner) + 16 : 0) +
-               sizeof(struct lease *) + 32;
+        return CHARGE_LEASE + l->name_len + (l->owner ? CHARGE_OWNER + strlen(l->owner) : 0);
 }
 
 static void lease_free(struct lease *l)

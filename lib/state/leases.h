@@ -45,7 +45,7 @@ struct leases {
         size_t slots_cap;
         struct slots taken; /* the slots in use */
         size_t n;
-        size_t bytes; /* memory used, roughly, with their deadlines */
+        size_t bytes; /* with their deadlines, as the quota counts them (charge.h) */
         /* lease_past.h: readers in slices, and what has changed since they began. Not part of
          * the state. */
         struct lease_pasts pasts;

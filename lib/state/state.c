@@ -1,6 +1,7 @@
 #include "state/state.h"
 
 #include "base/probe.h"
+#include "state/charge.h"
 #include "state/lease_past.h"
 #include "state/names.h"
 #include "state/permit.h"
@@ -72,7 +73,7 @@ bool state_fits(const struct state *s, uint64_t quota, size_t bytes)
 
 size_t state_grant_bytes(const Pb__LeaseGrantRequest *q)
 {
-        return sizeof(struct lease) + q->name.len + 64;
+        return CHARGE_GRANT + q->name.len;
 }
 
 /* Deletions free memory, so they always pass. */
@@ -83,7 +84,7 @@ size_t state_auth_bytes(const Pb__AuthChange *q)
         case PB__AUTH_CHANGE__CHANGE_USER_GRANT_ROLE:
         case PB__AUTH_CHANGE__CHANGE_ROLE_ADD:
         case PB__AUTH_CHANGE__CHANGE_ROLE_GRANT_PERMISSION:
-                return 256 + protobuf_c_message_get_packed_size(&q->base);
+                return CHARGE_AUTH + protobuf_c_message_get_packed_size(&q->base);
         default:
                 return 0;
         }
@@ -626,17 +627,19 @@ static int set_member(struct state *s, const Pb__Member *m)
         return state_set_member(s, m->id, m->name, (const char *) urls.data);
 }
 
-/* Unpacks the body as a message of @type into @m, in scratch memory. On failure returns from
- * the function: with an outcome, which depends on the bytes alone, or with an error if memory
- * ran out, which is never an outcome (I4). */
-#define UNPACK(m, type)                                               \
-        void *m;                                                      \
-        int unpacked = pb_unpack_in(&s->scratch, &type, c->body, &m); \
-                                                                      \
-        if (unpacked < 0) {                                           \
-                reply->outcome = STATE_E_MALFORMED;                   \
-                return unpacked == -ENOMEM ? unpacked : 0;            \
-        }
+/* What the bodies of commands are; NULL: no protobuf message. */
+static const ProtobufCMessageDescriptor *const bodies[CMD_LAST_ + 1] = {
+        [CMD_PUT] = &pb__put_request__descriptor,
+        [CMD_DELETE_RANGE] = &pb__delete_range_request__descriptor,
+        [CMD_TXN] = &pb__txn_request__descriptor,
+        [CMD_COMPACT] = &pb__compaction_request__descriptor,
+        [CMD_GRANT] = &pb__lease_grant_request__descriptor,
+        [CMD_REVOKE] = &pb__lease_revoke_request__descriptor,
+        [CMD_MEMBER] = &pb__member__descriptor,
+        [CMD_ALARM] = &pb__alarm_request__descriptor,
+        [CMD_AUTH] = &pb__auth_change__descriptor,
+        [CMD_CACHE] = &pb__cache_term__descriptor,
+};
 
 void state_begin(struct state *s, uint64_t index, struct lease_time at)
 {
@@ -644,11 +647,24 @@ void state_begin(struct state *s, uint64_t index, struct lease_time at)
         s->time = lease_time_max(s->time, at);
 }
 
+/* Any logged-in user may list alarms; raising one stops all writes. */
+static int alarm(struct state *s, const struct cmd_user *who, const Pb__AlarmRequest *q,
+                 struct state_reply *reply)
+{
+        reply->outcome = q->action == PB__ALARM_REQUEST__ALARM_ACTION__GET
+                                 ? permit_user(s, who)
+                                 : permit_root(s, who);
+        return reply->outcome == STATE_OK ? state_alarm(s, q, reply) : 0;
+}
+
 static int change_auth(struct state *s, const struct cmd_user *who, uint64_t quota,
-                       const Pb__AuthChange *q, struct state_reply *reply)
+                       const Pb__AuthChange *q, struct state_reply *reply, size_t *left)
 {
         int r = 0;
 
+        /* Each user may have the role. */
+        if (q->change_case == PB__AUTH_CHANGE__CHANGE_ROLE_DELETE)
+                *left -= min_of(*left, s->auth.n_users);
         reply->outcome = permit_root(s, who);
         if (reply->outcome == STATE_OK && state_auth_bytes(q) > 0 &&
             !state_fits(s, quota, state_auth_bytes(q)))
@@ -688,64 +704,43 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
                      size_t *left)
 {
         const struct cmd_user *who = c->by_user ? &c->user : NULL;
+        void *m = NULL;
+        int r = 0;
 
         reply->outcome = STATE_OK;
         reply->wait = (struct cached_wait){0};
         arena_clear(&s->scratch);
         if (!s->removal.on)
                 *left -= min_of(*left, cost(c));
+        if (bodies[c->type])
+                r = pb_unpack_logged(&s->scratch, bodies[c->type], c->body, &m);
+        if (r == -ENOMEM)
+                return r; /* which is never an outcome: that depends on the bytes alone (I4) */
+        if (r < 0) {
+                reply->outcome = STATE_E_MALFORMED;
+                return 0;
+        }
         switch (c->type) {
-        case CMD_PUT: {
-                UNPACK(m, pb__put_request__descriptor);
+        case CMD_PUT:
                 return full(s, c, put(s, who, c->quota, m, reply, left), reply);
-        }
-        case CMD_DELETE_RANGE: {
-                UNPACK(m, pb__delete_range_request__descriptor);
+        case CMD_DELETE_RANGE:
                 return delete_range(s, who, m, reply, left);
-        }
-        case CMD_TXN: {
-                UNPACK(m, pb__txn_request__descriptor);
+        case CMD_TXN:
                 return full(s, c, txn(s, who, c->quota, m, reply, left), reply);
-        }
-        case CMD_COMPACT: {
-                UNPACK(m, pb__compaction_request__descriptor);
+        case CMD_COMPACT:
                 return compact(s, who, m, reply, left);
-        }
-        case CMD_GRANT: {
-                UNPACK(m, pb__lease_grant_request__descriptor);
+        case CMD_GRANT:
                 return full(s, c, grant(s, who, c->quota, m, reply), reply);
-        }
-        case CMD_REVOKE: {
-                UNPACK(m, pb__lease_revoke_request__descriptor);
+        case CMD_REVOKE:
                 return revoke(s, who, m, reply, left);
-        }
-        case CMD_ALARM: {
-                UNPACK(alarm, pb__alarm_request__descriptor);
-                const Pb__AlarmRequest *m = alarm;
-
-                /* Any logged-in user may list alarms; raising one stops all writes. */
-                reply->outcome = m->action == PB__ALARM_REQUEST__ALARM_ACTION__GET
-                                         ? permit_user(s, who)
-                                         : permit_root(s, who);
-                return reply->outcome == STATE_OK ? state_alarm(s, m, reply) : 0;
-        }
-        case CMD_AUTH: {
-                UNPACK(auth, pb__auth_change__descriptor);
-                Pb__AuthChange *m = auth;
-
-                /* Each user may have the role. */
-                if (m->change_case == PB__AUTH_CHANGE__CHANGE_ROLE_DELETE)
-                        *left -= min_of(*left, s->auth.n_users);
-                return full(s, c, change_auth(s, who, c->quota, m, reply), reply);
-        }
-        case CMD_MEMBER: {
-                UNPACK(m, pb__member__descriptor);
+        case CMD_ALARM:
+                return alarm(s, who, m, reply);
+        case CMD_AUTH:
+                return full(s, c, change_auth(s, who, c->quota, m, reply, left), reply);
+        case CMD_MEMBER:
                 return set_member(s, m);
-        }
-        case CMD_CACHE: {
-                UNPACK(m, pb__cache_term__descriptor);
+        case CMD_CACHE:
                 return state_cache(s, who, m, reply, left);
-        }
         case CMD_UNCACHE:
                 state_uncache(s, c->body, reply);
                 return 0;

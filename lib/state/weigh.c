@@ -1,5 +1,6 @@
 /* Computes what a command will read and answer before any of it is done. The result depends
  * only on the state and the command, so every replica refuses the same commands. */
+#include "state/charge.h"
 #include "state/names.h"
 
 #define PER_KEY 64 /* bytes of an answer, besides key and value */
@@ -125,7 +126,7 @@ size_t state_put_bytes(const struct state *s, const Pb__PutRequest *q)
         const struct kv_key *k =
                 q->ignore_value ? kv_find(&s->kv, q->key.data, q->key.len) : NULL;
 
-        return sizeof(struct kv_key) + q->key.len + sizeof(struct kv_version) + sizeof(void *) +
+        return CHARGE_KEY + q->key.len + CHARGE_VERSION +
                (k ? k->newest->value_len : q->value.len);
 }
 

