@@ -71,16 +71,13 @@ struct pipe {
         struct boot_time began; /* ... and when it began */
 };
 
-struct read {
-        union {
-                STAILQ_ENTRY(read) next;
-                RB_ENTRY(read) by_id;
-        };
-        uint64_t id;
-        uint64_t peer; /* the replica that asked; 0: this one */
+/* Leader: what other replicas asked, each about its reads up to one. */
+struct asked_reads {
+        struct asked_read {
+                uint64_t peer, id;
+        } * all;
+        size_t n, cap;
 };
-STAILQ_HEAD(reads, read);
-RB_HEAD(reads_asked, read);
 
 /* The configuration as last seen. */
 struct configured {
@@ -191,18 +188,22 @@ struct snapshots {
         struct incoming incoming;
 };
 
-/* reads.c: a round asks all peers; reads that arrive meanwhile wait for the next. */
+/* reads.c: a round asks all peers; reads that arrive meanwhile wait for the next. The ids of
+ * our own reads ascend, and an answer to one answers all before it, so two of them are enough
+ * to know which wait. */
 struct reading {
-        struct reads waiting, in_round, spare;
-        unsigned n_spare;
+        uint64_t newest;   /* the last of our own; 0: there was none yet ... */
+        uint64_t answered; /* ... and the last that was answered */
+        struct asked_reads waiting, in_round; /* leader: those of others */
         uint64_t round, round_index;
+        uint64_t round_own; /* our own up to this one are in the round, too */
         unsigned round_acks;
         uint64_t round_acked; /* bit per peer */
         bool round_on;
         struct boot_time round_at;
-        struct reads_asked asked; /* follower: reads sent to the leader, which answers in any
-                                   * order, and once for each time it was asked */
-        struct boot_time asked_at;
+        bool asks;                      /* follower: asks the leader at the end of the turn */
+        uint64_t overdue;               /* ... again, if this one is not answered ... */
+        struct boot_time overdue_since; /* ... READ_RETRY after this time */
 };
 
 /* beacons.c: lease time. */
@@ -382,10 +383,16 @@ void append_run(struct replica *r);
 /* ---- reads.c ---- */
 
 void reads_clear(struct replica *r);
-void reads_add(struct replica *r, struct reads *list, uint64_t id, uint64_t peer);
-void reads_start_round(struct replica *r);
+/* Leader: @peer asks about its reads up to @id. */
+void reads_add(struct replica *r, uint64_t peer, uint64_t id);
+/* At the end of a turn: a leader starts a round, another replica asks the leader. */
+void reads_flush(struct replica *r);
+/* Asks again what was not answered in time. */
+void reads_run(struct replica *r);
+/* Whether a read waits for its answer. */
+bool reads_wait(const struct replica *r);
+/* Asks all voters for this round's confirmation. */
 void reads_ping(struct replica *r);
-void reads_ask_leader(struct replica *r);
 void reads_ponged(struct replica *r, unsigned i, uint64_t seq);
 void reads_answered(struct replica *r, uint64_t id, uint64_t index, struct lease_time at);
 void reads_reroute(struct replica *r);

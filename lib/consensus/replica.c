@@ -4,7 +4,6 @@
 #include "base/probe.h"
 #include "consensus/internal.h"
 
-#define READ_RETRY (200 * NSEC_PER_MSEC)
 #define ROOM_RETRY NSEC_PER_SEC
 #define APPLY_SLICE 16384                /* about 5 ms */
 #define SLOW_APPLY (100 * NSEC_PER_MSEC) /* etcd's limit for its count of slow applies */
@@ -806,7 +805,7 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         if (n < 0 || k < 0)
                 return -EBADMSG;
         if (type == FRAME_READ_ASK && replica_leads(r))
-                reads_add(r, &r->reading.waiting, v[0], peer);
+                reads_add(r, peer, v[0]);
         else if (type == FRAME_READ_TELL)
                 reads_answered(r, v[0], v[1], (struct lease_time){(nsec_t) v[2]});
         else if (type == FRAME_CHANGED)
@@ -845,18 +844,8 @@ void replica_run(struct replica *r, struct boot_time now)
                          "a handover of leadership takes too long and is given up");
         }
         beacons_run(r);
-        /* Frames may be lost: send proposals and ask reads again. */
         queue_run(r);
-        if (r->reading.round_on && boot_diff(r->now, r->reading.round_at) >= READ_RETRY) {
-                PROBE("a round of reads is asked again for its confirmation");
-                r->counts.slow_reads++;
-                reads_ping(r);
-        }
-        if (!RB_EMPTY(&r->reading.asked) &&
-            boot_diff(r->now, r->reading.asked_at) >= READ_RETRY) {
-                r->counts.slow_reads++;
-                reads_ask_leader(r);
-        }
+        reads_run(r);
 }
 
 struct boot_time replica_next(const struct replica *r)
@@ -869,7 +858,7 @@ struct boot_time replica_next(const struct replica *r)
         if (store_short_of_room(r->store))
                 raft = boot_min(raft, r->room_at);
         raft = boot_min(raft, queue_next(r));
-        if (replica_leads(r) || r->reading.round_on || !RB_EMPTY(&r->reading.asked))
+        if (replica_leads(r) || reads_wait(r))
                 return boot_min(raft, boot_add(r->now, r->cfg.heartbeat));
         return raft;
 }
@@ -902,8 +891,8 @@ void replica_flush(struct replica *r, struct boot_time now)
         r->now = boot_max(r->now, now);
         if (r->dead)
                 return;
+        reads_flush(r);
         if (replica_leads(r)) {
-                reads_start_round(r);
                 queue_flush(r);
                 append_run(r);
                 tell_commit(r);

@@ -120,9 +120,9 @@ struct replica_ops {
         void (*drop)(void *u);
         /* Leader, term or our readiness changed. */
         void (*changed)(void *u);
-        /* Answers replica_read() @id: a read made once `applied` has reached @index is
-         * linearizable (I8). @at: the leader's lease time when a majority had confirmed it,
-         * which is later than the request; LEASE_TIME_NEVER: not known. */
+        /* Answers replica_read() @id and all before it: a read made once `applied` has reached
+         * @index is linearizable (I8). @at: the leader's lease time when a majority had
+         * confirmed it, which is later than the request; LEASE_TIME_NEVER: not known. */
         void (*read_at)(void *u, uint64_t id, uint64_t index, struct lease_time at);
         /* A snapshot of another replica was installed: commands of ours may be in it, for which
          * `apply` was not called. */
@@ -215,15 +215,9 @@ enum replica_priority {
 must_check_ int replica_propose(struct replica *r, const void *commands, size_t n,
                                 enum replica_priority priority);
 
-/* Requests a linearizable read; read_at() follows, perhaps at once, or never if the leader is
- * lost: then request again after `changed`. */
+/* Requests a linearizable read; read_at() follows, once there is a leader. The ids ascend, and
+ * begin at a random one in each life of a process: an answer may be to a former one. */
 void replica_read(struct replica *r, uint64_t id);
-
-/* Drops our reads that are not @wanted any more; without a leader, no read is answered. */
-void replica_drop_reads(struct replica *r, bool (*wanted)(uint64_t id, void *arg), void *arg);
-
-/* Counts the unanswered reads, including those of others; walks them. */
-size_t replica_n_reads(const struct replica *r);
 
 /* Lease time (base/clock.h), as this replica knows it; on followers an estimate that is
  * accurate to tens of milliseconds. */

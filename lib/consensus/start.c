@@ -258,10 +258,6 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         r->leader_down_at = BOOT_TIME_NEVER;
         STAILQ_INIT(&r->queue.batches);
         STAILQ_INIT(&r->queue.unacked);
-        STAILQ_INIT(&r->reading.waiting);
-        STAILQ_INIT(&r->reading.in_round);
-        STAILQ_INIT(&r->reading.spare);
-        RB_INIT(&r->reading.asked);
 
         k = store_open(&r->store, d, &replica_store_ops, r, err);
         if (k < 0)

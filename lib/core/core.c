@@ -19,8 +19,7 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         state_init(&c->state);
         rnd_init(&c->rnd, cfg->seed);
         RB_INIT(&c->writes);
-        RB_INIT(&c->reads);
-        TAILQ_INIT(&c->confirmed);
+        TAILQ_INIT(&c->reads);
         STAILQ_INIT(&c->renewals);
         STAILQ_INIT(&c->covered);
         STAILQ_INIT(&c->gone);
@@ -47,7 +46,7 @@ struct core *core_free(struct core *c)
         changes_end(&c->changes);
         /* A caller whose write failed may start a read, and the other way round: giving up a
          * lock deletes its key. */
-        while (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads)) {
+        while (!RB_EMPTY(&c->writes) || !TAILQ_EMPTY(&c->reads)) {
                 core_write_stop_first(c);
                 core_read_stop_first(c);
         }
@@ -334,7 +333,6 @@ void core_run(struct core *c, struct boot_time now)
 struct boot_time core_next(struct core *c)
 {
         struct boot_time next = changes_next(&c->changes);
-        const struct core_read *rd = TAILQ_FIRST(&c->confirmed);
         struct replica_status st = core_status(c);
 
         if (c->skipped.on || (c->repropose && c->repropose_from > 0 && st.leader_id != 0))
@@ -349,7 +347,7 @@ struct boot_time core_next(struct core *c)
                 next = boot_min(next, c->state.cached.n_returned != c->waiting_returned
                                               ? c->now
                                               : c->waiting_at);
-        if (!c->part.on && rd && rd->index <= c->served)
+        if (core_reads_ready(c))
                 next = boot_min(next, c->now);
 
         if (st.leader) {
@@ -368,7 +366,7 @@ struct boot_time core_next(struct core *c)
         if (st.leader_id != 0 && upkeep_disk_due(&c->cfg, &c->state, st.short_of_room))
                 next = boot_min(next,
                                 boot_max(c->upkeep.disk_at, boot_add(c->now, NSEC_PER_MSEC)));
-        if (!RB_EMPTY(&c->writes) || !RB_EMPTY(&c->reads) || c->reads_dropped)
+        if (!RB_EMPTY(&c->writes) || !TAILQ_EMPTY(&c->reads))
                 next = boot_min(next,
                                 boot_max(c->timeouts_at, boot_add(c->now, NSEC_PER_MSEC)));
         return next;

@@ -67,11 +67,10 @@ struct core_write {
 /* A read that waits until the local state is linearizable for it. */
 struct core_read {
         void (*done)(struct core_read *rd, struct status st);
-        RB_ENTRY(core_read) by_id;
+        TAILQ_ENTRY(core_read) next;
         uint64_t id;
-        TAILQ_ENTRY(core_read) by_index; /* once the index is known */
-        uint64_t index;                  /* 0 while unknown */
-        struct lease_time at;            /* lease time then (struct replica_ops) */
+        struct lease_time at; /* when it is done: lease time at a moment after the request
+                               * (struct replica_ops) */
         struct boot_time deadline;
 };
 

@@ -22,7 +22,14 @@
 #define SCRATCH_KEEP ((size_t) 64 << 10)
 
 RB_HEAD(core_writes, core_write);
-RB_HEAD(core_reads, core_read);
+
+/* Reads up to this one are linearizable once the entry @index is applied. */
+struct confirmed {
+        uint64_t upto, index;
+        struct lease_time at;
+};
+#define CONFIRMED_MAX 64
+
 STAILQ_HEAD(core_renewals, core_renewal);
 
 /* A state beside ours: being loaded, or to be freed. */
@@ -75,16 +82,15 @@ struct core {
         uint64_t issuer;                              /* our id as an issuer of cache leases:
                                                        * another one in each life */
 
-        struct core_reads reads;
-        TAILQ_HEAD(core_confirmed, core_read) confirmed; /* ascending by index */
+        TAILQ_HEAD(core_reads, core_read) reads;   /* by their ids, which ascend */
+        struct confirmed confirmed[CONFIRMED_MAX]; /* both numbers ascend */
+        unsigned n_confirmed;
         size_t n_reads;
         unsigned reads_left; /* how many may still be answered in this turn */
         uint64_t next_read;
         uint64_t served; /* reads up to this entry may be answered */
         bool caught_up;
-        struct core_read first; /* our own: how far the others were when we came */
-        bool reads_dropped;     /* our own first read: shows how far the others were when we
-                                 * started */
+        struct core_read first; /* our own: shows how far the others were when we started */
 
         struct core_renewals renewals;  /* waiting for the next batch */
         struct core_renewal *unstamped; /* the first of them that has no `came_at` yet */
@@ -159,7 +165,9 @@ void core_read_stop_first(struct core *c);
 bool core_reads_full(const struct core *c);
 /* Entries up to @applied have been applied. */
 void core_reads_serve(struct core *c, uint64_t applied);
-/* Read @id is linearizable once @index is applied. */
+/* Whether a read could be served now. */
+bool core_reads_ready(struct core *c);
+/* Reads up to @id are linearizable once @index is applied. */
 void core_reads_at(void *core, uint64_t id, uint64_t index, struct lease_time at);
 void core_reads_time_out(struct core *c, size_t *left);
 /* Starts our first read, which shows how far the others were when we started. */

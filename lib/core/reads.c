@@ -4,18 +4,9 @@
 
 #define READS_MAX 100000 /* waiting reads; beyond this: too many requests */
 
-static int read_cmp(const struct core_read *a, const struct core_read *b)
-{
-        return a->id < b->id ? -1 : a->id > b->id;
-}
-
-TREE_GENERATE(core_reads, core_read, by_id, read_cmp)
-
 static void read_remove(struct core *c, struct core_read *rd)
 {
-        RB_REMOVE(core_reads, &c->reads, rd);
-        if (rd->index > 0)
-                TAILQ_REMOVE(&c->confirmed, rd, by_index);
+        TAILQ_REMOVE(&c->reads, rd, next);
         c->n_reads--;
 }
 
@@ -23,7 +14,6 @@ void core_read_finish(struct core *c, struct core_read *rd, struct status st)
 {
         read_remove(c, rd);
         c->caught_up = c->caught_up || st.code == RPC_OK;
-        c->reads_dropped = c->reads_dropped || st.code != RPC_OK;
         c->counts.reads_failed += st.code != RPC_OK;
         rd->done(rd, st);
 }
@@ -39,10 +29,9 @@ void core_read(struct core *c, struct core_read *rd, nsec_t timeout)
                 return rd->done(rd, status_too_many);
         c->n_reads++;
         rd->id = ++c->next_read;
-        rd->index = 0;
         rd->deadline = boot_add(c->now,
                                 timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
-        RB_INSERT(core_reads, &c->reads, rd);
+        TAILQ_INSERT_TAIL(&c->reads, rd, next);
         replica_read(c->replica, rd->id);
 }
 
@@ -54,23 +43,43 @@ bool core_caught_up(const struct core *c)
 void core_read_cancel(struct core *c, struct core_read *rd)
 {
         read_remove(c, rd);
-        c->reads_dropped = true;
 }
 
-static bool is_wanted(uint64_t id, void *arg)
+/* Forgets what was confirmed for reads that have ended. */
+static void forget(struct core *c)
 {
-        struct core *c = arg;
+        const struct core_read *rd = TAILQ_FIRST(&c->reads);
+        unsigned n = 0;
 
-        return RB_FIND(core_reads, &c->reads, &(struct core_read){.id = id}) != NULL;
+        while (n < c->n_confirmed && (!rd || c->confirmed[n].upto < rd->id))
+                n++;
+        if (n == 0)
+                return;
+        c->n_confirmed -= n;
+        memmove(c->confirmed, c->confirmed + n, c->n_confirmed * sizeof(*c->confirmed));
+}
+
+/* What is confirmed for the first read, or NULL. */
+static const struct confirmed *of_first(struct core *c)
+{
+        forget(c);
+        return c->n_confirmed > 0 ? c->confirmed : NULL;
+}
+
+bool core_reads_ready(struct core *c)
+{
+        const struct confirmed *f = of_first(c);
+
+        return f && f->index <= c->served && !c->part.on;
 }
 
 /* Serves as many as one turn allows: one confirmation may be for 100,000 reads. */
 static void serve_some(struct core *c)
 {
-        struct core_read *rd;
+        while (c->reads_left > 0 && core_reads_ready(c)) {
+                struct core_read *rd = TAILQ_FIRST(&c->reads);
 
-        while ((rd = TAILQ_FIRST(&c->confirmed)) && rd->index <= c->served && !c->part.on &&
-               c->reads_left > 0) {
+                rd->at = of_first(c)->at;
                 c->reads_left--;
                 core_read_finish(c, rd, status_ok);
         }
@@ -85,21 +94,13 @@ void core_reads_serve(struct core *c, uint64_t applied)
 void core_reads_at(void *u, uint64_t id, uint64_t index, struct lease_time at)
 {
         struct core *c = u;
-        struct core_read key = {.id = id}, *rd = RB_FIND(core_reads, &c->reads, &key), *before;
 
-        if (!rd || rd->index > 0)
-                return; /* it timed out, was canceled, or was answered before */
-        rd->index = max_of(index, (uint64_t) 1);
-        rd->at = at;
-        before = TAILQ_LAST(&c->confirmed, core_confirmed);
-        while (before && before->index > rd->index) {
-                PROBE("reads are confirmed out of order");
-                before = TAILQ_PREV(before, core_confirmed, by_index);
-        }
-        if (before)
-                TAILQ_INSERT_AFTER(&c->confirmed, before, rd, by_index);
-        else
-                TAILQ_INSERT_HEAD(&c->confirmed, rd, by_index);
+        forget(c);
+        /* Reads are served in their order: none overtakes one that waits for a later entry. */
+        if (c->n_confirmed > 0)
+                index = max_of(index, c->confirmed[c->n_confirmed - 1].index);
+        c->n_confirmed -= c->n_confirmed == CONFIRMED_MAX; /* its reads wait for @index */
+        c->confirmed[c->n_confirmed++] = (struct confirmed){id, index, at};
         if (!c->part.on)
                 core_reads_serve(c, replica_applied(c->replica));
 }
@@ -123,7 +124,7 @@ void core_reads_catch_up(struct core *c)
 
 void core_read_stop_first(struct core *c)
 {
-        struct core_read *rd = RB_MIN(core_reads, &c->reads);
+        struct core_read *rd = TAILQ_FIRST(&c->reads);
 
         if (rd)
                 core_read_finish(c, rd, status_stopped);
@@ -133,16 +134,12 @@ void core_reads_time_out(struct core *c, size_t *left)
 {
         struct core_read *rd, *rd_next;
 
-        for (rd = RB_MIN(core_reads, &c->reads); rd && *left > 0; rd = rd_next) {
-                rd_next = RB_NEXT(core_reads, &c->reads, rd);
+        for (rd = TAILQ_FIRST(&c->reads); rd && *left > 0; rd = rd_next) {
+                rd_next = TAILQ_NEXT(rd, next);
                 if (boot_before(c->now, rd->deadline))
                         continue;
                 (*left)--;
                 core_read_finish(c, rd,
                                  core_status(c).leader_id ? status_timeout : status_no_leader);
         }
-        /* Without a leader no read is answered, and clients retry. */
-        if (c->reads_dropped && c->replica)
-                replica_drop_reads(c->replica, is_wanted, c);
-        c->reads_dropped = false;
 }

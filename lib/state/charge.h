@@ -12,12 +12,12 @@
 
 #include <stddef.h>
 
-#define CHARGE_KEY ((size_t) 104)    /* and its bytes */
-#define CHARGE_VERSION ((size_t) 72) /* and its value */
-#define CHARGE_LEASE ((size_t) 168)  /* and its name */
-#define CHARGE_OWNER ((size_t) 16)   /* of a lease, and the name of the user */
-#define CHARGE_USER ((size_t) 88)    /* and the name and the hash of the password */
-#define CHARGE_ROLE ((size_t) 48)    /* and its name */
+#define CHARGE_KEY ((size_t) 104)       /* and its bytes */
+#define CHARGE_VERSION ((size_t) 72)    /* and its value */
+#define CHARGE_LEASE ((size_t) 168)     /* and its name */
+#define CHARGE_OWNER ((size_t) 16)      /* of a lease, and the name of the user */
+#define CHARGE_USER ((size_t) 88)       /* and the name and the hash of the password */
+#define CHARGE_ROLE ((size_t) 48)       /* and its name */
 #define CHARGE_USER_ROLE ((size_t) 24)  /* a role that a user has, and its name */
 #define CHARGE_PERMISSION ((size_t) 72) /* and the two ends of its range */
 #define CHARGE_CACHED ((size_t) 344)    /* a range that is cached, and its two ends */

@@ -1,7 +1,7 @@
 /* What the quota counts: part of the meaning of the log, so the numbers here stay as they are.
  * A replica of any version, on any machine, has to count the same (charge.h). */
-#include "test.h"
 #include "state/state.h"
+#include "test.h"
 
 static struct state s;
 
@@ -9,8 +9,7 @@ static enum state_outcome apply(enum cmd_type type, const ProtobufCMessage *m, u
 {
         cleanup_(buf_fini) struct buf body = {0};
         struct state_reply reply = {0};
-        struct cmd c = {
-                .type = type, .origin = 1, .quota = quota};
+        struct cmd c = {.type = type, .origin = 1, .quota = quota};
 
         pb_append(&body, m);
         c.body = (struct view){body.data, buf_len(&body)};

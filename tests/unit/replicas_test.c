@@ -40,7 +40,8 @@ static struct {
         nsec_t delay;                        /* of frames, one way */
         bool (*lost)(const struct frame *f); /* NULL: none is */
         unsigned sent[32];                   /* frames by their type */
-        unsigned n_read;                     /* reads that were answered */
+        unsigned n_read;                     /* answers to reads ... */
+        uint64_t read;                       /* ... up to this one */
         int outcome;                         /* of the last change of members */
 } net;
 
@@ -162,10 +163,10 @@ static void on_changed(void *u)
 static void on_read_at(void *u, uint64_t id, uint64_t index, struct lease_time at)
 {
         (void) u;
-        (void) id;
         (void) index;
         (void) at;
         net.n_read++;
+        net.read = id;
 }
 
 static void on_changed_members(void *u, uint64_t request, int outcome)
@@ -450,6 +451,135 @@ TEST(a_leader_answers_a_read_once_a_majority_of_five_has_confirmed_it)
         CHECK_EQ(net.n_read, 1);
         stop();
         n_nodes = N;
+}
+
+static bool is_tell(const struct frame *f)
+{
+        return *buf_head(&f->bytes) == FRAME_READ_TELL;
+}
+
+static uint64_t slow_reads(const struct net_node *n)
+{
+        return replica_counts(n->replica)->slow_reads;
+}
+
+/* It counted one every 200 ms while all were answered within some. */
+TEST(a_busy_follower_asks_once_a_turn_and_none_of_its_reads_is_slow)
+{
+        struct net_node *leader, *from;
+        uint64_t id = 1000;
+        unsigned before;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        net.delay = 3 * MS;
+        before = net.sent[FRAME_READ_ASK];
+        for (unsigned i = 0; i < 1000; i++) {
+                for (unsigned k = 0; k < 10; k++)
+                        replica_read(from->replica, ++id);
+                pass(MS);
+        }
+        pass(50 * MS);
+        CHECK_EQ(net.read, id);
+        CHECK_EQ(net.sent[FRAME_READ_ASK] - before, 1000);
+        CHECK_EQ(slow_reads(from), 0);
+        stop();
+}
+
+TEST(a_read_whose_answer_is_lost_is_asked_for_again)
+{
+        struct net_node *leader, *from;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        net.lost = is_tell;
+        replica_read(from->replica, 7);
+        pass(190 * MS);
+        CHECK_EQ(net.n_read, 0);
+        CHECK_EQ(slow_reads(from), 0);
+        net.lost = NULL;
+        pass(60 * MS);
+        CHECK_EQ(net.n_read, 1);
+        CHECK_EQ(slow_reads(from), 1);
+        stop();
+}
+
+/* I8: those who confirm the round did so before it came. */
+TEST(a_read_that_comes_during_a_round_waits_for_the_next_one)
+{
+        struct net_node *leader;
+
+        start();
+        leader = elect();
+        net.lost = is_pong;
+        replica_read(leader->replica, 1);
+        pass(10 * MS);
+        replica_read(leader->replica, 2);
+        net.lost = NULL;
+        while (net.n_read == 0)
+                pass(MS);
+        CHECK_EQ(net.read, 1);
+        pass(10 * MS);
+        CHECK_EQ(net.read, 2);
+        stop();
+}
+
+TEST(a_new_leader_is_asked_at_once_about_the_reads_that_wait)
+{
+        struct net_node *leader, *next, *from;
+
+        start();
+        leader = elect();
+        next = follower(leader);
+        from = follower(next);
+        net.lost = is_tell;
+        replica_read(from->replica, 7);
+        pass(10 * MS);
+        net.lost = NULL;
+        CHECK_EQ(replica_transfer(leader->replica, id_of(next), net.now), 0);
+        pass(100 * MS);
+        CHECK(replica_healthy(next->replica, net.now));
+        CHECK_EQ(net.n_read, 1);
+        CHECK_EQ(slow_reads(from), 0);
+        stop();
+}
+
+static void tell(struct net_node *to, const struct net_node *from, uint64_t id)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        buf_add_u8(&b, FRAME_READ_TELL);
+        buf_add_u64(&b, id);
+        buf_add_u64(&b, 1);
+        buf_add_u64(&b, 1);
+        CHECK_EQ(replica_input(to->replica, id_of(from), (struct view){b.data, buf_len(&b)},
+                               net.now),
+                 0);
+}
+
+/* I8: the leader may answer an earlier life of this process, or answer twice. */
+TEST(an_answer_is_taken_once_and_by_the_life_that_asked)
+{
+        struct net_node *leader, *from;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        net.lost = is_tell;
+        replica_read(from->replica, 1000);
+        replica_read(from->replica, 1001);
+        pass(10 * MS);
+        tell(from, leader, 999);
+        tell(from, leader, 1002);
+        CHECK_EQ(net.n_read, 0);
+        tell(from, leader, 1000);
+        tell(from, leader, 1000);
+        CHECK_EQ(net.n_read, 1);
+        tell(from, leader, 1001);
+        CHECK_EQ(net.n_read, 2);
+        stop();
 }
 
 /* The last other voter is removed before it has confirmed that the leader still leads: the
