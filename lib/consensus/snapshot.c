@@ -449,10 +449,12 @@ static void save(struct replica *r, bool for_disk)
 
 static void saved(struct replica *r, struct buf *bytes)
 {
+        size_t size = buf_len(bytes);
         struct blob *data = blob_new(bytes);
         int k = data ? 0 : -ENOMEM;
 
         r->snap.saving = false;
+        r->snap.size = size;
         if (data)
                 snapshot_release(r, data);
         for (unsigned i = 0; k == 0 && i < REPLICA_PEERS_MAX; i++)

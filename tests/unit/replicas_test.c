@@ -1005,6 +1005,35 @@ TEST(the_log_does_not_overtake_a_snapshot_that_is_waited_for)
         stop();
 }
 
+/* Encoding takes longer than the log has room for. Then the log is allowed as many bytes as the
+ * snapshot has, also if none was ever written to the disk; it began anew for ever. */
+TEST(a_snapshot_that_takes_long_to_encode_is_sent_at_the_second_attempt)
+{
+        struct net_node *leader, *dead;
+        unsigned i;
+
+        start_with(1000000);
+        slices = 1000; /* 2 s */
+        padding = 16000000;
+        leader = elect();
+        dead = follower(leader);
+        dead->full = true;
+        net.lost = to_the_dead;
+        for (i = 0; i < 200; i++) {
+                CHECK_EQ(propose(leader, 20000), 0);
+                pass(2 * MS);
+        }
+        dead->full = false;
+        net.lost = NULL;
+        replica_peer_up(leader->replica, id_of(dead), net.now);
+        for (i = 0; i < 3000 && dead->snaps == 0; i++) {
+                CHECK_EQ(propose(leader, 20000), 0);
+                pass(4 * MS);
+        }
+        CHECK(i < 1500);
+        stop();
+}
+
 /* One replica lacks so much that it needs a snapshot of @n bytes. Returns the leader. */
 static struct net_node *lag_behind(size_t n, struct net_node **ret_dead)
 {
