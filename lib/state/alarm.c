@@ -1,7 +1,7 @@
 /* Alarms: they keep the whole cluster from accepting writes until an operator has dealt with
  * the cause, or a disk that was full has room again. */
 #include "base/probe.h"
-#include "state/state.h"
+#include "state/internal.h"
 
 bool state_alarmed(const struct state *s, Pb__AlarmType type)
 {

@@ -1,7 +1,7 @@
 /* The commands of cache leases (cached.h), and the checks that commands that change keys have
  * to make. */
+#include "state/internal.h"
 #include "state/permit.h"
-#include "state/state.h"
 
 enum state_outcome state_awaits_caches(struct state *s, const ProtobufCBinaryData *key,
                                        const ProtobufCBinaryData *end,

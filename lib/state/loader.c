@@ -1,5 +1,7 @@
 #include "state/loader.h"
 
+#include "state/internal.h"
+
 /* Limits what a snapshot may ask for. Slots are dense, so none is above STATE_LEASES_MAX now; a
  * snapshot from before this limit existed may have larger ones. */
 #define SLOT_MAX (4 * STATE_LEASES_MAX)

@@ -2,6 +2,7 @@
 
 #include "base/probe.h"
 #include "state/charge.h"
+#include "state/internal.h"
 #include "state/lease_past.h"
 #include "state/names.h"
 #include "state/permit.h"

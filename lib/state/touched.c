@@ -8,7 +8,7 @@
  * a deletion that etcd has seen before. So each operation is numbered in that order, and each
  * branch knows which numbers belong to the other branch of its transaction and do not count.
  */
-#include "state/state.h"
+#include "state/internal.h"
 
 #define NOWHERE SIZE_MAX
 

@@ -5,7 +5,7 @@
  * Everything that will be done is checked before the first write, so that a txn either happens
  * as a whole or returns an error.
  */
-#include "state/state.h"
+#include "state/internal.h"
 
 static bool is_op(const Pb__RequestOp *op)
 {

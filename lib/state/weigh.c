@@ -1,6 +1,7 @@
 /* Computes what a command will read and answer before any of it is done. The result depends
  * only on the state and the command, so every replica refuses the same commands. */
 #include "state/charge.h"
+#include "state/internal.h"
 #include "state/names.h"
 
 #define PER_KEY 64 /* bytes of an answer, besides key and value */

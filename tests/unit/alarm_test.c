@@ -1,5 +1,6 @@
 /* Alarms: which replica raises which, for what cause, and how it is cleared. */
 #include "core/upkeep.h"
+#include "state/internal.h"
 #include "test.h"
 
 static uint64_t next_index = 1;

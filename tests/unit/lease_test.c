@@ -1,3 +1,4 @@
+#include "state/internal.h"
 #include "state/saver.h"
 #include "test.h"
 

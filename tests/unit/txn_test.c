@@ -1,4 +1,4 @@
-#include "state/state.h"
+#include "state/internal.h"
 #include "test.h"
 
 /* ---- random transactions, and what etcd's own words say of them, in n squared ---- */
