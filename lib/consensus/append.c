@@ -28,13 +28,13 @@ static struct pipe *pipe_of(struct replica *r, uint64_t peer)
         for (size_t i = 0; i < ARRAY_SIZE(r->pipes); i++) {
                 struct pipe *p = &r->pipes[i];
 
-                if (p->peer == peer && p->term == raft_current_term(&r->raft))
+                if (p->peer == peer && p->term == replica_term(r))
                         return p;
                 if (p->peer == peer || (!free_one && replica_position(r, p->peer) < 0))
                         free_one = p;
         }
         assert(free_one); /* there are as many as there may be members */
-        *free_one = (struct pipe){.peer = peer, .term = raft_current_term(&r->raft)};
+        *free_one = (struct pipe){.peer = peer, .term = replica_term(r)};
         return free_one;
 }
 
@@ -59,10 +59,10 @@ static bool send_entries(struct replica *r, uint64_t peer, uint64_t prev, unsign
         struct raft_message m = {.type = RAFT_APPEND_ENTRIES, .server_id = peer};
         int e;
 
-        m.append_entries.term = raft_current_term(&r->raft);
+        m.append_entries.term = replica_term(r);
         m.append_entries.prev_log_index = prev;
         m.append_entries.prev_log_term = replica_term_of(r, prev);
-        m.append_entries.leader_commit = raft_commit_index(&r->raft);
+        m.append_entries.leader_commit = libraft_commit(r);
         m.append_entries.n_entries = n;
         if (prev > 0 && m.append_entries.prev_log_term == 0)
                 return false;
@@ -93,9 +93,9 @@ static unsigned fitting(const struct replica *r, uint64_t prev, uint64_t upto, s
 
 static void pump(struct replica *r, struct pipe *p)
 {
-        raft_index match;
+        uint64_t match;
 
-        if (raft_match_index(&r->raft, p->peer, &match) == 0 && p->prev < match)
+        if (libraft_match(r, p->peer, &match) && p->prev < match)
                 p->prev = min_of((uint64_t) match, p->upto);
         while (p->prev < p->upto && !r->dead && replica_room(r, p->peer) > 0) {
                 size_t size;
@@ -150,9 +150,9 @@ void append_wanted(struct replica *r, uint64_t peer, uint64_t prev, unsigned n)
 void append_link_up(struct replica *r, uint64_t peer)
 {
         struct pipe *p;
-        raft_index match;
+        uint64_t match;
 
-        if (!replica_leads(r) || raft_match_index(&r->raft, peer, &match) != 0 || match == 0)
+        if (!replica_leads(r) || !libraft_match(r, peer, &match) || match == 0)
                 return;
         p = pipe_of(r, peer);
         p->bytes = 0;
@@ -166,7 +166,7 @@ void append_run(struct replica *r)
         for (size_t i = 0; i < ARRAY_SIZE(r->pipes); i++) {
                 struct pipe *p = &r->pipes[i];
 
-                if (p->prev < p->upto && p->term == raft_current_term(&r->raft) &&
+                if (p->prev < p->upto && p->term == replica_term(r) &&
                     replica_position(r, p->peer) >= 0)
                         pump(r, p);
         }

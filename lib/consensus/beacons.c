@@ -142,7 +142,7 @@ static void shorten_way(struct replica *r, nsec_t took)
 /* Whether appended entries become committed. */
 static bool commits_move(struct replica *r)
 {
-        uint64_t commit = raft_commit_index(&r->raft);
+        uint64_t commit = libraft_commit(r);
         bool moves;
 
         if (commit > r->time.moved_commit || log_last(&r->log) <= commit) {
@@ -158,7 +158,7 @@ static bool commits_move(struct replica *r)
  */
 void beacons_ask(struct replica *r)
 {
-        uint64_t term = raft_current_term(&r->raft);
+        uint64_t term = replica_term(r);
 
         if (r->time.asking && boot_diff(r->now, r->time.asked_at) < r->cfg.heartbeat)
                 return;
@@ -197,13 +197,13 @@ void beacons_run(struct replica *r)
                 r->time.asking = false;
                 r->time.moved_at = r->now;
                 heard = r->time.clock.known_at;
-                lease_clock_start(&r->time.clock, raft_current_term(&r->raft), r->now);
+                lease_clock_start(&r->time.clock, replica_term(r), r->now);
                 if (heard.ns > 0)
                         count_excused(r, boot_diff(r->time.clock.since, heard));
         }
         outages = r->time.clock.outages;
         /* During a handover of leadership no renewal is accepted. */
-        if (commits_move(r) && raft_transferee(&r->raft) == 0) {
+        if (commits_move(r) && !libraft_hands_over(r)) {
                 answered = majority_answered(r);
                 is_new = boot_before(r->time.clock.since, answered);
                 lease_clock_confirm(&r->time.clock, answered);
@@ -227,7 +227,7 @@ void beacons_run(struct replica *r)
         r->time.beacon_at = r->now;
         r->time.unanswered++;
         replica_send_all(r, FRAME_BEACON,
-                         (uint64_t[]){raft_current_term(&r->raft), (uint64_t) r->now.ns,
+                         (uint64_t[]){replica_term(r), (uint64_t) r->now.ns,
                                       (uint64_t) lease_clock_give(&r->time.clock, r->now).ns},
                          3);
 }

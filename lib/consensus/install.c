@@ -120,7 +120,7 @@ int install_part(struct replica *r, uint64_t peer, struct view in)
                 k = view_u64(&in, &offset);
         if (k < 0 || total <= SNAPSHOT_CRC || offset > total || in.len > total - offset)
                 return -EBADMSG;
-        if (r->dead || term < raft_current_term(&r->raft))
+        if (r->dead || term < replica_term(r))
                 return 0;
         if (c->peer != peer || c->term != term || c->index != index || c->total != total) {
                 PROBE_IF(c->have > 0 && c->have < c->total,
@@ -186,7 +186,7 @@ void install_run(struct replica *r)
         struct incoming *c = &r->snap.incoming;
 
         if (!r->snap.installing) {
-                if (c->total > 0 && c->term < raft_current_term(&r->raft)) {
+                if (c->total > 0 && c->term < replica_term(r)) {
                         PROBE_IF(c->have > 0, "a term begins while a snapshot is received");
                         forget(r);
                 }

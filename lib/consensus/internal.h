@@ -1,7 +1,9 @@
 /*
  * What the files of consensus/ share about a replica. Not for other folders.
  *
- *     replica.c   the exchange with raft_step(), with peers and with the store
+ *     libraft.c   struct raft, which no other file looks into
+ *     replica.c   the exchange with raft, with the clock and with the store
+ *     frames.c    what arrives from other replicas
  *     start.c     from a directory to a replica that takes part
  *     snapshot.c  the state to the disk, and to a replica that lags
  *     install.c   how a replica that lags installs it
@@ -277,12 +279,60 @@ struct replica {
         } start;
 };
 
+/* ---- libraft.c ---- */
+
+/* Sets raft up. Returns 0 or -ENOMEM. */
+must_check_ int libraft_begin(struct replica *r);
+void libraft_end(struct replica *r);
+/* Hands raft an event. Returns 0, with what is to be done in *@ret, or an error of raft's. */
+must_check_ int libraft_step(struct replica *r, struct raft_event *ev, struct raft_update *ret);
+/* What such an error means; borrowed. */
+const char *libraft_why(const struct replica *r, int k);
+
+bool replica_leads(const struct replica *r);
+uint64_t replica_leader(const struct replica *r); /* 0: none known */
+bool libraft_follows(const struct replica *r);    /* false: it leads, or stands for election */
+uint64_t libraft_vote(const struct replica *r);   /* in this term; 0: for nobody */
+uint64_t libraft_commit(const struct replica *r);
+uint64_t libraft_stored(const struct replica *r); /* how far the log is on our disk */
+/* Leader: how far member @id has acknowledged the log. False: there is no such member. */
+bool libraft_match(const struct replica *r, uint64_t id, uint64_t *ret);
+/* Leader: whether it is handing over, and takes no entries. */
+bool libraft_hands_over(const struct replica *r);
+/* When raft wants a RAFT_TIMEOUT, and whether that time has come. */
+struct boot_time libraft_timeout(const struct replica *r);
+bool libraft_is_due(const struct replica *r);
+
+/* The members by the last configuration in the log, committed or not. */
+const struct raft_configuration *replica_conf(const struct replica *r);
+/* The entry of that configuration if it is not known to be committed; 0: it is. */
+uint64_t libraft_uncommitted(const struct replica *r);
+/* The entry of the last configuration that is known to be committed, and in *@ret, unless that
+ * is NULL, this configuration; borrowed. */
+uint64_t libraft_committed(const struct replica *r, const struct raft_configuration **ret);
+/* Entries from @first on were appended: some may be configurations. */
+void libraft_conf_appended(struct replica *r, uint64_t first);
+/* The configuration @e is applied. */
+void libraft_conf_applied(struct replica *r, const struct log_entry *e, uint64_t index);
+/* ... as well as one that raft takes for uncommitted since its start. */
+void libraft_conf_check(struct replica *r);
+
+/* Follower: forgets the leader, so that it votes for another one. */
+void libraft_forget_leader(struct replica *r);
+/* ... and stands for election itself, unless another one is elected within @wait. */
+void libraft_stand(struct replica *r, nsec_t wait);
+
+/* Whether raft may have this message. */
+bool libraft_takes(const struct replica *r, uint64_t peer, const struct raft_message *m);
+/* [libraft] Entries from before our compaction point are rejected: makes them begin there. */
+void libraft_skip_compacted(const struct replica *r, struct raft_append_entries *p);
+void libraft_drop_entries(struct raft_append_entries *p);
+/* Corrects an answer of raft's. @older: it answers entries of an older term. */
+void libraft_mend(const struct replica *r, struct raft_message *m, bool older);
+
 /* ---- replica.c ---- */
 
 void replica_fatal(struct replica *r, const char *why);
-bool replica_leads(const struct replica *r);
-uint64_t replica_leader(const struct replica *r); /* 0: none known */
-const struct raft_configuration *replica_conf(const struct replica *r);
 /* The position of @id in the configuration, or -1. */
 int replica_position(const struct replica *r, uint64_t id);
 /* Whether we are a voter of our configuration. */
@@ -410,15 +460,6 @@ void beacons_reported(struct replica *r, unsigned i, uint64_t term, uint64_t tim
 
 /* After each step: acts on a change of the configuration, and on the end of a change. */
 void members_step(struct replica *r);
-void members_appended(struct replica *r, uint64_t first);
-/* [libraft] A replica that is not a voter as far as it knows refuses to vote. But it may have
- * become one, and the cluster may need its vote before it can learn that; the candidate decides
- * which votes count (Raft thesis, 4.2.2). For this event the replica becomes the only voter of
- * its configuration. Returns true if the caller has to undo that with members_take_back(). */
-bool members_lend_vote(struct replica *r, const struct raft_event *ev,
-                       struct raft_configuration *ret_own);
-void members_take_back(struct replica *r, const struct raft_configuration *own);
-void members_run(struct replica *r);
 void members_committed(struct replica *r);
 must_check_ int members_asked(struct replica *r, uint64_t peer, struct view in);
 void members_heard(struct replica *r, uint64_t peer);

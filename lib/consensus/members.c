@@ -82,11 +82,11 @@ void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p)
 {
         struct health *h = health_of(r, peer);
-        raft_index match;
+        uint64_t match;
         bool lacks;
 
         if (!h || !replica_leads(r) || p->term != replica_term(r) ||
-            raft_match_index(&r->raft, peer, &match) != 0)
+            !libraft_match(r, peer, &match))
                 return;
         if (p->rejected == 0 && p->last_log_index >= h->installs)
                 h->installs = 0;
@@ -265,12 +265,11 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
                         return REPLICA_E_TOO_MANY; /* one learner at a time */
                 }
         if (change == REPLICA_PROMOTE) {
-                raft_index match = 0;
+                uint64_t match;
 
                 if (c->servers[at].role == RAFT_VOTER)
                         return REPLICA_E_VOTER;
-                if (raft_match_index((struct raft *) (uintptr_t) &r->raft, id, &match) != 0 ||
-                    match == 0 ||
+                if (!libraft_match(r, id, &match) || match == 0 ||
                     match + min_of((uint64_t) BEHIND_MAX, log_last(&r->log) / 10) <
                             log_last(&r->log)) {
                         PROBE("a learner that is behind is not promoted");
@@ -305,7 +304,7 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
 static int submit(struct replica *r, const struct raft_configuration *c)
 {
         struct raft_event ev = {.type = RAFT_SUBMIT};
-        struct raft_entry e = {.term = raft_current_term(&r->raft), .type = RAFT_CHANGE};
+        struct raft_entry e = {.term = replica_term(r), .type = RAFT_CHANGE};
         uint64_t last = log_last(&r->log);
 
         if (raft_configuration_encode(c, &e.buf) != 0)
@@ -347,11 +346,11 @@ static bool is_settled(struct replica *r)
         unsigned n = 0;
 
         for (unsigned i = 0; i < c->n_before; i++) {
-                raft_index match = 0;
+                uint64_t match;
 
                 if (c->before[i] == r->cfg.id)
-                        n += r->raft.last_stored >= c->index;
-                else if (raft_match_index(&r->raft, c->before[i], &match) == 0)
+                        n += libraft_stored(r) >= c->index;
+                else if (libraft_match(r, c->before[i], &match))
                         n += match >= c->index;
         }
         return c->n_before > 0 && n >= c->n_before / 2 + 1;
@@ -378,13 +377,13 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
         bool there;
         int k;
 
-        if (!r->ready || raft_transferee(&r->raft) != 0)
+        if (!r->ready || libraft_hands_over(r))
                 return answer(r, peer, request, REPLICA_E_NO_LEADER);
         there = is_there(r, what, id, address);
         k = there || r->cfg.any_change ? 0 : allowed(r, what, id);
         if (k != 0)
                 return answer(r, peer, request, k);
-        if (r->changing.request != 0 || r->raft.configuration_uncommitted_index != 0) {
+        if (r->changing.request != 0 || libraft_uncommitted(r) != 0) {
                 PROBE("a change of members comes while another one is under way");
                 return answer(r, peer, request, REPLICA_E_BUSY);
         }
@@ -412,85 +411,6 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
                 return answer(r, peer, request, k);
         ch.index = log_last(&r->log);
         r->changing = ch;
-}
-
-bool members_lend_vote(struct replica *r, const struct raft_event *ev,
-                       struct raft_configuration *ret_own)
-{
-        if (ev->type != RAFT_RECEIVE || ev->receive.message->type != RAFT_REQUEST_VOTE ||
-            replica_votes(r))
-                return false;
-        PROBE("one that does not vote lends its vote");
-        *ret_own = r->raft.configuration;
-        raft_configuration_init(&r->raft.configuration);
-        if (raft_configuration_add(&r->raft.configuration, r->cfg.id, "", RAFT_VOTER) == 0)
-                return true;
-        r->raft.configuration = *ret_own;
-        return false;
-}
-
-void members_take_back(struct replica *r, const struct raft_configuration *own)
-{
-        raft_configuration_close(&r->raft.configuration);
-        r->raft.configuration = *own;
-}
-
-static int adopt_committed(struct replica *r, uint64_t index)
-{
-        const struct log_entry *e = log_get(&r->log, index);
-        struct raft_buffer b = {e->data, e->len};
-        struct raft_configuration c;
-
-        if (raft_configuration_decode(&b, &c) != 0)
-                return -EBADMSG;
-        PROBE("a change of members shows that the one before it is committed");
-        raft_configuration_close(&r->raft.configuration_committed);
-        r->raft.configuration_committed = c;
-        r->raft.configuration_committed_index = index;
-        return 0;
-}
-
-/* [libraft] A follower assumes that the configuration in a message came with the message's
- * first entry (replicationAppend() passes that index), and remembers only the last one. So we
- * set the true index here, before anything is cut off or applied by it. The configuration
- * before it is committed, because changes are made one at a time. */
-void members_appended(struct replica *r, uint64_t first)
-{
-        uint64_t at = log_last(&r->log), before;
-
-        while (at >= first && log_get(&r->log, at)->type != RAFT_CHANGE)
-                at--;
-        if (at < first)
-                return;
-        r->raft.configuration_uncommitted_index = at;
-        for (before = at - 1; before > r->raft.configuration_committed_index; before--) {
-                const struct log_entry *e = log_get(&r->log, before);
-
-                if (!e)
-                        return;
-                if (e->type != RAFT_CHANGE)
-                        continue;
-                if (adopt_committed(r, before) < 0)
-                        replica_fatal(r, "a configuration in the log does not parse");
-                return;
-        }
-}
-
-/* [libraft] When it starts and its log ends with a configuration, it assumes that this
- * configuration is uncommitted, even if a snapshot has it. */
-void members_run(struct replica *r)
-{
-        struct raft_event ev = {.type = RAFT_CONFIGURATION};
-        struct raft_buffer b;
-
-        ev.configuration.index = r->raft.configuration_uncommitted_index;
-        if (ev.configuration.index == 0 || ev.configuration.index > r->applied)
-                return;
-        if (raft_configuration_encode(replica_conf(r), &b) != 0)
-                return;
-        if (raft_configuration_decode(&b, &ev.configuration.conf) == 0)
-                replica_step(r, &ev);
-        raft_free(b.base);
 }
 
 void members_committed(struct replica *r)
@@ -556,17 +476,15 @@ int members_asked(struct replica *r, uint64_t peer, struct view in)
 
 uint64_t replica_removed(const struct replica *r, uint64_t id)
 {
-        const struct raft_configuration *c = r->raft.configuration_uncommitted_index != 0
-                                                     ? &r->raft.configuration_committed
-                                                     : &r->raft.configuration;
+        const struct raft_configuration *c;
+        uint64_t index = libraft_committed(r, &c);
 
         if (c->n == 0 || replica_position(r, r->cfg.id) < 0)
                 return 0;
         for (unsigned i = 0; i < c->n; i++)
                 if (c->servers[i].id == id)
                         return 0;
-        return r->raft.configuration_committed_index > 1 ? r->raft.configuration_committed_index
-                                                         : 0;
+        return index > 1 ? index : 0;
 }
 
 /* Handles a frame from a peer that is no member as far as we know. It may know a newer
@@ -583,7 +501,7 @@ void members_stranger(struct replica *r, uint64_t peer)
 
 void members_removed(struct replica *r, uint64_t index)
 {
-        if (replica_conf(r)->n > 0 && index > r->raft.configuration_committed_index &&
-            !replica_leads(r) && r->ops->removed)
+        if (replica_conf(r)->n > 0 && index > libraft_committed(r, NULL) && !replica_leads(r) &&
+            r->ops->removed)
                 r->ops->removed(r->userdata);
 }

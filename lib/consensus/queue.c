@@ -65,12 +65,12 @@ void queue_drop(struct replica *r)
  * propose them again, so submitting them could apply them twice. */
 void queue_enter_term(struct replica *r)
 {
-        if (r->queue.term == raft_current_term(&r->raft))
+        if (r->queue.term == replica_term(r))
                 return;
         PROBE_IF(!STAILQ_EMPTY(&r->queue.unacked),
                  "a term begins while forwarded commands are not acknowledged");
         queue_drop(r);
-        r->queue.term = raft_current_term(&r->raft);
+        r->queue.term = replica_term(r);
 }
 
 static int add_batch(struct replica *r, const void *p, size_t n)
@@ -207,9 +207,8 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
                 return -EBADMSG;
         /* The sender gives up what it proposed in an older term. If we accepted it now, it
          * would be applied without the sender's knowledge. */
-        if (!replica_leads(r) || term != raft_current_term(&r->raft) ||
-            replica_position(r, peer) < 0) {
-                PROBE_IF(term < raft_current_term(&r->raft),
+        if (!replica_leads(r) || term != replica_term(r) || replica_position(r, peer) < 0) {
+                PROBE_IF(term < replica_term(r),
                          "forwarded commands arrive when their term is over");
                 return 0;
         }
@@ -253,10 +252,8 @@ static void acknowledge(struct replica *r, uint64_t peer, int at, struct window 
             (w->unacked < ACK_AFTER && !w->full && !(r->queue.sent_to & UINT64_C(1) << at)))
                 return;
         w->unacked = 0;
-        replica_send(
-                r, peer, FRAME_PROPOSED,
-                (uint64_t[]){raft_current_term(&r->raft), w->life, w->high, w->seen, w->full},
-                5);
+        replica_send(r, peer, FRAME_PROPOSED,
+                     (uint64_t[]){replica_term(r), w->life, w->high, w->seen, w->full}, 5);
 }
 
 void queue_acknowledge(struct replica *r)
@@ -274,13 +271,12 @@ void queue_acknowledge(struct replica *r)
  * [libraft] raft would refuse the entry, and the commands would be lost. */
 static bool may_submit(const struct replica *r)
 {
-        PROBE_IF(r->queue.bytes > 0 &&
-                         raft_transferee((struct raft *) (uintptr_t) &r->raft) != 0,
+        PROBE_IF(r->queue.bytes > 0 && libraft_hands_over(r),
                  "commands wait while leadership is handed over");
         PROBE_IF(r->queue.bytes > 0 && r->ready && !lease_clock_healthy(&r->time.clock, r->now),
                  "commands wait while lease time stands still");
         return r->ready && lease_clock_healthy(&r->time.clock, r->now) &&
-               raft_transferee((struct raft *) (uintptr_t) &r->raft) == 0;
+               !libraft_hands_over(r);
 }
 
 /* Appends one entry: urgent commands first, then the oldest batch. */
@@ -290,11 +286,11 @@ static bool submit(struct replica *r)
         size_t n_urgent = buf_len(&r->queue.urgent),
                n = n_urgent + (b ? buf_len(&b->bytes) : 0);
         struct raft_event ev = {.type = RAFT_SUBMIT};
-        struct raft_entry e = {.term = raft_current_term(&r->raft), .type = RAFT_COMMAND};
+        struct raft_entry e = {.term = replica_term(r), .type = RAFT_COMMAND};
 
-        PROBE_IF(n > 0 && log_last(&r->log) - raft_commit_index(&r->raft) >= UNCOMMITTED_MAX,
+        PROBE_IF(n > 0 && log_last(&r->log) - libraft_commit(r) >= UNCOMMITTED_MAX,
                  "commands wait because too many entries are not committed");
-        if (n == 0 || log_last(&r->log) - raft_commit_index(&r->raft) >= UNCOMMITTED_MAX ||
+        if (n == 0 || log_last(&r->log) - libraft_commit(r) >= UNCOMMITTED_MAX ||
             log_bytes(&r->log, r->applied + 1, log_last(&r->log)) > UNAPPLIED_BYTES_MAX)
                 return false;
         e.buf.len = STAMP + n;
@@ -375,7 +371,7 @@ static bool forward(struct replica *r, enum replica_priority priority,
         }
         f->n = ++r->queue.forwarded;
         buf_add_u8(&f->frame, FRAME_PROPOSE);
-        buf_add_u64(&f->frame, raft_current_term(&r->raft));
+        buf_add_u64(&f->frame, replica_term(r));
         buf_add_u64(&f->frame, r->cfg.seed);
         buf_add_u64(&f->frame, f->n);
         buf_add_u8(&f->frame, (uint8_t) priority);

@@ -59,8 +59,8 @@ static void answer_round(struct replica *r)
 void reads_ping(struct replica *r)
 {
         r->reading.round_at = r->now;
-        replica_send_all(r, FRAME_READ_PING,
-                         (uint64_t[]){raft_current_term(&r->raft), r->reading.round}, 2);
+        replica_send_all(r, FRAME_READ_PING, (uint64_t[]){replica_term(r), r->reading.round},
+                         2);
 }
 
 /* Starts the next round, unless one is under way. That one ends here if its answers are not
@@ -80,7 +80,7 @@ static void start_round(struct replica *r)
         r->reading.waiting = (struct asked_reads){.all = last.all, .cap = last.cap};
         r->reading.round_own = r->reading.newest;
         r->reading.round++;
-        r->reading.round_index = raft_commit_index(&r->raft);
+        r->reading.round_index = libraft_commit(r);
         r->reading.round_acks = 0;
         r->reading.round_acked = 0;
         r->reading.round_on = true;

@@ -16,30 +16,6 @@ void replica_fatal(struct replica *r, const char *why)
         r->ops->fatal(r->userdata, why);
 }
 
-static raft_time to_raft(struct boot_time t)
-{
-        return (raft_time) (t.ns / NSEC_PER_MSEC);
-}
-
-bool replica_leads(const struct replica *r)
-{
-        return raft_state((struct raft *) (uintptr_t) &r->raft) == RAFT_LEADER;
-}
-
-uint64_t replica_leader(const struct replica *r)
-{
-        const char *address;
-        raft_id id;
-
-        raft_leader((struct raft *) (uintptr_t) &r->raft, &id, &address);
-        return id;
-}
-
-const struct raft_configuration *replica_conf(const struct replica *r)
-{
-        return &r->raft.configuration;
-}
-
 int replica_position(const struct replica *r, uint64_t id)
 {
         for (unsigned i = 0; i < replica_conf(r)->n && i < REPLICA_PEERS_MAX; i++)
@@ -62,11 +38,6 @@ bool replica_votes(const struct replica *r)
         int i = replica_position(r, r->cfg.id);
 
         return i >= 0 && replica_conf(r)->servers[i].role == RAFT_VOTER;
-}
-
-uint64_t replica_term(const struct replica *r)
-{
-        return raft_current_term(&r->raft);
 }
 
 uint64_t replica_applied(const struct replica *r)
@@ -121,11 +92,11 @@ const struct store_counts *replica_store_counts(const struct replica *r)
 
 uint64_t replica_lag(const struct replica *r, uint64_t id)
 {
-        raft_index match;
+        uint64_t match;
 
-        if (!replica_leads(r) || id == r->cfg.id || raft_match_index(&r->raft, id, &match) != 0)
+        if (!replica_leads(r) || id == r->cfg.id || !libraft_match(r, id, &match))
                 return 0;
-        return log_last(&r->log) - min_of(log_last(&r->log), (uint64_t) match);
+        return log_last(&r->log) - min_of(log_last(&r->log), match);
 }
 
 bool replica_installs(const struct replica *r)
@@ -225,23 +196,7 @@ static void send_message(struct replica *r, const struct raft_message *m, bool o
         struct raft_message out = *m;
         int e;
 
-        if (m->type == RAFT_APPEND_ENTRIES_RESULT && older) {
-                PROBE("entries of an older term are answered");
-                /* [libraft] Such a refusal says nothing about our log: as our last entry it has
-                 * what was on the stack, and it looks like an acceptance where entries began at
-                 * the first one. If the sender leads our term by now, it must take it for
-                 * neither (I5). */
-                out.append_entries_result.rejected =
-                        max_of(m->append_entries_result.rejected, (raft_index) 1);
-                out.append_entries_result.last_log_index = log_last(&r->log);
-        }
-
-        if (m->type == RAFT_REQUEST_VOTE_RESULT && m->request_vote_result.pre_vote &&
-            !m->request_vote_result.vote_granted)
-                /* [libraft] A refused pre-vote must carry the higher term, or nobody is ever
-                 * elected. */
-                out.request_vote_result.term =
-                        max_of(m->request_vote_result.term, raft_current_term(&r->raft));
+        libraft_mend(r, &out, older);
         if (m->type == RAFT_INSTALL_SNAPSHOT)
                 return snapshot_asked(r, m->server_id, m->install_snapshot.last_index);
         if (m->type == RAFT_APPEND_ENTRIES)
@@ -272,7 +227,7 @@ static void announce(struct replica *r)
 static void become_leader(struct replica *r)
 {
         struct raft_event ev = {.type = RAFT_SUBMIT};
-        struct raft_entry e = {.term = raft_current_term(&r->raft), .type = RAFT_BARRIER};
+        struct raft_entry e = {.term = replica_term(r), .type = RAFT_BARRIER};
 
         /* [libraft] It adds an entry of its own only if the log is longer than the commit
          * index. We always need one, to know that everything committed before is known to be
@@ -291,18 +246,6 @@ static void become_leader(struct replica *r)
         r->first_of_term = log_last(&r->log) + 1;
         replica_step(r, &ev);
         beacons_ask(r);
-}
-
-static void apply_change(struct replica *r, const struct log_entry *e, uint64_t index)
-{
-        struct raft_buffer b = {e->data, e->len};
-        struct raft_event ev = {.type = RAFT_CONFIGURATION, .configuration.index = index};
-
-        if (r->raft.configuration_uncommitted_index != index)
-                return;
-        if (raft_configuration_decode(&b, &ev.configuration.conf) != 0)
-                return replica_fatal(r, "a committed configuration does not parse");
-        replica_step(r, &ev);
 }
 
 static bool has_more_to_apply(const struct replica *r)
@@ -347,7 +290,7 @@ static void apply_committed(struct replica *r)
                                                                          e->len - STAMP},
                                                            &r->apply_left);
                 else if (e->type == RAFT_CHANGE)
-                        apply_change(r, e, index);
+                        libraft_conf_applied(r, e, index);
                 if (k != 0)
                         r->applied = index - 1; /* a read must not believe that the entry is
                                                  * applied */
@@ -416,7 +359,7 @@ static void save_entries(struct replica *r, const struct raft_update *u)
                 };
         }
         if (changes)
-                members_appended(r, first);
+                libraft_conf_appended(r, first);
         if (store_append(r->store, se, u->entries.n) < 0)
                 replica_fatal(r, "out of memory");
         free(se);
@@ -426,21 +369,15 @@ static void save_entries(struct replica *r, const struct raft_update *u)
 
 void replica_step(struct replica *r, struct raft_event *ev)
 {
-        struct raft_update u = {0};
-        struct raft_configuration own;
-        bool was_leader = replica_leads(r), lent, older;
+        struct raft_update u;
+        bool was_leader = replica_leads(r), older;
         int k;
 
         if (r->dead)
                 return;
         older = ev->type == RAFT_RECEIVE && ev->receive.message->type == RAFT_APPEND_ENTRIES &&
-                ev->receive.message->append_entries.term < raft_current_term(&r->raft);
-        ev->time = to_raft(r->now);
-        ev->capacity = UINT16_MAX;
-        lent = members_lend_vote(r, ev, &own);
-        k = raft_step(&r->raft, ev, &u);
-        if (lent)
-                members_take_back(r, &own);
+                ev->receive.message->append_entries.term < replica_term(r);
+        k = libraft_step(r, ev, &u);
         if (k != 0) {
                 char why[RAFT_ERRMSG_BUF_SIZE + 64];
 
@@ -451,14 +388,12 @@ void replica_step(struct replica *r, struct raft_event *ev)
                                                     * just have been lost */
                         return;
                 }
-                snprintf(why, sizeof(why), "raft: %s (event %d)",
-                         *raft_errmsg(&r->raft) ? raft_errmsg(&r->raft) : raft_strerror(k),
-                         ev->type);
+                snprintf(why, sizeof(why), "raft: %s (event %d)", libraft_why(r, k), ev->type);
                 return replica_fatal(r, why);
         }
-        r->committed = max_of(r->committed, (uint64_t) raft_commit_index(&r->raft));
+        r->committed = max_of(r->committed, libraft_commit(r));
         if ((u.flags & (RAFT_UPDATE_CURRENT_TERM)) || (u.flags & (RAFT_UPDATE_VOTED_FOR))) {
-                k = store_vote(r->store, raft_current_term(&r->raft), raft_voted_for(&r->raft));
+                k = store_vote(r->store, replica_term(r), libraft_vote(r));
                 if (k < 0)
                         return replica_fatal(r, "cannot write term and vote (meta)");
         }
@@ -551,21 +486,14 @@ static unsigned rank_without(const struct replica *r, uint64_t leader)
         return rank;
 }
 
-static void forget_leader(struct replica *r)
-{
-        raft_free(r->raft.follower_state.current_leader.address);
-        r->raft.follower_state.current_leader.address = NULL;
-        r->raft.follower_state.current_leader.id = 0;
-}
-
 /* [libraft] A non-voter follows its leader for ever, and votes for nobody else while it
  * does. */
 static void check_learner(struct replica *r)
 {
-        if (raft_state(&r->raft) == RAFT_FOLLOWER && replica_leader(r) != 0 &&
-            !replica_votes(r) && raft_timeout(&r->raft) <= to_raft(r->now)) {
+        if (libraft_follows(r) && replica_leader(r) != 0 && !replica_votes(r) &&
+            libraft_is_due(r)) {
                 PROBE("a learner gives up a silent leader");
-                forget_leader(r);
+                libraft_forget_leader(r);
                 announce(r);
         }
 }
@@ -576,93 +504,18 @@ static void check_learner(struct replica *r)
  * refused because of it. */
 static void check_leader_down(struct replica *r)
 {
-        unsigned wait = (1 + 4 * rank_without(r, replica_leader(r))) *
-                        (unsigned) (r->cfg.heartbeat / 2 / NSEC_PER_MSEC);
+        nsec_t wait = (1 + 4 * rank_without(r, replica_leader(r))) * (r->cfg.heartbeat / 2);
 
         if (boot_before(r->now, r->leader_down_at))
                 return;
         r->leader_down_at = BOOT_TIME_NEVER;
-        if (raft_state(&r->raft) != RAFT_FOLLOWER || replica_leader(r) == 0)
+        if (!libraft_follows(r) || replica_leader(r) == 0)
                 return;
         PROBE("a broken link is reason enough to elect another leader");
         log_debug("The link from the leader is down; electing another.");
-        forget_leader(r);
-        r->raft.election_timer_start =
-                to_raft(r->now) - r->raft.follower_state.randomized_election_timeout + wait;
+        libraft_forget_leader(r);
+        libraft_stand(r, wait);
         announce(r);
-}
-
-/* Whether a message claims that another member leads in our own term, which is impossible. */
-static bool usurps(const struct replica *r, uint64_t term)
-{
-        return replica_leads(r) && term == raft_current_term(&r->raft);
-}
-
-static bool wants(struct replica *r, uint64_t peer, struct raft_message *m)
-{
-        raft_index match;
-
-        switch (m->type) {
-        case RAFT_REQUEST_VOTE_RESULT:
-                /* [libraft] If we are not a candidate, it counts the vote in the wrong member
-                 * of a union. */
-                return raft_state(&r->raft) == RAFT_CANDIDATE;
-        case RAFT_APPEND_ENTRIES:
-                /* [libraft] It would handle the message as a follower, with our leader's
-                 * progress in that union. */
-                return !usurps(r, m->append_entries.term);
-        case RAFT_APPEND_ENTRIES_RESULT:
-                /* [libraft] Rejecting what has been accepted since breaks an invariant; but a
-                 * rejection with another term says that we lead no more. */
-                if (m->append_entries_result.term > raft_current_term(&r->raft))
-                        return true;
-                /* [libraft] It would commit entries that we never had. */
-                PROBE_IF(m->append_entries_result.rejected == 0 &&
-                                 m->append_entries_result.last_log_index > log_last(&r->log),
-                         "an answer acknowledges entries that the leader does not have");
-                if (m->append_entries_result.rejected == 0)
-                        return m->append_entries_result.last_log_index <= log_last(&r->log);
-                return raft_match_index(&r->raft, peer, &match) != 0 ||
-                       m->append_entries_result.rejected > match;
-        case RAFT_INSTALL_SNAPSHOT:
-                /* [libraft] A second one while the first is being installed leaks memory. */
-                return !r->snap.installing && !r->snap.writing && !r->snap.saving &&
-                       !usurps(r, m->install_snapshot.term);
-        default:
-                return true;
-        }
-}
-
-static void drop_entries(struct raft_append_entries *p)
-{
-        if (p->n_entries > 0) {
-                raft_free(p->entries[0].batch);
-                raft_free(p->entries);
-        }
-        p->entries = NULL;
-        p->n_entries = 0;
-}
-
-/* [libraft] An AppendEntries that starts before our compaction point is rejected, so make it
- * start there. */
-static void skip_compacted(struct replica *r, struct raft_append_entries *p)
-{
-        uint64_t skip;
-
-        if (r->snap.index == 0 || p->prev_log_index + 1 >= r->log.first ||
-            p->prev_log_index >= r->snap.index)
-                return;
-        PROBE("entries come that a snapshot has already");
-        skip = r->snap.index - p->prev_log_index;
-        if (skip >= p->n_entries) {
-                drop_entries(p);
-        } else {
-                memmove(p->entries, p->entries + skip,
-                        (p->n_entries - skip) * sizeof(*p->entries));
-                p->n_entries -= (unsigned) skip;
-        }
-        p->prev_log_index = r->snap.index;
-        p->prev_log_term = r->snap.term;
 }
 
 void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
@@ -679,16 +532,16 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
                 members_answered(r, peer, &m->append_entries_result);
         if ((i < 0 &&
              (m->type == RAFT_APPEND_ENTRIES_RESULT || m->type == RAFT_REQUEST_VOTE_RESULT)) ||
-            !wants(r, peer, m))
+            !libraft_takes(r, peer, m))
                 return message_discard(m);
         if (m->type == RAFT_APPEND_ENTRIES) {
-                skip_compacted(r, &m->append_entries);
+                libraft_skip_compacted(r, &m->append_entries);
                 /* We hold as many committed but unapplied entries as we may: drop these as if
                  * they had been lost on their way. We make room by applying, which needs no
                  * other replica. */
                 if (snapshot_log_is_full(r)) {
                         PROBE("a follower drops entries because too many are not applied");
-                        drop_entries(&m->append_entries);
+                        libraft_drop_entries(&m->append_entries);
                 }
                 entries = m->append_entries.entries;
         }
@@ -699,126 +552,6 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
         raft_free(entries);
         if (!r->dead)
                 beacons_run(r);
-}
-
-/* How many numbers follow the type in our own kinds of frames. */
-static int numbers_in(uint8_t type)
-{
-        switch (type) {
-        case FRAME_PROPOSED:
-                return 5;
-        case FRAME_BEACON:
-        case FRAME_READ_TELL:
-        case FRAME_TIME_TELL:
-        case FRAME_SNAPSHOT_ACK:
-                return 3;
-        case FRAME_READ_PING:
-        case FRAME_READ_PONG:
-        case FRAME_CHANGED:
-        case FRAME_BEACON_ACK:
-        case FRAME_LACKS:
-                return 2;
-        case FRAME_READ_ASK:
-        case FRAME_TIME_ASK:
-        case FRAME_REMOVED:
-                return 1;
-        default:
-                return -EBADMSG;
-        }
-}
-
-/* Handles a frame from @peer as leader of this term. */
-static void on_leader_frame(struct replica *r, uint64_t peer, uint8_t type, const uint64_t *v)
-{
-        switch (type) {
-        case FRAME_READ_PING:
-                return replica_send(r, peer, FRAME_READ_PONG, v, 2);
-        case FRAME_PROPOSED:
-                return queue_acknowledged(r, v[1], v[2], v[3], v[4] != 0);
-        case FRAME_BEACON:
-                lease_clock_learn(&r->time.clock, v[0], (struct lease_time){(nsec_t) v[2]},
-                                  r->now);
-                return replica_send(r, peer, FRAME_BEACON_ACK, v, 2);
-        case FRAME_LACKS:
-                return members_lack(r, v[1]);
-        case FRAME_TIME_ASK:
-                return replica_send(r, peer, FRAME_TIME_TELL,
-                                    (uint64_t[]){v[0], r->time.clock.term,
-                                                 (uint64_t) r->time.clock.known.ns},
-                                    3);
-        }
-}
-
-/* Handles a frame from a follower to the leader of this term. */
-static void on_follower_frame(struct replica *r, uint64_t peer, uint8_t type, const uint64_t *v)
-{
-        int i = replica_position(r, peer);
-
-        if (i < 0)
-                return;
-        switch (type) {
-        case FRAME_READ_PONG:
-                return reads_ponged(r, (unsigned) i, v[1]);
-        case FRAME_TIME_TELL:
-                beacons_reported(r, (unsigned) i, v[1], v[2]);
-                return beacons_run(r);
-        case FRAME_BEACON_ACK:
-                beacons_acked(r, (unsigned) i, (nsec_t) v[1]);
-                return beacons_run(r);
-        case FRAME_SNAPSHOT_ACK:
-                return snapshot_acked(r, peer, v[1], v[2]);
-        }
-}
-
-int replica_input(struct replica *r, uint64_t peer, struct view frame, struct boot_time now)
-{
-        struct raft_message m;
-        uint64_t v[5] = {0};
-        uint8_t type;
-        int n, k = view_u8(&frame, &type);
-
-        r->now = boot_max(r->now, now);
-        if (k < 0)
-                return k;
-        members_heard(r, peer);
-        if (replica_position(r, peer) >= 0)
-                replica_peer_counts(r, peer)->received += frame.len + 1;
-        if (peer == replica_leader(r))
-                r->leader_down_at = BOOT_TIME_NEVER;
-        if (type == FRAME_RAFT) {
-                k = message_decode(frame, &m);
-                if (k == -ENOMEM)
-                        replica_fatal(r, "out of memory");
-                if (k == 0)
-                        replica_receive(r, peer, &m);
-                return k;
-        }
-        if (type == FRAME_PROPOSE)
-                return queue_proposed(r, peer, frame);
-        if (type == FRAME_CHANGE)
-                return members_asked(r, peer, frame);
-        if (type == FRAME_SNAPSHOT)
-                return install_part(r, peer, frame);
-        n = numbers_in(type);
-        for (int i = 0; i < n && k == 0; i++)
-                k = view_u64(&frame, &v[i]);
-        if (n < 0 || k < 0)
-                return -EBADMSG;
-        if (type == FRAME_READ_ASK && replica_leads(r))
-                reads_add(r, peer, v[0]);
-        else if (type == FRAME_READ_TELL)
-                reads_answered(r, v[0], v[1], (struct lease_time){(nsec_t) v[2]});
-        else if (type == FRAME_CHANGED)
-                r->ops->changed_members(r->userdata, v[0], (int) v[1]);
-        else if (type == FRAME_REMOVED)
-                members_removed(r, v[0]);
-        else if (v[0] != raft_current_term(&r->raft))
-                return 0;
-        else if (replica_leads(r))
-                on_follower_frame(r, peer, type, v);
-        else if (raft_state(&r->raft) == RAFT_FOLLOWER && replica_leader(r) == peer)
-                on_leader_frame(r, peer, type, v);
-        return 0;
 }
 
 void replica_run(struct replica *r, struct boot_time now)
@@ -832,15 +565,15 @@ void replica_run(struct replica *r, struct boot_time now)
         }
         check_leader_down(r);
         check_learner(r);
-        members_run(r);
+        libraft_conf_check(r);
         r->apply_left = r->cfg.apply_slice > 0 ? r->cfg.apply_slice : APPLY_SLICE;
         apply_committed(r);
-        if (raft_timeout(&r->raft) <= to_raft(r->now)) {
+        if (libraft_is_due(r)) {
                 struct raft_event ev = {.type = RAFT_TIMEOUT};
-                bool hands_over = PROBING && replica_leads(r) && raft_transferee(&r->raft) != 0;
+                bool hands_over = PROBING && replica_leads(r) && libraft_hands_over(r);
 
                 replica_step(r, &ev);
-                PROBE_IF(hands_over && replica_leads(r) && raft_transferee(&r->raft) == 0,
+                PROBE_IF(hands_over && replica_leads(r) && !libraft_hands_over(r),
                          "a handover of leadership takes too long and is given up");
         }
         beacons_run(r);
@@ -850,7 +583,7 @@ void replica_run(struct replica *r, struct boot_time now)
 
 struct boot_time replica_next(const struct replica *r)
 {
-        struct boot_time raft = {(nsec_t) raft_timeout(&r->raft) * NSEC_PER_MSEC};
+        struct boot_time raft = libraft_timeout(r);
 
         if (has_more_to_apply(r))
                 return r->now;
@@ -868,17 +601,17 @@ struct boot_time replica_next(const struct replica *r)
  * committed entries gets a heartbeat at once, which to raft is one like any other. */
 static void tell_commit(struct replica *r)
 {
-        uint64_t commit = raft_commit_index(&r->raft);
+        uint64_t commit = libraft_commit(r);
 
         if (!replica_leads(r) || log_last(&r->log) > commit || r->queue.gathers)
                 return;
         for (unsigned i = 0; i < replica_conf(r)->n && i < REPLICA_PEERS_MAX; i++) {
                 uint64_t id = replica_conf(r)->servers[i].id;
-                raft_index match;
+                uint64_t match;
 
-                if (id == r->cfg.id || raft_match_index(&r->raft, id, &match) != 0)
+                if (id == r->cfg.id || !libraft_match(r, id, &match))
                         continue;
-                match = min_of(match, (raft_index) commit);
+                match = min_of(match, commit);
                 if (match <= r->sent_commit[i] || replica_term_of(r, match) == 0)
                         continue;
                 r->sent_commit[i] = match;
@@ -918,9 +651,9 @@ static void transfer(struct replica *r, uint64_t id)
 bool replica_step_down(struct replica *r, struct boot_time now)
 {
         r->now = boot_max(r->now, now);
-        if (replica_leads(r) && replica_voters(r) > 1 && raft_transferee(&r->raft) == 0)
+        if (replica_leads(r) && replica_voters(r) > 1 && !libraft_hands_over(r))
                 transfer(r, 0);
-        return replica_leads(r) && raft_transferee(&r->raft) != 0;
+        return replica_leads(r) && libraft_hands_over(r);
 }
 
 int replica_transfer(struct replica *r, uint64_t id, struct boot_time now)
@@ -930,7 +663,7 @@ int replica_transfer(struct replica *r, uint64_t id, struct boot_time now)
         r->now = boot_max(r->now, now);
         if (!replica_leads(r) || i < 0 || replica_conf(r)->servers[i].role != RAFT_VOTER)
                 return -EINVAL;
-        if (id != r->cfg.id && raft_transferee(&r->raft) == 0)
+        if (id != r->cfg.id && !libraft_hands_over(r))
                 transfer(r, id);
         return 0;
 }

@@ -209,7 +209,7 @@ static int outgoing_begin(struct replica *r, struct outgoing *o, struct blob *da
         struct buf head = {0};
         int k;
 
-        m.install_snapshot.term = raft_current_term(&r->raft);
+        m.install_snapshot.term = replica_term(r);
         m.install_snapshot.last_index = r->snap.pending.index;
         m.install_snapshot.last_term = r->snap.pending.term;
         m.install_snapshot.conf = r->snap.pending.configuration;
@@ -224,7 +224,7 @@ static int outgoing_begin(struct replica *r, struct outgoing *o, struct blob *da
         if (!o->head)
                 return -ENOMEM;
         o->data = blob_hold(data);
-        o->term = raft_current_term(&r->raft);
+        o->term = replica_term(r);
         o->index = r->snap.pending.index;
         o->total = blob_view(o->head).len + blob_view(data).len + sizeof(o->tail);
         o->at = o->timed_at = o->sent_at = r->now;
@@ -294,7 +294,7 @@ static void outgoing_run(struct replica *r)
                 PROBE_IF(o->data && replica_leads(r) && boot_diff(r->now, o->at) >= GIVE_UP,
                          "a snapshot is given up because nothing of it was acknowledged");
                 if (!replica_leads(r) || replica_position(r, o->peer) < 0 ||
-                    (o->head && o->term != raft_current_term(&r->raft)) ||
+                    (o->head && o->term != replica_term(r)) ||
                     (o->data && boot_diff(r->now, o->at) >= GIVE_UP)) {
                         outgoing_end(o); /* if raft still needs one, it asks again */
                 } else if (is_lost(r, o)) {
@@ -398,11 +398,12 @@ static int metadata_of(const struct replica *r, uint64_t index,
                        struct raft_snapshot_metadata *ret)
 {
         struct raft_buffer c = {0}, conf;
-        uint64_t at = r->raft.configuration_committed_index;
+        const struct raft_configuration *committed;
+        uint64_t at = libraft_committed(r, &committed);
         int k;
 
         if (at <= index) {
-                if (raft_configuration_encode(&r->raft.configuration_committed, &c) != 0)
+                if (raft_configuration_encode(committed, &c) != 0)
                         return -ENOMEM;
                 conf = c;
         } else {
@@ -559,8 +560,7 @@ static void shrink(struct replica *r)
 {
         size_t keep = keep_bytes(r), left = r->log.bytes;
         bool waits = left <= sending_bytes(r, keep);
-        uint64_t index = min_of(r->applied, (uint64_t) r->raft.last_stored),
-                 first = r->log.first, upto;
+        uint64_t index = min_of(r->applied, libraft_stored(r)), first = r->log.first, upto;
         struct raft_snapshot_metadata m;
 
         if (waits)
@@ -568,7 +568,7 @@ static void shrink(struct replica *r)
         /* Drops a quarter at a time. */
         if (left <= keep + keep / 4 || r->snap.installing || r->dead ||
             index <= r->snap.index || replica_term_of(r, index) == 0 ||
-            r->raft.configuration_committed_index > index)
+            libraft_committed(r, NULL) > index)
                 return;
         upto = waits ? min_of(index - 1, needed_behind(r)) : index - 1;
         for (; first <= upto && left > keep; first++)

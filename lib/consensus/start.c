@@ -1,7 +1,6 @@
 /* Starts a replica: from its data directory to a replica that takes part. */
 #include "consensus/internal.h"
 
-#define INFLIGHT_MAX 128
 /* How often a client's session retries: an outage is excused together with one retry. */
 #define CLIENT_RETRY (50 * NSEC_PER_MSEC)
 
@@ -270,22 +269,9 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         for (size_t i = 0; i < cfg->n_peers && !r->address; i++)
                 if (cfg->peers[i].id == cfg->id)
                         r->address = strdup(cfg->peers[i].address);
-        if (!r->address || raft_init(&r->raft, NULL, NULL, cfg->id, r->address) != 0)
-                return -ENOMEM;
-        r->raft_up = true;
-        /* [libraft] With a tracer, which raft_init() sets, several messages are formatted in
-         * each step, and are discarded unless LIBRAFT_TRACE is set. */
-        r->raft.tracer = NULL;
-        raft_seed(&r->raft, (unsigned) cfg->seed);
-        raft_set_election_timeout(&r->raft, (unsigned) (cfg->election / NSEC_PER_MSEC));
-        raft_set_heartbeat_timeout(&r->raft, (unsigned) (cfg->heartbeat / NSEC_PER_MSEC));
-        raft_set_pre_vote(&r->raft, true);
-        raft_set_max_inflight_entries(&r->raft, INFLIGHT_MAX);
-        /* [libraft] A replica that did not install a snapshot is only noticed until we take
-         * another one; then raft waits for this timeout. Asking more often is harmless: see
-         * snapshot_asked(). */
-        raft_set_install_snapshot_timeout(&r->raft, (unsigned) (cfg->election / NSEC_PER_MSEC));
-
+        k = r->address ? libraft_begin(r) : -ENOMEM;
+        if (k < 0)
+                return k;
         k = load_recovered(r, &r->start.meta, err);
         if (k < 0)
                 return k;
@@ -344,8 +330,7 @@ struct replica *replica_free(struct replica *r)
                 return NULL;
         queue_drop(r);
         reads_clear(r);
-        if (r->raft_up)
-                raft_close(&r->raft, NULL);
+        libraft_end(r);
         buf_fini(&r->queue.urgent);
         snapshot_fini(r);
         log_fini(&r->log);

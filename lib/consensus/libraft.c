@@ -1,0 +1,362 @@
+/* libraft itself: no other file looks into struct raft, or writes to it. What it lacks or gets
+ * wrong for us is made up for here where that is possible, and marked [libraft]; the other
+ * marks say why a file does something in its own way. */
+#include "base/probe.h"
+#include "consensus/internal.h"
+
+#define INFLIGHT_MAX 128
+
+/* Some of its functions take a pointer that is not const, and do not write. */
+static struct raft *raft_of(const struct replica *r)
+{
+        return (struct raft *) (uintptr_t) &r->raft;
+}
+
+static raft_time to_raft(struct boot_time t)
+{
+        return (raft_time) (t.ns / NSEC_PER_MSEC);
+}
+
+int libraft_begin(struct replica *r)
+{
+        const struct replica_config *cfg = &r->cfg;
+
+        if (raft_init(&r->raft, NULL, NULL, cfg->id, r->address) != 0)
+                return -ENOMEM;
+        r->raft_up = true;
+        /* [libraft] With a tracer, which raft_init() sets, several messages are formatted in
+         * each step, and are discarded unless LIBRAFT_TRACE is set. */
+        r->raft.tracer = NULL;
+        raft_seed(&r->raft, (unsigned) cfg->seed);
+        raft_set_election_timeout(&r->raft, (unsigned) (cfg->election / NSEC_PER_MSEC));
+        raft_set_heartbeat_timeout(&r->raft, (unsigned) (cfg->heartbeat / NSEC_PER_MSEC));
+        raft_set_pre_vote(&r->raft, true);
+        raft_set_max_inflight_entries(&r->raft, INFLIGHT_MAX);
+        /* [libraft] A replica that did not install a snapshot is only noticed until we take
+         * another one; then raft waits for this timeout. Asking more often is harmless: see
+         * snapshot_asked(). */
+        raft_set_install_snapshot_timeout(&r->raft, (unsigned) (cfg->election / NSEC_PER_MSEC));
+        return 0;
+}
+
+void libraft_end(struct replica *r)
+{
+        if (r->raft_up)
+                raft_close(&r->raft, NULL);
+        r->raft_up = false;
+}
+
+/* ---- what it knows ---- */
+
+bool replica_leads(const struct replica *r)
+{
+        return raft_state(raft_of(r)) == RAFT_LEADER;
+}
+
+bool libraft_follows(const struct replica *r)
+{
+        return raft_state(raft_of(r)) == RAFT_FOLLOWER;
+}
+
+uint64_t replica_leader(const struct replica *r)
+{
+        const char *address;
+        raft_id id;
+
+        raft_leader(raft_of(r), &id, &address);
+        return id;
+}
+
+uint64_t replica_term(const struct replica *r)
+{
+        return raft_current_term(&r->raft);
+}
+
+uint64_t libraft_vote(const struct replica *r)
+{
+        return raft_voted_for(&r->raft);
+}
+
+uint64_t libraft_commit(const struct replica *r)
+{
+        return raft_commit_index(&r->raft);
+}
+
+uint64_t libraft_stored(const struct replica *r)
+{
+        return r->raft.last_stored;
+}
+
+bool libraft_match(const struct replica *r, uint64_t id, uint64_t *ret)
+{
+        raft_index match;
+
+        if (raft_match_index(raft_of(r), id, &match) != 0)
+                return false;
+        *ret = match;
+        return true;
+}
+
+bool libraft_hands_over(const struct replica *r)
+{
+        return raft_transferee(raft_of(r)) != 0;
+}
+
+struct boot_time libraft_timeout(const struct replica *r)
+{
+        return (struct boot_time){(nsec_t) raft_timeout(raft_of(r)) * NSEC_PER_MSEC};
+}
+
+bool libraft_is_due(const struct replica *r)
+{
+        return raft_timeout(raft_of(r)) <= to_raft(r->now);
+}
+
+const struct raft_configuration *replica_conf(const struct replica *r)
+{
+        return &r->raft.configuration;
+}
+
+uint64_t libraft_uncommitted(const struct replica *r)
+{
+        return r->raft.configuration_uncommitted_index;
+}
+
+uint64_t libraft_committed(const struct replica *r, const struct raft_configuration **ret)
+{
+        if (ret)
+                *ret = libraft_uncommitted(r) != 0 ? &r->raft.configuration_committed
+                                                   : &r->raft.configuration;
+        return r->raft.configuration_committed_index;
+}
+
+/* ---- its leader, and its election timer ---- */
+
+void libraft_forget_leader(struct replica *r)
+{
+        raft_free(r->raft.follower_state.current_leader.address);
+        r->raft.follower_state.current_leader.address = NULL;
+        r->raft.follower_state.current_leader.id = 0;
+}
+
+void libraft_stand(struct replica *r, nsec_t wait)
+{
+        r->raft.election_timer_start = to_raft(r->now) -
+                                       r->raft.follower_state.randomized_election_timeout +
+                                       (raft_time) (wait / NSEC_PER_MSEC);
+}
+
+/* ---- steps ---- */
+
+/* [libraft] A replica that is not a voter as far as it knows refuses to vote. But it may have
+ * become one, and the cluster may need its vote before it can learn that; the candidate decides
+ * which votes count (Raft thesis, 4.2.2). For this event the replica becomes the only voter of
+ * its configuration. Returns true if take_back() has to undo that. */
+static bool lend_vote(struct replica *r, const struct raft_event *ev,
+                      struct raft_configuration *ret_own)
+{
+        if (ev->type != RAFT_RECEIVE || ev->receive.message->type != RAFT_REQUEST_VOTE ||
+            replica_votes(r))
+                return false;
+        PROBE("one that does not vote lends its vote");
+        *ret_own = r->raft.configuration;
+        raft_configuration_init(&r->raft.configuration);
+        if (raft_configuration_add(&r->raft.configuration, r->cfg.id, "", RAFT_VOTER) == 0)
+                return true;
+        r->raft.configuration = *ret_own;
+        return false;
+}
+
+static void take_back(struct replica *r, const struct raft_configuration *own)
+{
+        raft_configuration_close(&r->raft.configuration);
+        r->raft.configuration = *own;
+}
+
+int libraft_step(struct replica *r, struct raft_event *ev, struct raft_update *ret)
+{
+        struct raft_configuration own;
+        bool lent;
+        int k;
+
+        *ret = (struct raft_update){0};
+        ev->time = to_raft(r->now);
+        ev->capacity = UINT16_MAX;
+        lent = lend_vote(r, ev, &own);
+        k = raft_step(&r->raft, ev, ret);
+        if (lent)
+                take_back(r, &own);
+        return k;
+}
+
+const char *libraft_why(const struct replica *r, int k)
+{
+        const char *why = raft_errmsg(raft_of(r));
+
+        return *why ? why : raft_strerror(k);
+}
+
+/* ---- messages ---- */
+
+/* Whether a message claims that another member leads in our own term, which is impossible. */
+static bool usurps(const struct replica *r, uint64_t term)
+{
+        return replica_leads(r) && term == replica_term(r);
+}
+
+bool libraft_takes(const struct replica *r, uint64_t peer, const struct raft_message *m)
+{
+        uint64_t match;
+
+        switch (m->type) {
+        case RAFT_REQUEST_VOTE_RESULT:
+                /* [libraft] If we are not a candidate, it counts the vote in the wrong member
+                 * of a union. */
+                return raft_state(raft_of(r)) == RAFT_CANDIDATE;
+        case RAFT_APPEND_ENTRIES:
+                /* [libraft] It would handle the message as a follower, with our leader's
+                 * progress in that union. */
+                return !usurps(r, m->append_entries.term);
+        case RAFT_APPEND_ENTRIES_RESULT:
+                /* [libraft] Rejecting what has been accepted since breaks an invariant; but a
+                 * rejection with another term says that we lead no more. */
+                if (m->append_entries_result.term > replica_term(r))
+                        return true;
+                /* [libraft] It would commit entries that we never had. */
+                PROBE_IF(m->append_entries_result.rejected == 0 &&
+                                 m->append_entries_result.last_log_index > log_last(&r->log),
+                         "an answer acknowledges entries that the leader does not have");
+                if (m->append_entries_result.rejected == 0)
+                        return m->append_entries_result.last_log_index <= log_last(&r->log);
+                return !libraft_match(r, peer, &match) ||
+                       m->append_entries_result.rejected > match;
+        case RAFT_INSTALL_SNAPSHOT:
+                /* [libraft] A second one while the first is being installed leaks memory. */
+                return !r->snap.installing && !r->snap.writing && !r->snap.saving &&
+                       !usurps(r, m->install_snapshot.term);
+        default:
+                return true;
+        }
+}
+
+void libraft_drop_entries(struct raft_append_entries *p)
+{
+        if (p->n_entries > 0) {
+                raft_free(p->entries[0].batch);
+                raft_free(p->entries);
+        }
+        p->entries = NULL;
+        p->n_entries = 0;
+}
+
+void libraft_skip_compacted(const struct replica *r, struct raft_append_entries *p)
+{
+        uint64_t skip;
+
+        if (r->snap.index == 0 || p->prev_log_index + 1 >= r->log.first ||
+            p->prev_log_index >= r->snap.index)
+                return;
+        PROBE("entries come that a snapshot has already");
+        skip = r->snap.index - p->prev_log_index;
+        if (skip >= p->n_entries) {
+                libraft_drop_entries(p);
+        } else {
+                memmove(p->entries, p->entries + skip,
+                        (p->n_entries - skip) * sizeof(*p->entries));
+                p->n_entries -= (unsigned) skip;
+        }
+        p->prev_log_index = r->snap.index;
+        p->prev_log_term = r->snap.term;
+}
+
+void libraft_mend(const struct replica *r, struct raft_message *m, bool older)
+{
+        if (m->type == RAFT_APPEND_ENTRIES_RESULT && older) {
+                PROBE("entries of an older term are answered");
+                /* [libraft] Such a refusal says nothing about our log: as our last entry it has
+                 * what was on the stack, and it looks like an acceptance where entries began at
+                 * the first one. If the sender leads our term by now, it must take it for
+                 * neither (I5). */
+                m->append_entries_result.rejected =
+                        max_of(m->append_entries_result.rejected, (raft_index) 1);
+                m->append_entries_result.last_log_index = log_last(&r->log);
+        }
+        if (m->type == RAFT_REQUEST_VOTE_RESULT && m->request_vote_result.pre_vote &&
+            !m->request_vote_result.vote_granted)
+                /* [libraft] A refused pre-vote must carry the higher term, or nobody is ever
+                 * elected. */
+                m->request_vote_result.term =
+                        max_of(m->request_vote_result.term, replica_term(r));
+}
+
+/* ---- its configurations ---- */
+
+static int adopt_committed(struct replica *r, uint64_t index)
+{
+        const struct log_entry *e = log_get(&r->log, index);
+        struct raft_buffer b = {e->data, e->len};
+        struct raft_configuration c;
+
+        if (raft_configuration_decode(&b, &c) != 0)
+                return -EBADMSG;
+        PROBE("a change of members shows that the one before it is committed");
+        raft_configuration_close(&r->raft.configuration_committed);
+        r->raft.configuration_committed = c;
+        r->raft.configuration_committed_index = index;
+        return 0;
+}
+
+/* [libraft] A follower assumes that the configuration in a message came with the message's
+ * first entry (replicationAppend() passes that index), and remembers only the last one. So we
+ * set the true index here, before anything is cut off or applied by it. The configuration
+ * before it is committed, because changes are made one at a time. */
+void libraft_conf_appended(struct replica *r, uint64_t first)
+{
+        uint64_t at = log_last(&r->log), before;
+
+        while (at >= first && log_get(&r->log, at)->type != RAFT_CHANGE)
+                at--;
+        if (at < first)
+                return;
+        r->raft.configuration_uncommitted_index = at;
+        for (before = at - 1; before > r->raft.configuration_committed_index; before--) {
+                const struct log_entry *e = log_get(&r->log, before);
+
+                if (!e)
+                        return;
+                if (e->type != RAFT_CHANGE)
+                        continue;
+                if (adopt_committed(r, before) < 0)
+                        replica_fatal(r, "a configuration in the log does not parse");
+                return;
+        }
+}
+
+void libraft_conf_applied(struct replica *r, const struct log_entry *e, uint64_t index)
+{
+        struct raft_buffer b = {e->data, e->len};
+        struct raft_event ev = {.type = RAFT_CONFIGURATION, .configuration.index = index};
+
+        if (libraft_uncommitted(r) != index)
+                return;
+        if (raft_configuration_decode(&b, &ev.configuration.conf) != 0)
+                return replica_fatal(r, "a committed configuration does not parse");
+        replica_step(r, &ev);
+}
+
+/* [libraft] When it starts and its log ends with a configuration, it assumes that this
+ * configuration is uncommitted, even if a snapshot has it. */
+void libraft_conf_check(struct replica *r)
+{
+        struct raft_event ev = {.type = RAFT_CONFIGURATION};
+        struct raft_buffer b;
+
+        ev.configuration.index = libraft_uncommitted(r);
+        if (ev.configuration.index == 0 || ev.configuration.index > r->applied)
+                return;
+        if (raft_configuration_encode(replica_conf(r), &b) != 0)
+                return;
+        if (raft_configuration_decode(&b, &ev.configuration.conf) == 0)
+                replica_step(r, &ev);
+        raft_free(b.base);
+}
