@@ -57,7 +57,7 @@ class Step:
     why: str = ""
     tree: str = "release"
     weight: int = 1
-    limit: int = 900
+    limit: int = 1800
     fill: bool = False
 
     @property

@@ -34,7 +34,7 @@ BEHIND = "nice -n 19 "
 def build(tree, what, level="test", why="", compiler="gcc"):
     behind = "" if tree == "release" else BEHIND
     step(f"build: {tree}", f"{behind}make -s -j2 MODE={tree} CC={compiler} {what}", level, why,
-         tree=None, weight=2, limit=1800)
+         tree=None, weight=2)
 
 
 def programs(tree):
@@ -68,22 +68,22 @@ step("simulation: each of 80 seeds does the same twice",
 step("simulation: 8 long worlds",
      BEHIND + "build/{tree}/tests/sim/sim --aim nights --from 1 --seeds 8", weight=2)
 # They wait more than they work.
-step("integration", "tests/run -n 4 integration", weight=2)
+step("integration", "tests/run -n 4 integration", weight=2, limit=2700)
 
 build("asan", programs("asan") + " tests-asan")
 
 # ---- real hosts
 
-step("hosts: real systemd", "tests/run hosts")
+step("hosts: real systemd", "tests/run hosts", limit=2700)
 
 # ---- the sanitizers' share
 
 step("unit tests, sanitizers", BEHIND + "build/asan/tests/unit/unit --seed {seed} --jobs 2",
-     tree="asan", limit=1800)
+     tree="asan")
 step("fuzzers' corpus, sanitizers", BEHIND + "build/asan/tests/fuzz/replay tests/fuzz/corpus",
      tree="asan")
 step("simulation, sanitizers: 40 fixed seeds",
-     BEHIND + "build/asan/tests/sim/sim --from 1 --seeds 40", tree="asan", limit=1800)
+     BEHIND + "build/asan/tests/sim/sim --from 1 --seeds 40", tree="asan")
 step("core and settings, sanitizers", "tests/run integration/test_bad_input.py "
      "integration/test_core.py integration/test_damage.py integration/test_settings.py "
      "integration/test_tls.py", tree="asan")
@@ -103,16 +103,15 @@ nightly("core: a disk that fails at each call", "tests/run --night integration/t
         LONG, limit=3600)
 nightly("core: thousands of clients at once", "tests/run -n 0 soak/test_many.py --seconds 1", TIMED,
         weight=ALONE)
-nightly("hostile clients beside honest ones", HOSTILE + "-k 'not tls'", TIMED, weight=ALONE,
-        limit=1800)
-nightly("hostile clients, TLS", HOSTILE + "-k tls", TIMED, weight=ALONE, limit=1800)
+nightly("hostile clients beside honest ones", HOSTILE + "-k 'not tls'", TIMED, weight=ALONE)
+nightly("hostile clients, TLS", HOSTILE + "-k tls", TIMED, weight=ALONE)
 nightly("how others failed: writers, large states",
         "tests/run -m night integration/test_lessons.py", TIMED)
-nightly("Patroni on tenure-core", "tests/run -n 0 --night hosts/test_patroni.py", TIMED, limit=1800)
+nightly("Patroni on tenure-core", "tests/run -n 0 --night hosts/test_patroni.py", TIMED)
 nightly("the last metre: what is in the way of a stop on real hosts",
-        "tests/run -n 1 --night hosts/test_last_metre.py", TIMED, limit=1800)
+        "tests/run -n 1 --night hosts/test_last_metre.py", TIMED)
 nightly("recipes: a singleton, an address, a PostgreSQL primary",
-        "tests/run -n 0 --night hosts/test_recipes.py", TIMED, limit=1800)
+        "tests/run -n 0 --night hosts/test_recipes.py", TIMED)
 FENCING = "tests/run -n 1 hosts/test_fencing.py --night --seed {seed} --draws "
 nightly("fencing: 8 random faults on a real host", FENCING + "8", TIMED)
 nightly("work: 300 commands that are killed before their deadline",
@@ -121,12 +120,11 @@ nightly("a virtual machine that is paused, and slewed",
         "tests/run -n 0 --seed {seed} --seconds 15 soak/test_paused_machine.py", TIMED,
         weight=ALONE)
 nightly("Debian packages: equal builds, lintian, upgrade, purge",
-        "tests/run -n 0 packages/test_packages.py", LONG, limit=1800)
+        "tests/run -n 0 packages/test_packages.py", LONG)
 nightly("the same verdict anywhere", ".ci/anywhere", LONG)
 for suite in "bookworm", "trixie":
     nightly(f"the CI file's lines on a new Debian {suite}: build, main job",
-            f"tests/run -n 0 packages/test_workflow.py --suite {suite} --steps Build,", LONG,
-            limit=1800)
+            f"tests/run -n 0 packages/test_workflow.py --suite {suite} --steps Build,", LONG)
 
 nightly("hosts, on a real etcd", "tests/run hosts --engine etcd", ETCD)
 
@@ -135,7 +133,7 @@ build("fast", "build/fast/tests/sim/sim", "nightly", LONG)
 build("cov", programs("cov") + " tests-cov", "as needed", compiler="clang")
 # For its warnings, which do not depend on what it optimizes.
 step("build with clang", "CFLAGS=-O0 CPPFLAGS=-U_FORTIFY_SOURCE make -s -j2 MODE=clang CC=clang "
-     "programs tests-clang", "nightly", LONG, tree=None, weight=2, limit=1800)
+     "programs tests-clang", "nightly", LONG, tree=None, weight=2)
 
 nightly("3000 fresh worlds reach every probe",
         BEHIND + "build/{tree}/tests/sim/sim --from {seed}000 --seeds 3000 --reached", LONG,
@@ -145,7 +143,7 @@ nightly("users, roles, logins, thread sanitizer", "tests/run integration/test_au
 nightly("integration, sanitizers", "tests/run integration", SANITIZED, tree="asan", limit=3600)
 nightly("fleet, sanitizers", FLEET + "--ttl-ms 16000 cases --rounds 1", SANITIZED, tree="asan")
 nightly("hostile clients, sanitizers", HOSTILE + "-k 'not tls and not follower'", SANITIZED,
-        tree="asan", weight=ALONE, limit=1800)
+        tree="asan", weight=ALONE)
 
 # ---- for as long as there is time: what draws other faults each time
 

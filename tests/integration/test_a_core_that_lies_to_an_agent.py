@@ -60,7 +60,7 @@ def bears(agent, liar, lie, *, until=None, lines=40, cpu=.5, calls=60, memory=25
     tell(liar, *lie)
     liar.outlast(TTL)
     if until:
-        eventually(until, patience=200)
+        eventually(until, patience=800)
     cost.is_modest(cpu, calls, memory)
     said = agent.log_text().splitlines()[before:]
     assert len(said) <= lines, said
@@ -192,6 +192,7 @@ def test_an_agent_does_not_take_an_event_of_the_future_for_the_present(agents, l
     agent.log_has("Node second joined")
 
 
+@pytest.mark.timeout(900)
 def test_an_agent_reads_a_large_cluster_in_pieces(agents, fresh_liar):
     fresh_liar.core.put_all([(f"/tenure/default/nodes/n{n}", f'{{"id":"{n}"}}')
                              for n in range(20_000)])
