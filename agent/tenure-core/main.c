@@ -100,9 +100,9 @@ static void on_long_turn(const struct loop_turn *t, void *arg)
         if (boot_before(now, p->turn_log_at))
                 return;
         p->turn_log_at = boot_add(now, LONG_TURN_EVERY);
-        log_warning("The loop was busy for %" PRId64 " ms at a stretch, %" PRId64
-                    " of them with %s%s%s%s; it had a processor for %" PRId64
-                    " of them; this happened %" PRIu64 " time(s) since it was last logged.",
+        log_warning("The main loop ran for %" PRId64 " ms without a break, %" PRId64
+                    " ms of that in %s%s%s%s, and had a processor for %" PRId64
+                    " ms; this happened %" PRIu64 " time(s) since the last such message.",
                     t->took / NSEC_PER_MSEC, t->piece / NSEC_PER_MSEC, t->what,
                     *t->who ? " (" : "", t->who, *t->who ? ")" : "", t->ran / NSEC_PER_MSEC,
                     p->long_turns);

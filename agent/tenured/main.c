@@ -247,8 +247,8 @@ static void on_long_turn(const struct loop_turn *t, void *arg)
         if (boot_before(now, a->turn_log_at))
                 return;
         a->turn_log_at = boot_add(now, LONG_TURN_EVERY);
-        log_info("The loop was busy for %" PRId64 " ms at a stretch, %" PRId64
-                 " of them with %s; it had a processor for %" PRId64 " of them.",
+        log_info("The main loop ran for %" PRId64 " ms without a break, %" PRId64
+                 " ms of that in %s, and had a processor for %" PRId64 " ms.",
                  t->took / NSEC_PER_MSEC, t->piece / NSEC_PER_MSEC, t->what,
                  t->ran / NSEC_PER_MSEC);
 }

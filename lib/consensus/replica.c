@@ -255,20 +255,22 @@ static bool has_more_to_apply(const struct replica *r)
 
 /* Another replica may know the command, so to skip it could give two replicas different states
  * (I4). */
-static void cannot_apply(struct replica *r, uint64_t index, int k)
+static void cannot_apply(struct replica *r, uint64_t index, uint64_t term, int k)
 {
         char why[256];
 
         if (k == -ENOTSUP)
                 snprintf(why, sizeof(why),
-                         "Entry %" PRIu64
-                         " of the log has a command that this version does not "
-                         "know: start the version that the other members run",
-                         index);
+                         "Log entry %" PRIu64 " (term %" PRIu64
+                         ") holds a command that this version cannot read: start the version "
+                         "that wrote it",
+                         index, term);
         else if (k == -EBADMSG)
-                snprintf(why, sizeof(why), "Entry %" PRIu64 " of the log is malformed", index);
+                snprintf(why, sizeof(why),
+                         "Log entry %" PRIu64 " (term %" PRIu64 ") is malformed", index, term);
         else
-                snprintf(why, sizeof(why), "%s", strerror(-k));
+                snprintf(why, sizeof(why), "Cannot apply log entry %" PRIu64 ": %s", index,
+                         strerror(-k));
         replica_fatal(r, why);
 }
 
@@ -295,7 +297,7 @@ static void apply_committed(struct replica *r)
                         r->applied = index - 1; /* a read must not believe that the entry is
                                                  * applied */
                 if (k < 0)
-                        return cannot_apply(r, index, k);
+                        return cannot_apply(r, index, e->term, k);
                 if (k > 0) {
                         if (!r->applying)
                                 r->applying_since = r->now;

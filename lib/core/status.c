@@ -47,9 +47,9 @@ static const struct status of_outcome[] = {
         [STATE_E_LEASE_EXISTS] = {RPC_FAILED_PRECONDITION, "etcdserver: lease already exists"},
         [STATE_E_TTL_TOO_LARGE] = {RPC_OUT_OF_RANGE, "etcdserver: too large lease TTL"},
         [STATE_E_LEASES_FULL] = {RPC_RESOURCE_EXHAUSTED,
-                                 "etcdserver: too many leases: there may be 4194304"},
+                                 "etcdserver: too many leases: the limit is 4194304"},
         [STATE_E_LEASE_KEYS] = {RPC_RESOURCE_EXHAUSTED,
-                                "etcdserver: too many keys on the lease: there may be 100000"},
+                                "etcdserver: too many keys on the lease: the limit is 100000"},
         [STATE_E_LEASE_NAME] = {RPC_INVALID_ARGUMENT,
                                 "etcdserver: a lease's name is longer than 1024 bytes"},
         [STATE_E_LEASE_NAME_USED] = {RPC_FAILED_PRECONDITION,
@@ -83,8 +83,8 @@ static const struct status of_outcome[] = {
                 {RPC_INVALID_ARGUMENT,
                  "etcdserver: the name of a user or a role is longer than 255 bytes"},
         [STATE_E_AUTH_FULL] = {RPC_RESOURCE_EXHAUSTED,
-                               "etcdserver: too many: there may be 10000 users, 10000 roles, "
-                               "1000 roles of a user and 1000 permissions of a role"},
+                               "etcdserver: too many: the limits are 10000 users, 10000 "
+                               "roles, 1000 roles of a user and 1000 permissions of a role"},
         [STATE_E_CACHED] = {RPC_UNAVAILABLE,
                             "etcdserver: request timed out: somebody may read this from a "
                             "cache until the term ends"},
@@ -92,7 +92,7 @@ static const struct status of_outcome[] = {
                                      "etcdserver: too large to be cached: a range may have "
                                      "1000 keys and 1 MiB"},
         [STATE_E_CACHE_FULL] = {RPC_RESOURCE_EXHAUSTED,
-                                "etcdserver: too many cached ranges: there may be 256"},
+                                "etcdserver: too many cached ranges: the limit is 256"},
         [STATE_E_PERMISSION_TYPE] = {RPC_INVALID_ARGUMENT,
                                      "etcdserver: a permission's type is 0 (READ), 1 (WRITE) "
                                      "or 2 (READWRITE)"},
