@@ -133,7 +133,8 @@ struct member {
         struct boot_time size_logged_at; /* when a value that is too large was logged last */
         struct buf range_from;           /* the key at which the range's next page begins */
         int64_t range_revision;          /* the revision of all pages; 0: none has come yet */
-        int64_t page;                    /* number of keys in a page */
+        int64_t page;                    /* number of keys in a page ... */
+        int64_t page_most;               /* ... and in none of this range more than that */
         int64_t floor;                   /* the revision that was known when the question was
                                           * asked */
         int64_t progress; /* a revision up to which, according to the core, there are

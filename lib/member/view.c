@@ -353,7 +353,7 @@ static void on_range(struct unary *u, enum rpc_code code, const char *message)
                 services_resync_begin(&m->services);
                 m->range_revision = r->header->revision;
         }
-        m->page = min_of(2 * m->page, (int64_t) PAGE);
+        m->page = min_of(2 * m->page, m->page_most);
         m->range = u->reply;
         m->range_at = 0;
         u->reply = NULL;
@@ -387,6 +387,7 @@ static void read_page(struct member *m)
 
 static void end_range(struct member *m, struct peer *p)
 {
+        m->page_most = PAGE;
         membership_resync_end(&m->members, m->range_revision);
         services_resync_end(&m->services, m->range_revision);
         m->publications.look = true;
@@ -416,7 +417,7 @@ static void send_range(struct member *m, struct peer *p)
 static void start_range(struct member *m, struct peer *p)
 {
         if (m->page == 0)
-                m->page = PAGE;
+                m->page = m->page_most = PAGE;
         m->range_revision = 0;
         buf_clear(&m->range_from);
         buf_add(&m->range_from, m->prefix, strlen(m->prefix));
@@ -686,8 +687,14 @@ void view_run(struct member *m, struct boot_time now)
         if (m->no_view)
                 return;
         if ((m->ranging || m->asking || m->creating || m->checking) &&
-            !boot_before(now, m->answer_by))
+            !boot_before(now, m->answer_by)) {
+                /* It may have been too much for the line, which is the same to each replica. */
+                if (m->ranging) {
+                        PROBE("a page of the membership does not come in time");
+                        m->page = m->page_most = max_of(m->page / 4, INT64_C(1));
+                }
                 view_move(m, "the replica does not answer");
+        }
         if (m->range)
                 return read_page(m);
         if (m->watch || m->ranging || m->checking || boot_before(now, m->view_retry_at))

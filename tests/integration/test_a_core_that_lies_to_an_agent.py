@@ -60,7 +60,7 @@ def bears(agent, liar, lie, *, until=None, lines=40, cpu=.5, calls=60, memory=25
     tell(liar, *lie)
     liar.outlast(TTL)
     if until:
-        eventually(until, patience=800)
+        eventually(until, patience=200)
     cost.is_modest(cpu, calls, memory)
     said = agent.log_text().splitlines()[before:]
     assert len(said) <= lines, said
@@ -208,9 +208,24 @@ def test_an_agent_reads_a_large_cluster_in_pieces(agents, fresh_liar):
     agent = agents(held=False, Endpoints=fresh_liar.endpoints)
     cost = Cost(agent, fresh_liar)
 
-    eventually(lambda: agent.log_text().count(" joined.") > 20_100, patience=200)
+    eventually(lambda: agent.log_text().count(" joined.") > 20_100, patience=800)
     assert max(read) <= 2000
     cost.is_modest(cpu=1, calls=60, memory=768)
+
+
+def test_an_agent_asks_for_less_where_a_page_does_not_come_in_time(agents, fresh_liar):
+    """A slow line: it began anew with the first page, for ever, and never knew who is there."""
+    fresh_liar.core.put_all([(f"/tenure/default/nodes/n{n}", '{"id":"1"}') for n in range(700)])
+
+    def slow(call):
+        if call.method == "Range" and call.request.limit > 130:
+            return None
+        return call.ask()
+
+    tell(fresh_liar, slow)
+    agent = agents(Endpoints=fresh_liar.endpoints, TTL="60s")
+
+    eventually(lambda: agent.log_text().count(" joined.") > 700)
 
 
 # ---- records that no agent wrote ----
