@@ -84,13 +84,18 @@ static void forget_timed(struct replica *r)
         r->time.slowest = 0;
 }
 
-void beacons_begin(struct replica *r)
+void beacons_members_changed(struct replica *r)
 {
         memset(r->time.answered, 0, sizeof(r->time.answered));
-        forget_timed(r);
         forget_late(r);
-        r->time.asking = false;
         r->time.reported = 0;
+}
+
+void beacons_begin(struct replica *r)
+{
+        beacons_members_changed(r);
+        forget_timed(r);
+        r->time.asking = false;
 }
 
 /* If we lead and commit, and yet every answer is late, the round trip is longer than the

@@ -441,8 +441,7 @@ void reads_flush(struct replica *r);
 void reads_run(struct replica *r);
 /* Whether a read waits for its answer. */
 bool reads_wait(const struct replica *r);
-/* Asks all voters for this round's confirmation. */
-void reads_ping(struct replica *r);
+void reads_members_changed(struct replica *r);
 void reads_ponged(struct replica *r, unsigned i, uint64_t seq);
 void reads_answered(struct replica *r, uint64_t id, uint64_t index, struct lease_time at);
 void reads_reroute(struct replica *r);
@@ -453,6 +452,7 @@ void reads_reroute(struct replica *r);
 void beacons_begin(struct replica *r);
 void beacons_run(struct replica *r);
 void beacons_ask(struct replica *r);
+void beacons_members_changed(struct replica *r);
 void beacons_acked(struct replica *r, unsigned i, nsec_t sent);
 void beacons_reported(struct replica *r, unsigned i, uint64_t term, uint64_t time);
 

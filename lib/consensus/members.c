@@ -210,6 +210,19 @@ static bool same(const struct raft_configuration *c, const struct configured *se
         return true;
 }
 
+/* What is counted by the position of a member begins anew, and so does what waits for a
+ * majority, because another majority is needed now:
+ *
+ *     a round of reads       reads_members_changed() asks again; start_round() ends a round
+ *                            that needs no answer any more
+ *     lease time             beacons_members_changed() forgets who has answered
+ *     a change of members    members_committed() looks after each step
+ *     entries, elections     raft counts anew with each answer
+ *     a handover             raft gives it up after an election timeout
+ *     a snapshot on its way  outgoing_run() ends one to a former member
+ *     covered renewals       wait for a read
+ *     proposals              wait for an entry, or for their term to end
+ */
 void members_step(struct replica *r)
 {
         const struct raft_configuration *c = replica_conf(r);
@@ -217,21 +230,15 @@ void members_step(struct replica *r)
 
         if (same(c, &r->configured))
                 return;
-        /* State by position in the configuration starts afresh. */
-        memset(r->time.answered, 0, sizeof(r->time.answered));
+        beacons_members_changed(r);
         memset(r->sent_commit, 0, sizeof(r->sent_commit));
-        r->time.reported = 0;
-        r->reading.round_acked = 0;
-        r->reading.round_acks = 0;
         r->configured.n = c->n;
         for (unsigned i = 0; i < c->n && i < REPLICA_PEERS_MAX; i++) {
                 r->configured.id[i] = c->servers[i].id;
                 r->configured.role[i] = c->servers[i].role;
         }
-        if (!first && r->reading.round_on) {
-                PROBE("a round of reads is open while the members change");
-                reads_ping(r);
-        }
+        if (!first)
+                reads_members_changed(r);
         if (r->ops->configured)
                 r->ops->configured(r->userdata);
 }

@@ -56,11 +56,21 @@ static void answer_round(struct replica *r)
                 answer_own(r, r->reading.round_own, index, at);
 }
 
-void reads_ping(struct replica *r)
+static void ping(struct replica *r)
 {
         r->reading.round_at = r->now;
         replica_send_all(r, FRAME_READ_PING, (uint64_t[]){replica_term(r), r->reading.round},
                          2);
+}
+
+void reads_members_changed(struct replica *r)
+{
+        r->reading.round_acked = 0;
+        r->reading.round_acks = 0;
+        if (!r->reading.round_on)
+                return;
+        PROBE("a round of reads is open while the members change");
+        ping(r);
 }
 
 /* Starts the next round, unless one is under way. That one ends here if its answers are not
@@ -86,7 +96,7 @@ static void start_round(struct replica *r)
         r->reading.round_on = true;
         if (replica_voters(r) <= 1)
                 return answer_round(r);
-        reads_ping(r);
+        ping(r);
 }
 
 bool reads_wait(const struct replica *r)
@@ -125,7 +135,7 @@ void reads_run(struct replica *r)
         if (r->reading.round_on && boot_diff(r->now, r->reading.round_at) >= READ_RETRY) {
                 PROBE("a round of reads is asked again for its confirmation");
                 r->counts.slow_reads++;
-                reads_ping(r);
+                ping(r);
         }
         if (replica_leads(r) || replica_leader(r) == 0 ||
             r->reading.overdue <= r->reading.answered ||
