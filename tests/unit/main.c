@@ -31,9 +31,9 @@
 #include "virtual_time.h"
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define LIMIT_S 480
+#define LIMIT_S 1500
 #else
-#define LIMIT_S 120
+#define LIMIT_S 400
 #endif
 
 enum verdict { NONE, OK, NOT_OK, SKIPPED, N_VERDICTS };
