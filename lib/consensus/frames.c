@@ -1,5 +1,4 @@
 /* What arrives from other replicas: a row of one table for each type of frame. */
-#include "base/probe.h"
 #include "consensus/internal.h"
 
 /* Whose frame counts; one of anybody else is dropped. Where the term of the frame, its first
@@ -11,15 +10,18 @@ enum whose {
         LEADERS_OF_THIS_TERM,      /* we follow its sender in that term */
 };
 
-#define NUMBERS_MAX 5
+struct numbers {
+        uint64_t peer;
+        unsigned at; /* its position in the configuration, if it is a member */
+        uint64_t v[5];
+};
 
 struct kind {
         /* Reads the whole frame itself. Returns 0 or -EBADMSG. */
         int (*whole)(struct replica *r, uint64_t peer, struct view in);
         unsigned numbers; /* or it has that many numbers; what follows them is skipped */
         enum whose whose;
-        /* @at: the position of a member in the configuration */
-        void (*on)(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v);
+        void (*on)(struct replica *r, const struct numbers *in);
 };
 
 static int on_raft(struct replica *r, uint64_t peer, struct view in)
@@ -36,96 +38,80 @@ static int on_raft(struct replica *r, uint64_t peer, struct view in)
 
 /* ---- from anybody ---- */
 
-static void on_read_ask(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v)
+static void on_read_ask(struct replica *r, const struct numbers *in)
 {
-        (void) at;
-        reads_add(r, peer, v[0]);
+        reads_add(r, in->peer, in->v[0]);
 }
 
-static void on_read_tell(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v)
+static void on_read_tell(struct replica *r, const struct numbers *in)
 {
-        (void) peer;
-        (void) at;
-        reads_answered(r, v[0], v[1], (struct lease_time){(nsec_t) v[2]});
+        reads_answered(r, in->v[0], in->v[1], (struct lease_time){(nsec_t) in->v[2]});
 }
 
-static void on_changed(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v)
+static void on_changed(struct replica *r, const struct numbers *in)
 {
-        (void) peer;
-        (void) at;
-        r->ops->changed_members(r->userdata, v[0], (int) v[1]);
+        r->ops->changed_members(r->userdata, in->v[0], (int) in->v[1]);
 }
 
-static void on_removed(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v)
+static void on_removed(struct replica *r, const struct numbers *in)
 {
-        (void) peer;
-        (void) at;
-        members_removed(r, v[0]);
+        members_removed(r, in->v[0]);
 }
 
 /* ---- from the leader that we follow ---- */
 
-static void on_read_ping(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v)
+static void on_read_ping(struct replica *r, const struct numbers *in)
 {
-        (void) at;
-        replica_send(r, peer, FRAME_READ_PONG, v, 2);
+        replica_send(r, in->peer, FRAME_READ_PONG, in->v, 2);
 }
 
-static void on_proposed(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v)
+static void on_proposed(struct replica *r, const struct numbers *in)
 {
-        (void) peer;
-        (void) at;
-        queue_acknowledged(r, v[1], v[2], v[3], v[4] != 0);
+        queue_acknowledged(r, in->v[1], in->v[2], in->v[3], in->v[4] != 0);
 }
 
-static void on_beacon(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v)
+static void on_beacon(struct replica *r, const struct numbers *in)
 {
-        (void) at;
-        lease_clock_learn(&r->time.clock, v[0], (struct lease_time){(nsec_t) v[2]}, r->now);
-        replica_send(r, peer, FRAME_BEACON_ACK, v, 2);
+        lease_clock_learn(&r->time.clock, in->v[0], (struct lease_time){(nsec_t) in->v[2]},
+                          r->now);
+        replica_send(r, in->peer, FRAME_BEACON_ACK, in->v, 2);
 }
 
-static void on_lacks(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v)
+static void on_lacks(struct replica *r, const struct numbers *in)
 {
-        (void) peer;
-        (void) at;
-        members_lack(r, v[1]);
+        members_lack(r, in->v[1]);
 }
 
-static void on_time_ask(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v)
+static void on_time_ask(struct replica *r, const struct numbers *in)
 {
-        (void) at;
-        replica_send(r, peer, FRAME_TIME_TELL,
-                     (uint64_t[]){v[0], r->time.clock.term, (uint64_t) r->time.clock.known.ns},
-                     3);
+        replica_send(
+                r, in->peer, FRAME_TIME_TELL,
+                (uint64_t[]){in->v[0], r->time.clock.term, (uint64_t) r->time.clock.known.ns},
+                3);
 }
 
 /* ---- from members, to us as their leader ---- */
 
-static void on_read_pong(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v)
+static void on_read_pong(struct replica *r, const struct numbers *in)
 {
-        (void) peer;
-        reads_ponged(r, at, v[1]);
+        reads_ponged(r, in->at, in->v[1]);
 }
 
-static void on_time_tell(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v)
+static void on_time_tell(struct replica *r, const struct numbers *in)
 {
-        (void) peer;
-        beacons_reported(r, at, v[1], v[2]);
+        beacons_reported(r, in->at, in->v[1], in->v[2]);
         beacons_run(r);
 }
 
-static void on_beacon_ack(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v)
+static void on_beacon_ack(struct replica *r, const struct numbers *in)
 {
-        (void) peer;
-        beacons_acked(r, at, (nsec_t) v[1]);
+        beacons_acked(r, in->at, (nsec_t) in->v[1]);
         beacons_run(r);
 }
 
-static void on_snapshot_ack(struct replica *r, uint64_t peer, unsigned at, const uint64_t *v)
+static void on_snapshot_ack(struct replica *r, const struct numbers *in)
 {
-        (void) at;
-        snapshot_acked(r, peer, v[1], v[2]);
+        snapshot_acked(r, in->peer, in->v[1], in->v[2]);
 }
 
 static const struct kind kinds[] = {
@@ -171,13 +157,13 @@ static bool counts(const struct replica *r, uint64_t peer, int at, enum whose wh
 static int on_numbers(struct replica *r, uint64_t peer, const struct kind *kind, struct view in)
 {
         int at = replica_position(r, peer);
-        uint64_t v[NUMBERS_MAX] = {0};
+        struct numbers n = {.peer = peer, .at = (unsigned) at};
 
         for (unsigned i = 0; i < kind->numbers; i++)
-                if (view_u64(&in, &v[i]) < 0)
+                if (view_u64(&in, &n.v[i]) < 0)
                         return -EBADMSG;
-        if (counts(r, peer, at, kind->whose, v[0]))
-                kind->on(r, peer, (unsigned) at, v);
+        if (counts(r, peer, at, kind->whose, n.v[0]))
+                kind->on(r, &n);
         return 0;
 }
 
