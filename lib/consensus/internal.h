@@ -74,10 +74,11 @@ struct pipe {
 };
 
 /* Leader: what other replicas asked, each about its reads up to one. */
+struct asked_read {
+        uint64_t peer, id;
+};
 struct asked_reads {
-        struct asked_read {
-                uint64_t peer, id;
-        } * all;
+        struct asked_read *all;
         size_t n, cap;
 };
 

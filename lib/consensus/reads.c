@@ -29,13 +29,18 @@ static struct lease_time confirmed_time(const struct replica *r)
                        : LEASE_TIME_NEVER;
 }
 
+/* What is not answered READ_RETRY from now is asked again. */
+static void expect_answer(struct replica *r)
+{
+        r->reading.overdue = r->reading.newest;
+        r->reading.overdue_since = r->now;
+}
+
 static void answer_own(struct replica *r, uint64_t upto, uint64_t index, struct lease_time at)
 {
         r->reading.answered = upto;
-        if (r->reading.overdue <= upto) {
-                r->reading.overdue = r->reading.newest;
-                r->reading.overdue_since = r->now;
-        }
+        if (r->reading.overdue <= upto)
+                expect_answer(r);
         r->ops->read_at(r->userdata, upto, index, at);
 }
 
@@ -122,10 +127,8 @@ void reads_flush(struct replica *r)
         if (!r->reading.asks || leader == 0 || r->reading.newest == r->reading.answered)
                 return;
         r->reading.asks = false;
-        if (r->reading.overdue <= r->reading.answered) {
-                r->reading.overdue = r->reading.newest;
-                r->reading.overdue_since = r->now;
-        }
+        if (r->reading.overdue <= r->reading.answered)
+                expect_answer(r);
         replica_send(r, leader, FRAME_READ_ASK, &r->reading.newest, 1);
 }
 
@@ -144,8 +147,7 @@ void reads_run(struct replica *r)
         PROBE("a leader is asked again about reads");
         r->counts.slow_reads++;
         r->reading.asks = true;
-        r->reading.overdue = r->reading.newest;
-        r->reading.overdue_since = r->now;
+        expect_answer(r);
 }
 
 void reads_ponged(struct replica *r, unsigned i, uint64_t seq)
@@ -174,6 +176,5 @@ void reads_reroute(struct replica *r)
         r->reading.round_on = false;
         r->reading.in_round.n = r->reading.waiting.n = 0;
         r->reading.asks = true;
-        r->reading.overdue = r->reading.newest;
-        r->reading.overdue_since = r->now;
+        expect_answer(r);
 }

@@ -59,27 +59,29 @@ static void forget(struct core *c)
         memmove(c->confirmed, c->confirmed + n, c->n_confirmed * sizeof(*c->confirmed));
 }
 
-/* What is confirmed for the first read, or NULL. */
-static const struct confirmed *of_first(struct core *c)
+/* What the first read may be served by now, or NULL. */
+static const struct confirmed *servable(struct core *c)
 {
         forget(c);
-        return c->n_confirmed > 0 ? c->confirmed : NULL;
+        return c->n_confirmed > 0 && c->confirmed->index <= c->served && !c->part.on
+                       ? c->confirmed
+                       : NULL;
 }
 
 bool core_reads_ready(struct core *c)
 {
-        const struct confirmed *f = of_first(c);
-
-        return f && f->index <= c->served && !c->part.on;
+        return servable(c) != NULL;
 }
 
 /* Serves as many as one turn allows: one confirmation may be for 100,000 reads. */
 static void serve_some(struct core *c)
 {
-        while (c->reads_left > 0 && core_reads_ready(c)) {
+        const struct confirmed *f;
+
+        while (c->reads_left > 0 && (f = servable(c))) {
                 struct core_read *rd = TAILQ_FIRST(&c->reads);
 
-                rd->at = of_first(c)->at;
+                rd->at = f->at;
                 c->reads_left--;
                 core_read_finish(c, rd, status_ok);
         }
