@@ -216,6 +216,7 @@ void install_begin(struct replica *r, struct raft_update *u)
         r->snap.pending = u->snapshot.metadata; /* raft's own copy, with its configuration */
         log_cut(&r->log, 0);
         r->log.first = r->snap.pending.index + 1;
+        r->snap.size = buf_len(&r->snap.incoming.bytes);
         data = blob_new(&r->snap.incoming.bytes);
         if (data)
                 snapshot_release(r, data);

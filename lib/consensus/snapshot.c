@@ -354,7 +354,6 @@ int snapshot_to_store(struct replica *r, struct blob *data, bool install)
                             },
                             data, install);
         raft_free(c.base);
-        r->snap.size = blob_view(data).len;
         return k;
 }
 
@@ -450,12 +449,13 @@ static void save(struct replica *r, bool for_disk)
 
 static void saved(struct replica *r, struct buf *bytes)
 {
-        size_t size = buf_len(bytes);
-        struct blob *data = blob_new(bytes);
-        int k = data ? 0 : -ENOMEM;
+        struct blob *data;
+        int k;
 
         r->snap.saving = false;
-        r->snap.size = size;
+        r->snap.size = buf_len(bytes);
+        data = blob_new(bytes);
+        k = data ? 0 : -ENOMEM;
         if (data)
                 snapshot_release(r, data);
         for (unsigned i = 0; k == 0 && i < REPLICA_PEERS_MAX; i++)
