@@ -132,34 +132,3 @@ TEST(grants_and_changes_of_users_need_room_as_in_0_1_0)
         c.role_add = &role;
         CHECK_EQ(state_auth_bytes(&c), 256 + 2);
 }
-
-/* How much memory a message takes, and which fields a version knows, differ. */
-TEST(a_command_of_the_log_is_refused_for_its_depth_alone)
-{
-        cleanup_(arena_fini) struct arena a = {0};
-        cleanup_(buf_fini) struct buf dense = {0}, unknown = {0}, deep = {0};
-        void *m;
-
-        for (unsigned i = 0; i < 100000; i++)
-                buf_add(&dense, "\x0a\x00", 2); /* a comparison in two bytes */
-        for (unsigned i = 0; i < 1000; i++)
-                buf_add(&unknown, "\xf8\x7f\x01", 3);
-        for (unsigned i = 0; i < PB_DEPTH_MAX / 2; i++) {
-                cleanup_(buf_fini) struct buf op = {0};
-
-                buf_add_u8(&op, 0x22); /* request_txn */
-                buf_add_bytes(&op, buf_head(&deep), buf_len(&deep));
-                buf_clear(&deep);
-                buf_add_u8(&deep, 0x12); /* success */
-                buf_add_bytes(&deep, buf_head(&op), buf_len(&op));
-        }
-        CHECK_EQ(pb_unpack_logged(&a, &pb__txn_request__descriptor,
-                                  (struct view){dense.data, buf_len(&dense)}, &m),
-                 0);
-        CHECK_EQ(pb_unpack_logged(&a, &pb__put_request__descriptor,
-                                  (struct view){unknown.data, buf_len(&unknown)}, &m),
-                 0);
-        CHECK_EQ(pb_unpack_logged(&a, &pb__txn_request__descriptor,
-                                  (struct view){buf_head(&deep), buf_len(&deep)}, &m),
-                 -E2BIG);
-}

@@ -61,6 +61,29 @@ TEST(a_message_takes_no_more_memory_than_its_bytes_explain)
         CHECK_EQ(unpack(&pb__put_request__descriptor, &unknown), -E2BIG);
 }
 
+/* How much memory a message takes, and which fields a version knows, differ. */
+TEST(a_command_of_the_log_is_refused_for_its_depth_alone)
+{
+        cleanup_(arena_fini) struct arena a = {0};
+        cleanup_(buf_fini) struct buf dense = {0}, unknown = {0}, deep = {0};
+        void *m;
+
+        for (unsigned i = 0; i < 100000; i++)
+                buf_add(&dense, "\x0a\x00", 2); /* a comparison in two bytes */
+        for (unsigned i = 0; i < 1000; i++)
+                buf_add(&unknown, "\xf8\x7f\x01", 3);
+        nested_txns(&deep, PB_DEPTH_MAX / 2);
+        CHECK_EQ(pb_unpack_logged(&a, &pb__txn_request__descriptor,
+                                  (struct view){dense.data, buf_len(&dense)}, &m),
+                 0);
+        CHECK_EQ(pb_unpack_logged(&a, &pb__put_request__descriptor,
+                                  (struct view){unknown.data, buf_len(&unknown)}, &m),
+                 0);
+        CHECK_EQ(pb_unpack_logged(&a, &pb__txn_request__descriptor,
+                                  (struct view){buf_head(&deep), buf_len(&deep)}, &m),
+                 -E2BIG);
+}
+
 /* The densest that is meant: operations on short keys, ten thousand of them, pass. */
 TEST(ten_thousand_short_operations_unpack)
 {

@@ -1005,42 +1005,15 @@ TEST(the_log_does_not_overtake_a_snapshot_that_is_waited_for)
         stop();
 }
 
-/* Encoding takes longer than the log has room for. Then the log is allowed as many bytes as the
- * snapshot has, also if none was ever written to the disk; it began anew for ever. */
-TEST(a_snapshot_that_takes_long_to_encode_is_sent_at_the_second_attempt)
-{
-        struct net_node *leader, *dead;
-        unsigned i;
-
-        start_with(1000000);
-        slices = 1000; /* 2 s */
-        padding = 16000000;
-        leader = elect();
-        dead = follower(leader);
-        dead->full = true;
-        net.lost = to_the_dead;
-        for (i = 0; i < 200; i++) {
-                CHECK_EQ(propose(leader, 20000), 0);
-                pass(2 * MS);
-        }
-        dead->full = false;
-        net.lost = NULL;
-        replica_peer_up(leader->replica, id_of(dead), net.now);
-        for (i = 0; i < 3000 && dead->snaps == 0; i++) {
-                CHECK_EQ(propose(leader, 20000), 0);
-                pass(4 * MS);
-        }
-        CHECK(i < 1500);
-        stop();
-}
-
-/* One replica lacks so much that it needs a snapshot of @n bytes. Returns the leader. */
-static struct net_node *lag_behind(size_t n, struct net_node **ret_dead)
+/* One replica lacks so much that it needs a snapshot of @n bytes, which is encoded in @in + 1
+ * slices. Returns the leader. */
+static struct net_node *lag_behind(size_t n, unsigned in, struct net_node **ret_dead)
 {
         struct net_node *leader;
 
         start_with(1000000);
         padding = n;
+        slices = in;
         leader = elect();
         *ret_dead = follower(leader);
         (*ret_dead)->full = true;
@@ -1051,6 +1024,24 @@ static struct net_node *lag_behind(size_t n, struct net_node **ret_dead)
         }
         (*ret_dead)->full = false;
         return leader;
+}
+
+/* Encoding takes longer than the log has room for. Then the log is allowed as many bytes as the
+ * snapshot has, also if none was ever written to the disk; it began anew for ever. */
+TEST(a_snapshot_that_takes_long_to_encode_is_sent_at_the_second_attempt)
+{
+        struct net_node *leader, *dead;
+        unsigned i;
+
+        leader = lag_behind(16000000, 1000 /* 2 s */, &dead);
+        net.lost = NULL;
+        replica_peer_up(leader->replica, id_of(dead), net.now);
+        for (i = 0; i < 3000 && dead->snaps == 0; i++) {
+                CHECK_EQ(propose(leader, 20000), 0);
+                pass(4 * MS);
+        }
+        CHECK(i < 1500);
+        stop();
 }
 
 static unsigned last_parts; /* of snapshots, that something is done to */
@@ -1100,7 +1091,7 @@ static bool is_part(const struct frame *f)
  * lost: nothing reports that the link broke. */
 TEST(the_last_part_of_a_snapshot_is_sent_again)
 {
-        struct net_node *dead, *leader = lag_behind(1500000, &dead);
+        struct net_node *dead, *leader = lag_behind(1500000, 0, &dead);
 
         last_parts = 1;
         net.lost = is_last_part;
@@ -1118,7 +1109,7 @@ TEST(the_last_part_of_a_snapshot_is_sent_again)
  * not delayed as long again, as if this one were being installed. */
 TEST(after_a_damaged_snapshot_another_one_is_sent_soon)
 {
-        struct net_node *dead, *leader = lag_behind(1500000, &dead);
+        struct net_node *dead, *leader = lag_behind(1500000, 0, &dead);
 
         net.lost = is_part;
         replica_peer_up(leader->replica, id_of(dead), net.now);
@@ -1149,7 +1140,7 @@ static bool count_firsts(const struct frame *f)
 /* From the first part on until it is installed, so that a probe need not wait to say no. */
 TEST(a_replica_tells_that_it_awaits_a_snapshot)
 {
-        struct net_node *dead, *leader = lag_behind(1500000, &dead);
+        struct net_node *dead, *leader = lag_behind(1500000, 0, &dead);
 
         CHECK(!replica_awaits_snapshot(dead->replica));
         last_parts = UINT32_MAX;
@@ -1186,7 +1177,7 @@ static void write_for_long(struct net_node *leader, struct net_node *dead)
  * entries after it are still there when it is done. */
 TEST(a_snapshot_that_is_written_for_long_is_waited_for)
 {
-        struct net_node *dead, *leader = lag_behind(100000, &dead);
+        struct net_node *dead, *leader = lag_behind(100000, 0, &dead);
 
         write_for_long(leader, dead);
         for (unsigned i = 0; i < 100; i++) {
@@ -1207,7 +1198,7 @@ TEST(a_snapshot_that_is_written_for_long_is_waited_for)
  */
 TEST(a_snapshot_that_is_written_is_not_replaced_by_a_later_one)
 {
-        struct net_node *dead, *leader = lag_behind(100000, &dead);
+        struct net_node *dead, *leader = lag_behind(100000, 0, &dead);
 
         write_for_long(leader, dead);
         pass(500 * MS);
