@@ -83,7 +83,12 @@ class Host(Asked):
         self.address, self.bus = f"10.77.0.{self.number}", _Bus(self)
         self.log = rig.folder / f"{name}.journal"
         self._group = rig.group / name / "payload"
-        self._settings = None
+        self._settings = self._lent_at = None
+
+    def lend(self):
+        """To a test, which is not to find what its agent and its systemd have said before."""
+        shown = self.journal("*", "-n", "1", "--show-cursor")
+        self._lent_at = re.search("-- cursor: (.*)", shown)[1]
 
     # ---- what runs on it ----
 
@@ -165,9 +170,11 @@ class Host(Asked):
                              *options)
 
     def said(self, pattern, unit="tenured"):
-        """Waits until a message of this boot fits the regular expression."""
+        """Waits until a message of this test, and of this boot, fits the regular expression."""
+        since = [f"--after-cursor={self._lent_at}"] if self._lent_at else []
+
         def look():
-            messages = self.journal(unit, "-b")
+            messages = self.journal(unit, "-b", *since)
             found = re.search(pattern, messages)
             assert found, f"{unit} of {self.name} says {messages[-300:]!r}"
             return found
@@ -398,6 +405,8 @@ def lasting(shared, scratch, ttl, *, make=Rig, **more):
         pytest.skip(f"hosts with a systemd of their own: {why}")
     rig = shared(f"{make.__name__}-{ttl}-{more}", lambda folder: make(folder, ttl, **more))
     rig.scratch = scratch
+    for host in rig.hosts.values():
+        host.lend()
     yield rig
     if ledger.failed():
         rig.end()

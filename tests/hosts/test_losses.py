@@ -1,5 +1,4 @@
 """A host that lost its place knows it first: what is bound has stopped when the others are told."""
-import time
 
 import pytest
 from harness.waiting import eventually
@@ -76,23 +75,20 @@ def test_a_host_with_a_replica_dies_and_hosts_that_watched_there_are_told(brief_
 
 # ---- no loss ----
 
-def test_a_cable_that_is_back_in_time_is_used_at_once_on_new_connections(brief_hosts, machine):
+def test_a_cable_that_is_back_in_time_is_used_on_new_connections(brief_hosts):
+    """In time by some ten seconds: how late is in time, and how soon it is used, the worlds say."""
     h1, h4 = brief_hosts.h1, brief_hosts.h4
-    h4.configure(TTL="16s")
+    h4.configure(TTL="24s")
     eventually(h4.is_back)
     lease, watch = h4.lease, h1.watch()
 
-    with machine.watched():
-        h4.renews(1)
-        before = h4.last_renewal()
-        h4.cut()
-        due = before / 1e6 + 8.5  # with half a second, in which it has tried
-        eventually(lambda: time.clock_gettime(time.CLOCK_BOOTTIME) > due)
-        brief_hosts.heal()
-        eventually(lambda: h4.last_renewal() > before)
-        assert h4.lease == lease
-        h4.said("Lost the core at .*: the network has changed")
-        assert h4.told_so_far(watch) == []
+    h4.cut()
+    h4.said("Cannot reach the core")  # it has tried to renew
+    brief_hosts.heal()
+
+    h4.said(r"The network has changed\.\n(.*\n)*Connected to the core")
+    h4.renews(1)
+    assert (h4.lease, h4.told_so_far(watch)) == (lease, [])
 
 
 @pytest.mark.parametrize("worse", [
