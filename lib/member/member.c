@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/probe.h"
 #include "member/internal.h"
 #include "member/refusal.h"
 
@@ -536,6 +537,7 @@ void member_path_back(struct member *m, struct boot_time now)
         bool trouble = session_attempt(&m->session) > 0;
 
         m->now = now;
+        PROBE_IF(trouble, "the network changes while a renewal is late");
         for (size_t i = 0; i < m->n_peers; i++) {
                 struct peer *p = &m->peers[i];
 

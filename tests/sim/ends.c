@@ -98,6 +98,7 @@ void ends_begin(struct holder *h)
                 e->connect_at = NEVER;
                 reach_init(&e->reach, &reach_ops);
                 wire_init(&e->wire, &h->wake, &h->cut);
+                e->wire.backs_off = true;
         }
 }
 

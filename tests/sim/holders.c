@@ -288,6 +288,12 @@ void holder_reboot(struct holder *h)
         reboot(h);
 }
 
+static void cut(struct world *w, struct holder *h, nsec_t from, nsec_t until)
+{
+        h->cut = (struct span){from, until};
+        h->cable = chance(w, 60);
+}
+
 void disturb_holder(struct world *w)
 {
         struct holder *h = &w->h[rnd_between(&w->rnd, 0, w->n_holders - 1)];
@@ -302,7 +308,7 @@ void disturb_holder(struct world *w)
         start(w, h, !lost);
         /* It may have to do with its place until the deadline. */
         if (h->lease != 0 && chance(w, 50))
-                h->cut = (struct span){w->now, w->now + some_time(w, 500 * MSEC, 5000 * MSEC)};
+                cut(w, h, w->now, w->now + some_time(w, 500 * MSEC, 5000 * MSEC));
 }
 
 void delay_holder(struct world *w)
@@ -317,8 +323,7 @@ void delay_holder(struct world *w)
                 return;
         /* It may have to do with that term until the deadline. */
         if (breaks)
-                h->cut = (struct span){until + 4 * MSEC,
-                                       until + some_time(w, 4 * MSEC, 5000 * MSEC)};
+                cut(w, h, until + 4 * MSEC, until + some_time(w, 4 * MSEC, 5000 * MSEC));
         for (unsigned i = 0; i < w->n_replicas; i++)
                 if (h->ends[i].wire.client && (all || i == one)) {
                         w->counts.late++;
@@ -455,6 +460,57 @@ static bool is_late(const struct holder *h)
                boot_diff(holder_now(h), s->renewed_at) > s->ttl / 2 + 10 * MSEC;
 }
 
+static bool awaits_renewal(const struct holder *h)
+{
+        const struct session *s = h->alive ? member_session(h->member) : NULL;
+
+        return s && (s->state == SESSION_HELD || s->state == SESSION_JEOPARDY) &&
+               session_attempt(s) > 0;
+}
+
+/* The kernel tells of a cable that has been plugged in. */
+static void tell_of_cable(struct world *w, struct holder *h)
+{
+        if (!h->cable || w->now < h->cut.from || is_in(w, &h->cut))
+                return;
+        h->cable = false;
+        member_path_back(h->member, holder_now(h));
+        h->retold = awaits_renewal(h) ? w->now : 0;
+}
+
+/* Whether nothing is in the way of a renewal. */
+static bool way_is_free(const struct world *w, const struct holder *h)
+{
+        if (w->was_lull || w->now < w->slow_until || is_in(w, &h->cut))
+                return false;
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                const struct replica_node *n = &w->r[i];
+
+                if (!n->up || n->paused || w->now < n->stalled_until ||
+                    is_stranger(h->ends[i].wire.to) || w->now < h->ends[i].wire.late_until)
+                        return false;
+                for (unsigned j = 0; j < w->n_replicas; j++)
+                        if (w->cut[i][j])
+                                return false;
+        }
+        return true;
+}
+
+/* Once a cable is plugged in, a renewal waits neither for the connections of before nor for the
+ * time of another attempt. */
+static void check_retold(struct world *w, struct holder *h)
+{
+        if (h->retold == 0)
+                return;
+        if (!awaits_renewal(h))
+                h->retold = 0;
+        else if (!way_is_free(w, h))
+                h->retold = w->now;
+        else if (w->now - h->retold > PROMPT_MAJORITY)
+                fail(w, "holder %u has its cable back, and renews nothing for %.1f s", h->i,
+                     (double) (w->now - h->retold) / 1e9);
+}
+
 /* At the very instant at which its host wakes up, the check may come before its own turn. */
 static bool is_awake(const struct world *w, const struct holder *h)
 {
@@ -464,8 +520,9 @@ static bool is_awake(const struct world *w, const struct holder *h)
 void check_holders(struct world *w)
 {
         for (unsigned i = 0; i < w->n_holders; i++) {
-                const struct holder *h = &w->h[i];
+                struct holder *h = &w->h[i];
 
+                check_retold(w, h);
                 if (h->alive && is_awake(w, h) && is_late(h))
                         fail(w, "holder %u sends no heartbeat, and is to", h->i);
                 if (says_it_holds(h) && is_awake(w, h) &&
@@ -515,6 +572,7 @@ void hold(struct world *w, struct holder *h)
                 ends_listen(h);
                 if (h->act_at <= w->now)
                         act(w, h);
+                tell_of_cable(w, h);
                 moves_before(h);
                 next = member_run(h->member, now);
                 moves_after(h);
@@ -526,6 +584,8 @@ void hold(struct world *w, struct holder *h)
                 view_check(w, h);
                 wake = min_of(wake, true_time_of(w, h->ppm, next));
                 wake = min_of(wake, h->act_at);
+                if (h->cable)
+                        wake = min_of(wake, h->cut.until);
                 if (h->units)
                         wake = min_of(wake, fenced_next(h));
         }

@@ -40,6 +40,8 @@ struct wire {
         nsec_t last_in, last_out;        /* when the last parcel in each direction arrives */
         bool broken;                     /* to be closed when no callback is running */
         bool nameless;                   /* the client has no certificate */
+        bool backs_off;                  /* what did not get through is tried less and less
+                                          * often */
         bool client_dirty, server_dirty; /* this side may have something to send */
         nsec_t *wake;                    /* set to 0 when there is something to do; NULL: not
                                           * needed */
@@ -86,7 +88,10 @@ struct holder {
         bool alive;
         nsec_t asleep_until; /* the host is suspended until then */
         struct span cut;     /* no data to or from it gets through */
-        nsec_t wake;         /* when to run it next; 0: now */
+        bool cable;          /* its kernel will tell when that has ended */
+        nsec_t retold; /* a renewal waited when the kernel told so, and nothing has been in
+                        * its way from then on; 0: it did not */
+        nsec_t wake;   /* when to run it next; 0: now */
         int32_t ppm;
         struct session_config cfg;
         struct member *member; /* NULL while it is dead */

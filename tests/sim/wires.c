@@ -7,7 +7,7 @@
 
 struct parcel {
         STAILQ_ENTRY(parcel) next;
-        nsec_t at;
+        nsec_t sent, at;
         struct buf bytes;
 };
 
@@ -156,18 +156,20 @@ static void collect(struct wire *k, struct rpc_conn *from, struct parcels *list,
         if (!p)
                 abort();
         p->bytes = b;
+        p->sent = W->now;
         trace_add(W, TRACED_WIRE, k->to << 1 | (from == k->server), buf_head(&b), buf_len(&b));
         *last = p->at = max_of(*last + 1, W->now + some_time(W, 100 * NSEC_PER_USEC, 3 * MSEC));
         STAILQ_INSERT_TAIL(list, p, next);
 }
 
 /* Whether the network does not deliver it now. A patient client does not notice, and TCP tries
- * again. */
+ * again: an agent's, after twice the time each time (RFC 6298, section 5.5). */
 static bool is_cut(struct wire *k, struct parcel *p)
 {
         if (W->r[k->to].asleep || W->cut[k->to][k->to] || (is_patient(k) && is_in(W, k->cut))) {
                 if (is_patient(k))
-                        p->at = W->now + AGAIN;
+                        p->at = W->now +
+                                max_of(k->backs_off ? W->now - p->sent : 0, (nsec_t) AGAIN);
                 else
                         k->broken = true;
                 return true;
