@@ -21,12 +21,13 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         RB_INIT(&c->writes);
         TAILQ_INIT(&c->reads);
         STAILQ_INIT(&c->renewals);
+        STAILQ_INIT(&c->fresh);
         STAILQ_INIT(&c->covered);
         STAILQ_INIT(&c->gone);
         TAILQ_INIT(&c->waiting);
         c->waiting_at = BOOT_TIME_NEVER;
         c->busy_since = BOOT_TIME_NEVER;
-        c->renew_at = c->window_end = BOOT_TIME_NEVER;
+        renew_pace_init(&c->pace, cfg->renew_part);
         /* Commands of an earlier life of this replica may still be in the log, and reads at a
          * stalled leader, so numbers must not repeat. */
         c->next_seq = rnd_u64(&c->rnd) >> 1;
@@ -51,6 +52,7 @@ struct core *core_free(struct core *c)
                 core_read_stop_first(c);
         }
         core_renewals_fail(&c->renewals, status_stopped);
+        core_renewals_fail(&c->fresh, status_stopped);
         core_renewals_fail(&c->covered, status_stopped);
         state_saver_fini(&c->saver);
         core_drop_loaded(c);
@@ -340,7 +342,7 @@ struct boot_time core_next(struct core *c)
         if (!STAILQ_EMPTY(&c->gone))
                 next = boot_min(next, c->gone_at);
         if (!c->part.on) /* otherwise the batch waits until the entry is applied */
-                next = boot_min(next, c->renew_at);
+                next = boot_min(next, renew_pace_next(&c->pace));
         if (!STAILQ_EMPTY(&c->covered))
                 next = boot_min(next, c->now);
         if (!TAILQ_EMPTY(&c->waiting))
@@ -384,7 +386,7 @@ void core_flush(struct core *c, struct boot_time now)
                 core_reads_serve(c, max_of(applied, c->served));
         /* Slots are read only between entries: a slot that is free half-way through an entry
          * may belong to another lease at its end. */
-        if (c->n_renewals > 0 && !boot_before(c->now, c->renew_at) && !c->part.on)
+        if (!c->part.on && !boot_before(c->now, renew_pace_next(&c->pace)))
                 core_renewals_send(c);
         core_covered_ask(c);
         if (c->skipped.on)

@@ -13,14 +13,6 @@
 #include "base/probe.h"
 #include "core/internal.h"
 
-/* A lease is renewed ahead by this part of its TTL, but by no more than AHEAD_MAX; and not at
- * all by less than AHEAD_MIN, which would be over when the entry is written. */
-#define AHEAD_PART 1000
-#define AHEAD_MIN (5 * NSEC_PER_MSEC)
-#define AHEAD_MAX (50 * NSEC_PER_MSEC)
-
-static_assert(AHEAD_MAX / NSEC_PER_MSEC <= CMD_AGE_MAX, "it has to fit into the command");
-
 /* Renewals that wait for one confirmation. */
 struct covered {
         struct core_read read;
@@ -29,46 +21,29 @@ struct covered {
         struct core_renewals items;
 };
 
-/* Adds what one more confirmation used to the figure of the last ones. */
-static void count_used(struct core *c, nsec_t used)
+struct renew_term core_renew_term(const struct core *c, const struct lease *l)
 {
-        nsec_t more = min_of(max_of(used, (nsec_t) 0), 2 * AHEAD_MAX) - c->lead_used;
-
-        c->lead_used += more > 0 ? more / 2 : more / 8;
+        return (struct renew_term){
+                .ttl = l->ttl_ms * NSEC_PER_MSEC,
+                .left = lease_time_diff(deadlines_get(&c->state.deadlines, l->slot),
+                                        core_lease_time(c)),
+        };
 }
 
-/* The log counts in milliseconds. */
-nsec_t core_ahead_of(const struct core *c, const struct lease *l)
+bool core_covers(struct core *c, struct core_renewal *rn, const struct lease *l)
 {
-        nsec_t ahead = l->ttl_ms / (c->cfg.renew_part > 0 ? c->cfg.renew_part : AHEAD_PART) *
-                       NSEC_PER_MSEC;
-
-        return ahead < AHEAD_MIN ? 0 : min_of(ahead, AHEAD_MAX);
-}
-
-nsec_t core_left_of(const struct core *c, const struct lease *l)
-{
-        return lease_time_diff(deadlines_get(&c->state.deadlines, l->slot), core_lease_time(c));
-}
-
-/* Some of the lead passes while the leader is asked. If the others are far away, all of it
- * does, and the renewal would wait for nothing; from time to time one tries again. More lead
- * than there can be only shows that this replica has not heard lease time for a while; then the
- * renewal must not wait either. */
-bool core_covers(struct core *c, struct core_renewal *rn, const struct lease *l, nsec_t left)
-{
-        nsec_t ahead = core_ahead_of(c, l), lead = left - l->ttl_ms * NSEC_PER_MSEC;
-
-        if (ahead == 0 || lead <= ahead / 8 || lead > ahead)
+        if (!renew_pace_is_covered(&c->pace, core_renew_term(c, l)))
                 return false;
-        if (lead <= c->lead_used) {
-                PROBE("a renewal gets an entry because a confirmation would take too long");
-                c->lead_used -= c->lead_used / 128;
-                return false;
-        }
         rn->slot = l->slot;
         STAILQ_INSERT_TAIL(&c->covered, rn, next);
         return true;
+}
+
+static bool lead_is_short(const struct core *c, const struct lease *l)
+{
+        struct renew_term t = core_renew_term(c, l);
+
+        return t.left - t.ttl < renew_pace_ahead(&c->pace, t.ttl) / 2;
 }
 
 /* Leases that are renewed in loops share their entries, although their loops began at different
@@ -77,16 +52,14 @@ void core_covered_join(struct core *c)
 {
         struct core_renewals all = STAILQ_HEAD_INITIALIZER(all);
         struct core_renewal *rn;
-        nsec_t left;
 
         STAILQ_CONCAT(&all, &c->covered);
         while ((rn = STAILQ_FIRST(&all))) {
                 const struct lease *l = core_renewed_lease(c, rn);
 
                 STAILQ_REMOVE_HEAD(&all, next);
-                left = l ? core_left_of(c, l) : 0;
-                if (l && left - l->ttl_ms * NSEC_PER_MSEC < core_ahead_of(c, l) / 2)
-                        core_renewal_enqueue(c, rn, l, left);
+                if (l && lead_is_short(c, l))
+                        core_renewal_enqueue(c, rn, l);
                 else
                         STAILQ_INSERT_TAIL(&c->covered, rn, next);
         }
@@ -118,7 +91,7 @@ static void settle(struct core *c, struct core_renewals *items, struct status st
                         continue;
                 } else if (l && !is_covered(c, l, at)) {
                         PROBE("a renewal proves to need an entry after its confirmation");
-                        core_renewal_enqueue(c, rn, l, core_left_of(c, l));
+                        core_renewal_enqueue(c, rn, l);
                 } else {
                         c->counts.covered += l != NULL;
                         c->reads_left -= c->reads_left > 0; /* it costs as much as a read */
@@ -133,7 +106,7 @@ static void confirmed(struct core_read *rd, struct status st)
         struct core *c = cv->core;
 
         if (st.code == RPC_OK && rd->at.ns != LEASE_TIME_NEVER.ns)
-                count_used(c, lease_time_diff(rd->at, cv->asked_at));
+                renew_pace_confirmed(&c->pace, lease_time_diff(rd->at, cv->asked_at));
         settle(c, &cv->items, st, rd->at);
         free(cv);
 }

@@ -55,7 +55,7 @@ void core_expire(struct core *c)
                 c->expire_not_before = boot_add(c->now, UNHEALTHY_AGAIN);
                 return;
         }
-        if (c->n_renewals > 0) {
+        if (c->pace.n > 0) {
                 PROBE("renewals go ahead of an expiry");
                 core_renewals_send(c); /* and win when the entries are applied */
         }

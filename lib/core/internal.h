@@ -6,6 +6,7 @@
  *     caches.c    commands that wait until the terms of cache leases end
  *     reads.c     reads that wait until they are linearizable
  *     renewals.c  renewals, in batches
+ *     pace.c      when there is a batch, and for what
  *     covered.c   renewals of leases that have been renewed ahead
  *     expiry.c    expiry of leases, and lease time in the log
  *     apply.c     applies entries and installs snapshots, as the replica's callbacks
@@ -15,6 +16,7 @@
 #pragma once
 
 #include "core/core.h"
+#include "core/pace.h"
 #include "core/upkeep.h"
 #include "state/loader.h"
 #include "state/saver.h"
@@ -92,21 +94,10 @@ struct core {
         bool caught_up;
         struct core_read first; /* our own: shows how far the others were when we started */
 
-        struct core_renewals renewals;  /* waiting for the next batch */
-        struct core_renewal *unstamped; /* the first of them that has no `came_at` yet */
-        struct core_renewals covered;   /* waiting for the next confirmation */
-        nsec_t lead_used; /* what a lease uses of its lead until a confirmation, lately */
-        size_t n_renewals, n_batches_out;
-        size_t n_early;              /* how many were early: such clients renew again as soon as
-                                      * they are answered */
-        size_t n_crowd;              /* about how many clients do so */
-        struct boot_time renewed_at; /* when the last batch was sent */
-        struct boot_time renew_at;   /* when the next batch must be sent: ... */
-        bool renew_next;             /* ... at once, if no batch is under way */
-        bool renew_late;             /* ... at once in any case: some renewals are late in their
-                                      * term */
-        struct boot_time window_end; /* ... or at the end of this window */
-        struct boot_time soon_full;  /* when SOON_MAX batches are allowed again */
+        struct core_renewals renewals; /* waiting for the next batch ... */
+        struct core_renewals fresh;    /* ... too, since this turn: without `came_at` yet */
+        struct core_renewals covered;  /* waiting for the next confirmation */
+        struct renew_pace pace;
 
         struct boot_time expire_not_before; /* while we may not act on deadlines */
         struct boot_time busy_since;        /* since when an entry is half applied; NEVER: none
@@ -181,9 +172,8 @@ void core_pass_time(struct core *c, struct boot_time now);
 void core_renewals_fail(struct core_renewals *list, struct status st);
 /* Proposes the waiting renewals. */
 void core_renewals_send(struct core *c);
-/* Queues a renewal for the next batch. @left: core_left_of() its lease. */
-void core_renewal_enqueue(struct core *c, struct core_renewal *rn, const struct lease *l,
-                          nsec_t left);
+/* Queues a renewal for the next batch. */
+void core_renewal_enqueue(struct core *c, struct core_renewal *rn, const struct lease *l);
 /* Finds a renewal's lease. */
 struct lease *core_renewed_lease(const struct core *c, const struct core_renewal *rn);
 /* For a renewal by name that can be answered: whether another lease has the name by now; if so,
@@ -192,12 +182,10 @@ bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease 
 
 /* ---- covered.c ---- */
 
-/* By how much a lease is renewed ahead. */
-nsec_t core_ahead_of(const struct core *c, const struct lease *l);
-/* The time until the deadline of @l, as far as this replica can tell. */
-nsec_t core_left_of(const struct core *c, const struct lease *l);
+/* Its TTL, and the time until its deadline as far as this replica can tell. */
+struct renew_term core_renew_term(const struct core *c, const struct lease *l);
 /* Takes over a renewal that probably needs no entry; returns false if it needs one. */
-bool core_covers(struct core *c, struct core_renewal *rn, const struct lease *l, nsec_t left);
+bool core_covers(struct core *c, struct core_renewal *rn, const struct lease *l);
 /* Takes back those whose leases a batch that is being sent should renew as well. */
 void core_covered_join(struct core *c);
 /* Asks the leader for the rest. */

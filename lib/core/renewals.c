@@ -1,16 +1,8 @@
-/* Renewals, in batches: when the waiting ones become one command, and how each is answered. */
+/* Renewals, in batches: how the waiting ones become one command (pace.h: when), and how each is
+ * answered. */
 #include "base/probe.h"
 #include "core/internal.h"
 #include "state/names.h"
-
-#define RENEW_BATCH_MAX 4096 /* a batch of this size is sent at once */
-#define CROWD 64             /* clients that wait only for answers share a batch ... */
-#define CROWD_PAUSE (5 * NSEC_PER_MSEC) /* ... unless none of them renews for this long */
-#define WINDOW_MIN (2 * NSEC_PER_MSEC)
-#define WINDOW_MAX (50 * NSEC_PER_MSEC)
-/* How many batches may be sent at once without waiting for the window; one more is allowed
- * every WINDOW_MAX. With many clients this adds up to no more batches than the window makes. */
-#define SOON_MAX 20
 
 const struct histogram_shape core_left_shape = {
         .n = 8,
@@ -37,26 +29,6 @@ struct lease *core_renewed_lease(const struct core *c, const struct core_renewal
         return l && l->id == rn->lease ? l : leases_find(&c->state.leases, rn->lease);
 }
 
-/* Most clients that renew as soon as they are answered have not come back yet. Those that
- * return first gain nothing by a batch of their own, and all others would have to wait for
- * it. */
-static bool crowd_is_away(const struct core *c)
-{
-        return c->n_crowd >= CROWD && c->n_early < c->n_crowd - c->n_crowd / 8;
-}
-
-/* Decides when the waiting renewals become a batch: late ones at once; clients that wait only
- * for the disk as soon as no batch is under way; others when the window ends. */
-static void plan_batch(struct core *c)
-{
-        c->renew_at = c->window_end;
-        if (c->renew_late || c->n_renewals >= RENEW_BATCH_MAX)
-                c->renew_at = c->now;
-        else if (c->renew_next && c->n_batches_out == 0)
-                c->renew_at = boot_min(
-                        c->renew_at, crowd_is_away(c) ? boot_add(c->now, CROWD_PAUSE) : c->now);
-}
-
 /* The answer to a renewal by name must be about a time when the lease had the name. */
 bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease **l)
 {
@@ -67,42 +39,50 @@ bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease 
                 return false;
         PROBE("a name is another lease's when its renewal is applied");
         rn->lease = (*l)->id;
-        core_renewal_enqueue(c, rn, *l, core_left_of(c, *l));
+        core_renewal_enqueue(c, rn, *l);
         return true;
 }
 
-/* Nothing waits for a batch. */
-static void clear_plan(struct core *c)
+static void enqueue(struct core *c, struct core_renewals *list, struct core_renewal *rn,
+                    const struct lease *l)
 {
-        c->n_renewals = c->n_early = 0;
-        c->renew_at = c->window_end = BOOT_TIME_NEVER;
-        c->renew_next = c->renew_late = false;
+        rn->slot = l->slot;
+        rn->ahead = renew_pace_arrived(&c->pace, core_renew_term(c, l), c->now);
+        STAILQ_INSERT_TAIL(list, rn, next);
+}
+
+void core_renewal_enqueue(struct core *c, struct core_renewal *rn, const struct lease *l)
+{
+        enqueue(c, &c->fresh, rn, l);
+}
+
+static void look_again_at(struct core *c, struct core_renewals *waiting,
+                          struct core_renewals *list)
+{
+        struct core_renewal *rn;
+
+        while ((rn = STAILQ_FIRST(waiting))) {
+                const struct lease *l = core_renewed_lease(c, rn);
+
+                STAILQ_REMOVE_HEAD(waiting, next);
+                if (!l)
+                        look_up(c, rn);
+                else if (!core_covers(c, rn, l))
+                        enqueue(c, list, rn, l);
+        }
 }
 
 /* Leases have been renewed ahead, perhaps also for some that have waited meanwhile. */
 static void look_again(struct core *c)
 {
-        struct core_renewals waiting = STAILQ_HEAD_INITIALIZER(waiting);
-        struct core_renewal *rn, *unstamped = c->unstamped;
-        bool is_stamped = true;
-        nsec_t left;
+        struct core_renewals waiting = STAILQ_HEAD_INITIALIZER(waiting),
+                             fresh = STAILQ_HEAD_INITIALIZER(fresh);
 
         STAILQ_CONCAT(&waiting, &c->renewals);
-        clear_plan(c);
-        c->unstamped = NULL;
-        while ((rn = STAILQ_FIRST(&waiting))) {
-                const struct lease *l = core_renewed_lease(c, rn);
-
-                STAILQ_REMOVE_HEAD(&waiting, next);
-                is_stamped = is_stamped && rn != unstamped;
-                left = l ? core_left_of(c, l) : 0;
-                if (!l)
-                        look_up(c, rn);
-                else if (!core_covers(c, rn, l, left))
-                        core_renewal_enqueue(c, rn, l, left);
-                if (is_stamped)
-                        c->unstamped = NULL;
-        }
+        STAILQ_CONCAT(&fresh, &c->fresh);
+        renew_pace_forget(&c->pace);
+        look_again_at(c, &waiting, &c->renewals);
+        look_again_at(c, &fresh, &c->fresh);
 }
 
 void core_renewals_fail(struct core_renewals *list, struct status st)
@@ -122,7 +102,6 @@ static void batch_done(struct core_write *w, struct status st, struct view reply
         struct core_renewal *rn;
 
         (void) reply;
-        c->n_batches_out--;
         if (st.code != RPC_OK)
                 core_renewals_fail(&b->items, st);
         while ((rn = STAILQ_FIRST(&b->items))) {
@@ -135,16 +114,14 @@ static void batch_done(struct core_write *w, struct status st, struct view reply
                         continue;
                 if (l && l->born > b->as_of) { /* its id was given away anew */
                         PROBE("a lease's id is given away anew while its renewal is under way");
-                        core_renewal_enqueue(c, rn, l, core_left_of(c, l));
+                        core_renewal_enqueue(c, rn, l);
                 } else {
                         rn->done(rn, st, l ? l->ttl_ms : 0);
                 }
         }
-        c->n_crowd = max_of(b->n_early + c->n_early, c->n_crowd - c->n_crowd / 4);
+        renew_pace_answered(&c->pace, b->n_early, c->now);
         if (b->write.type == CMD_RENEW_AHEAD)
                 look_again(c);
-        else if (c->n_renewals > 0)
-                plan_batch(c);
         free(b);
 }
 
@@ -167,9 +144,12 @@ static int slot_cmp(const void *a, const void *b)
  * came: so it gets the next time as its stamp. */
 void core_pass_time(struct core *c, struct boot_time now)
 {
+        struct core_renewal *rn;
+
         c->now = boot_max(c->now, now);
-        for (; c->unstamped; c->unstamped = STAILQ_NEXT(c->unstamped, next))
-                c->unstamped->came_at = c->now;
+        STAILQ_FOREACH (rn, &c->fresh, next)
+                rn->came_at = c->now;
+        STAILQ_CONCAT(&c->renewals, &c->fresh);
 }
 
 /* Encodes the slots of the @n renewals in @list. *@ret_n is how many of their leases exist. */
@@ -191,7 +171,8 @@ static int encode(const struct core *c, struct core_renewals *list, size_t n, st
                         PROBE("a lease ends while its renewal waits for a batch");
                         continue;
                 }
-                age = rn->ahead ? core_ahead_of(c, l) : boot_diff(c->now, rn->came_at);
+                age = rn->ahead ? renew_pace_ahead(&c->pace, core_renew_term(c, l).ttl)
+                                : boot_diff(c->now, rn->came_at);
                 age = min_of(age / NSEC_PER_MSEC, (nsec_t) CMD_AGE_MAX);
                 slots[n++] = (struct slot_age){l->slot, (unsigned) age};
         }
@@ -221,7 +202,7 @@ static void send_batch(struct core *c, enum cmd_type type, struct core_renewals 
                 r = core_write(c, &b->write, type, NULL, body.data, buf_len(&body), 0);
         }
         if (r == 0) {
-                c->n_batches_out++;
+                renew_pace_under_way(&c->pace);
                 histogram_add(&c->counts.batches, &histogram_sizes, n);
                 STAILQ_CONCAT(&b->items, list);
                 return;
@@ -234,7 +215,7 @@ void core_renewals_send(struct core *c)
 {
         struct core_renewals plain = STAILQ_HEAD_INITIALIZER(plain),
                              ahead = STAILQ_HEAD_INITIALIZER(ahead);
-        size_t n_plain = 0, n_ahead = 0, n_early = c->n_early;
+        size_t n_plain = 0, n_ahead = 0, n_early;
         struct core_renewal *rn;
 
         core_covered_join(c);
@@ -245,60 +226,24 @@ void core_renewals_send(struct core *c)
                 n_plain += !rn->ahead;
                 n_ahead += rn->ahead;
         }
-        clear_plan(c);
-        c->renewed_at = c->now;
-        /* Every batch counts, including one that waited. */
-        c->soon_full = boot_min(boot_add(boot_max(c->soon_full, c->now), WINDOW_MAX),
-                                boot_add(c->now, SOON_MAX * WINDOW_MAX));
+        n_early = renew_pace_sent(&c->pace, c->now);
         if (n_plain > 0)
                 send_batch(c, CMD_RENEW, &plain, n_plain, n_early);
         if (n_ahead > 0)
                 send_batch(c, CMD_RENEW_AHEAD, &ahead, n_ahead, 0);
 }
 
-/* A client that renews a lease right after the last renewal does not pace itself: it waits only
- * for the answer. */
-static bool is_early(nsec_t left, nsec_t ttl)
-{
-        return left > ttl - ttl / 8;
-}
-
-static bool may_go_soon(const struct core *c)
-{
-        return boot_diff(c->soon_full, c->now) <= (SOON_MAX - 1) * WINDOW_MAX;
-}
-
-void core_renewal_enqueue(struct core *c, struct core_renewal *rn, const struct lease *l,
-                          nsec_t left)
-{
-        nsec_t ttl = l->ttl_ms * NSEC_PER_MSEC, window = ttl / 50;
-
-        window = window < WINDOW_MIN ? WINDOW_MIN : window > WINDOW_MAX ? WINDOW_MAX : window;
-        rn->slot = l->slot;
-        rn->ahead = left > ttl - core_ahead_of(c, l);
-        STAILQ_INSERT_TAIL(&c->renewals, rn, next);
-        if (!c->unstamped)
-                c->unstamped = rn;
-        c->n_renewals++;
-        /* A renewal late in its term waits for nothing (I1). An early one, or any one while few
-         * arrive, waits only for the batch under way, and so goes at the disk's pace, like a
-         * write. With many clients that pace themselves, it waits for the end of the window. */
-        c->n_early += is_early(left, ttl) && !rn->ahead;
-        c->renew_next = c->renew_next || is_early(left, ttl) || may_go_soon(c);
-        c->renew_late = c->renew_late || left < ttl / 4;
-        c->window_end = boot_min(c->window_end, boot_add(c->renewed_at, window));
-        plan_batch(c);
-}
-
 static void arrive(struct core *c, struct core_renewal *rn, const struct lease *l)
 {
-        nsec_t ttl = l->ttl_ms * NSEC_PER_MSEC, left = core_left_of(c, l);
+        struct renew_term t = core_renew_term(c, l);
 
-        if (ttl > 0)
+        if (t.ttl > 0)
                 histogram_add(&c->counts.left, &core_left_shape,
-                              left > 0 ? (uint64_t) (min_of(left, ttl) / (ttl / 1000 + 1)) : 0);
-        if (!core_covers(c, rn, l, left))
-                core_renewal_enqueue(c, rn, l, left);
+                              t.left > 0
+                                      ? (uint64_t) (min_of(t.left, t.ttl) / (t.ttl / 1000 + 1))
+                                      : 0);
+        if (!core_covers(c, rn, l))
+                core_renewal_enqueue(c, rn, l);
 }
 
 static struct lease *find_renewed(struct core *c, struct core_renewal *rn)
