@@ -111,7 +111,7 @@ static void on_beacon_ack(struct replica *r, const struct numbers *in)
 
 static void on_snapshot_ack(struct replica *r, const struct numbers *in)
 {
-        snapshot_acked(r, in->peer, in->v[1], in->v[2]);
+        sending_acked(r, in->peer, in->v[1], in->v[2]);
 }
 
 static const struct kind kinds[] = {

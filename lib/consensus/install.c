@@ -18,7 +18,7 @@
 
 static void forget(struct replica *r)
 {
-        struct incoming *c = &r->snap.incoming;
+        struct incoming *c = &r->incoming;
         struct blob *data;
 
         if (c->loading) {
@@ -27,7 +27,7 @@ static void forget(struct replica *r)
         }
         data = c->bytes.data ? blob_new(&c->bytes) : NULL;
         if (data)
-                snapshot_release(r, data);
+                freeing_add(r, data);
         *c = (struct incoming){.refused_at = c->refused_at};
 }
 
@@ -35,7 +35,7 @@ static void forget(struct replica *r)
  * for another one. */
 static void refuse(struct replica *r, const char *why)
 {
-        struct incoming *c = &r->snap.incoming;
+        struct incoming *c = &r->incoming;
 
         replica_send(r, c->peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){c->term, c->index, 0}, 3);
         if (c->refused_at.ns == 0 || boot_diff(r->now, c->refused_at) >= REFUSAL_LOG_AGAIN) {
@@ -54,7 +54,7 @@ static void refuse(struct replica *r, const char *why)
 /* The snapshot is complete: begins to load it. */
 static void begin(struct replica *r)
 {
-        struct incoming *c = &r->snap.incoming;
+        struct incoming *c = &r->incoming;
         size_t len = buf_len(&c->bytes) - SNAPSHOT_CRC;
         struct view state;
         int k;
@@ -76,11 +76,11 @@ static void begin(struct replica *r)
 /* Called only while no snapshot of ours is being saved: raft would refuse this one. */
 static void hand_over(struct replica *r)
 {
-        struct incoming *c = &r->snap.incoming;
+        struct incoming *c = &r->incoming;
 
         c->loading = false;
         replica_receive(r, c->peer, &c->message);
-        if (r->snap.installing)
+        if (r->taking.state == SNAPSHOT_INSTALLING)
                 return;
         PROBE("raft does not need a snapshot that was loaded");
         /* Raft did not need it. If the same one comes again, it is accepted again. */
@@ -90,7 +90,7 @@ static void hand_over(struct replica *r)
 
 static void load_more(struct replica *r)
 {
-        struct incoming *c = &r->snap.incoming;
+        struct incoming *c = &r->incoming;
         size_t left = r->cfg.apply_slice > 0 ? r->cfg.apply_slice : LOAD_STEPS;
         int k;
 
@@ -108,7 +108,7 @@ static void load_more(struct replica *r)
 
 int install_part(struct replica *r, uint64_t peer, struct view in)
 {
-        struct incoming *c = &r->snap.incoming;
+        struct incoming *c = &r->incoming;
         uint64_t term, index, total, offset;
         int k = view_u64(&in, &term);
 
@@ -156,15 +156,15 @@ int install_part(struct replica *r, uint64_t peer, struct view in)
  * disk. */
 static bool is_at_it(const struct replica *r)
 {
-        const struct incoming *c = &r->snap.incoming;
+        const struct incoming *c = &r->incoming;
 
         return c->total > 0 && c->have == c->total &&
-               (r->snap.installing || c->loading || buf_len(&c->bytes) > 0);
+               (r->taking.state == SNAPSHOT_INSTALLING || c->loading || buf_len(&c->bytes) > 0);
 }
 
 static struct boot_time tell_next(const struct replica *r)
 {
-        return is_at_it(r) ? boot_add(r->snap.incoming.acked_at, r->cfg.election / 4)
+        return is_at_it(r) ? boot_add(r->incoming.acked_at, r->cfg.election / 4)
                            : BOOT_TIME_NEVER;
 }
 
@@ -172,7 +172,7 @@ static struct boot_time tell_next(const struct replica *r)
  * another one, which would take as long, nor drop the entries after it. */
 static void tell_at_it(struct replica *r)
 {
-        struct incoming *c = &r->snap.incoming;
+        struct incoming *c = &r->incoming;
 
         if (r->dead || boot_before(r->now, tell_next(r)))
                 return;
@@ -183,18 +183,19 @@ static void tell_at_it(struct replica *r)
 
 void install_run(struct replica *r)
 {
-        struct incoming *c = &r->snap.incoming;
+        struct incoming *c = &r->incoming;
 
-        if (!r->snap.installing) {
+        bool saves =
+                r->taking.state == SNAPSHOT_ENCODING || r->taking.state == SNAPSHOT_WRITING;
+
+        if (r->taking.state != SNAPSHOT_INSTALLING) {
                 if (c->total > 0 && c->term < replica_term(r)) {
                         PROBE_IF(c->have > 0, "a term begins while a snapshot is received");
                         forget(r);
                 }
-                PROBE_IF((r->snap.saving || r->snap.writing) && c->total > 0 &&
-                                 c->have == c->total && !c->loading,
+                PROBE_IF(saves && c->total > 0 && c->have == c->total && !c->loading,
                          "a snapshot waits for one of our own");
-                if (!c->loading && !r->snap.saving && !r->snap.writing && c->have == c->total &&
-                    buf_len(&c->bytes) > 0)
+                if (!c->loading && !saves && c->have == c->total && buf_len(&c->bytes) > 0)
                         begin(r);
                 if (c->loading && !r->dead)
                         load_more(r);
@@ -205,22 +206,22 @@ void install_run(struct replica *r)
 struct boot_time install_next(const struct replica *r)
 {
         return boot_min(tell_next(r),
-                        r->snap.incoming.loading ? r->snap.incoming.load_at : BOOT_TIME_NEVER);
+                        r->incoming.loading ? r->incoming.load_at : BOOT_TIME_NEVER);
 }
 
 void install_begin(struct replica *r, struct raft_update *u)
 {
         struct blob *data;
 
-        r->snap.installing = true;
-        r->snap.pending = u->snapshot.metadata; /* raft's own copy, with its configuration */
+        r->taking.state = SNAPSHOT_INSTALLING;
+        r->taking.pending = u->snapshot.metadata; /* raft's own copy, with its configuration */
         log_cut(&r->log, 0);
-        r->log.first = r->snap.pending.index + 1;
-        r->snap.size = buf_len(&r->snap.incoming.bytes);
-        data = blob_new(&r->snap.incoming.bytes);
+        r->log.first = r->taking.pending.index + 1;
+        r->taking.size = buf_len(&r->incoming.bytes);
+        data = blob_new(&r->incoming.bytes);
         if (data)
-                snapshot_release(r, data);
-        if (!data || snapshot_to_store(r, data, true) < 0)
+                freeing_add(r, data);
+        if (!data || taking_to_store(r, data, true) < 0)
                 replica_fatal(r, "out of memory");
 }
 
@@ -228,21 +229,21 @@ void install_done(struct replica *r, uint64_t index)
 {
         struct raft_event ev = {.type = RAFT_PERSISTED_SNAPSHOT};
 
-        if (snapshot_remember(r, &r->snap.pending) < 0)
+        if (trim_remember(r, &r->taking.pending) < 0)
                 return replica_fatal(r, "out of memory");
-        replica_adopt(r, r->snap.pending.term);
-        r->snap.installing = false;
+        replica_adopt(r, r->taking.pending.term);
+        r->taking.state = SNAPSHOT_IDLE;
         r->applying = false;
         r->applied = index;
         r->ops->skipped(r->userdata);
-        ev.persisted_snapshot.metadata = r->snap.pending;
+        ev.persisted_snapshot.metadata = r->taking.pending;
         ev.persisted_snapshot.last = true;
         replica_step(r, &ev);
 }
 
 void install_fini(struct replica *r)
 {
-        if (r->snap.incoming.loading)
-                message_discard(&r->snap.incoming.message);
-        buf_fini(&r->snap.incoming.bytes);
+        if (r->incoming.loading)
+                message_discard(&r->incoming.message);
+        buf_fini(&r->incoming.bytes);
 }

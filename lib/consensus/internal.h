@@ -5,7 +5,10 @@
  *     replica.c   the exchange with raft, with the clock and with the store
  *     frames.c    what arrives from other replicas
  *     start.c     from a directory to a replica that takes part
- *     snapshot.c  the state to the disk, and to a replica that lags
+ *     taking.c    the state to the disk
+ *     sending.c   the state to a replica that lags
+ *     trim.c      how much of the log stays in memory
+ *     freeing.c   large memory, in slices
  *     install.c   how a replica that lags installs it
  *     queue.c     commands on their way into entries
  *     append.c    entries on their way to the followers
@@ -167,28 +170,45 @@ struct queue {
         struct boot_time unknown_at; /* leader: when an unknown command was last logged */
 };
 
-/* snapshot.c, install.c. */
-struct snapshots {
-        uint64_t index, term; /* raft has compacted the log up to here ... */
-        uint64_t disk_index;  /* ... and the snapshot on disk, which may be older */
-        struct buf conf;      /* the members as of `index`, in raft's encoding ... */
-        uint64_t conf_index;  /* ... and the entry with which they became so */
-        uint64_t size;
-        uint64_t bytes_from; /* bytes applied since the last snapshot */
-        bool saving;         /* one of ours is being encoded ... */
-        bool writing;        /* ... or written ... */
-        bool installing;     /* ... or one of another replica is written and loaded */
-        bool wanted, saving_for_disk;
-        bool due;                              /* a snapshot was due and must begin again */
-        bool letting_go;                       /* the present one was asked for, to free
-                                                * space */
+/* trim.c: up to where raft has compacted the log, as if a snapshot had been taken there. */
+struct compacted {
+        uint64_t index, term;
+        struct buf conf;     /* the members as of `index`, in raft's encoding ... */
+        uint64_t conf_index; /* ... and the entry with which they became so */
+};
+
+/* taking.c: a state on its way to the disk. */
+enum snapshot_state {
+        SNAPSHOT_IDLE,
+        SNAPSHOT_ENCODING,  /* ours is encoded, in slices ... */
+        SNAPSHOT_WRITING,   /* ... and written */
+        SNAPSHOT_INSTALLING /* that of another replica is written, and then replaces ours */
+};
+
+/* Why ours is encoded; each includes those before. */
+enum snapshot_reason {
+        SNAPSHOT_FOR_NOTHING,
+        SNAPSHOT_FOR_MEMBERS, /* that lag: it is sent, and not written */
+        SNAPSHOT_FOR_DISK,    /* the log there has grown */
+        SNAPSHOT_TO_LET_GO    /* it was asked for, to free space: little of the log is kept */
+};
+
+struct taking {
+        enum snapshot_state state;
+        enum snapshot_reason reason;           /* of the present one, or the last */
+        enum snapshot_reason next;             /* for the next one, whatever else there is */
+        struct raft_snapshot_metadata pending; /* of the present one, unless idle */
         struct boot_time slice_at;             /* when to encode more */
-        struct boot_time again_at;             /* try again then: the disk had no room */
-        struct raft_snapshot_metadata pending; /* metadata of the present one */
-        struct blob_list releasing;            /* data of former ones, to be freed in slices */
-        struct boot_time release_at;           /* when to free the next slice */
-        struct outgoing outgoing[REPLICA_PEERS_MAX];
-        struct incoming incoming;
+        struct boot_time again_at;             /* when to try again: the disk had no room */
+        uint64_t disk_index;                   /* of the snapshot on disk */
+        uint64_t size;                         /* of the last one */
+        uint64_t bytes_from; /* bytes applied since the last one for the disk */
+};
+
+/* freeing.c */
+struct freeing {
+        struct blob_list blobs; /* those that nobody else holds are freed */
+        struct boot_time at;    /* the next slice */
 };
 
 /* reads.c: a round asks all peers; reads that arrive meanwhile wait for the next. The ids of
@@ -259,7 +279,11 @@ struct replica {
         struct boot_time born_at, led_at; /* leader: when we became leader */
 
         struct queue queue;
-        struct snapshots snap;
+        struct compacted compacted;
+        struct taking taking;
+        struct outgoing outgoing[REPLICA_PEERS_MAX];
+        struct incoming incoming;
+        struct freeing freeing;
         struct reading reading;
         struct timekeeping time;
 
@@ -358,29 +382,67 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m);
 void replica_adopt(struct replica *r, uint64_t term);
 extern const struct store_ops replica_store_ops;
 
-/* ---- snapshot.c ---- */
+/* ---- taking.c ---- */
+
+/* How much of a state is encoded, and sent, at once. */
+size_t taking_slice(const struct replica *r);
+/* Takes a snapshot when one is due, or continues with it. */
+void taking_run(struct replica *r);
+struct boot_time taking_next(const struct replica *r);
+/* Writes @data, the state of the snapshot in `pending`. Returns 0 or -ENOMEM. */
+must_check_ int taking_to_store(struct replica *r, struct blob *data, bool install);
+void taking_fini(struct replica *r);
+/* Callbacks of the store. */
+void taking_on_written(void *userdata, uint64_t index);
+void taking_on_failed(void *userdata, uint64_t index, int e);
+
+/* ---- sending.c ---- */
 
 /* Raft wants @peer to get a snapshot that reaches at least @index. */
-void snapshot_asked(struct replica *r, uint64_t peer, uint64_t index);
-void snapshot_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t have);
+void sending_asked(struct replica *r, uint64_t peer, uint64_t index);
+/* Sends @data, the state of the snapshot in `taking.pending`, to those that wait for it.
+ * Returns 0 or a negative errno. */
+must_check_ int sending_begin(struct replica *r, struct blob *data);
+void sending_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t have);
 /* There is a new link: parts under way are lost. */
-void snapshot_link_up(struct replica *r, uint64_t peer);
-/* Takes a snapshot when one is due, and continues those under way. */
-void snapshot_run(struct replica *r);
+void sending_link_up(struct replica *r, uint64_t peer);
+void sending_run(struct replica *r);
+struct boot_time sending_next(const struct replica *r);
+/* Whether a replica waits for a snapshot that is not encoded yet. */
+bool sending_is_wanted(const struct replica *r);
+/* Whether some bytes have not arrived yet. */
+bool sending_is_on(const struct replica *r);
+/* The oldest snapshot that a replica is waiting for, whether it is being encoded, sent or
+ * installed; UINT64_MAX: none does. Raft must not hear of a newer one, or it would ask for that
+ * one instead; under load this would repeat, and no snapshot would ever arrive. */
+uint64_t sending_oldest(const struct replica *r);
+/* The size of the largest one. */
+size_t sending_largest(const struct replica *r);
+void sending_fini(struct replica *r);
+
+/* ---- trim.c ---- */
+
+/* Drops what is too much of the log. */
+void trim_run(struct replica *r);
 /* Whether the limit of entries that are committed but not yet applied is reached. */
-bool snapshot_log_is_full(const struct replica *r);
-struct boot_time snapshot_next(const struct replica *r);
+bool trim_log_is_full(const struct replica *r);
+/* The metadata of a snapshot at @index, which has been applied. The caller frees its
+ * configuration. Returns 0 or -ENOMEM. */
+must_check_ int trim_metadata(const struct replica *r, uint64_t index,
+                              struct raft_snapshot_metadata *ret);
 /* Raft has compacted the log up to this snapshot, or is about to. Returns 0 or -ENOMEM. */
-must_check_ int snapshot_remember(struct replica *r, const struct raft_snapshot_metadata *m);
-/* Writes @data, the state of the snapshot in `pending`. Returns 0 or -ENOMEM. */
-must_check_ int snapshot_to_store(struct replica *r, struct blob *data, bool install);
-/* Takes over the caller's reference to @data. Once there is no other reference, it is freed in
- * slices. */
-void snapshot_release(struct replica *r, struct blob *data);
-void snapshot_fini(struct replica *r);
-/* Callbacks of the store. */
-void snapshot_on_done(void *userdata, uint64_t index);
-void snapshot_on_failed(void *userdata, uint64_t index, int e);
+must_check_ int trim_remember(struct replica *r, const struct raft_snapshot_metadata *m);
+/* Tells raft about a snapshot, behind which @trailing entries stay. Takes @m's configuration
+ * over. */
+void trim_to(struct replica *r, struct raft_snapshot_metadata *m, uint64_t trailing);
+
+/* ---- freeing.c ---- */
+
+/* Takes over the caller's reference to @data. Once there is no other reference, it is freed. */
+void freeing_add(struct replica *r, struct blob *data);
+void freeing_run(struct replica *r);
+struct boot_time freeing_next(const struct replica *r);
+void freeing_fini(struct replica *r);
 
 /* ---- install.c ---- */
 

@@ -34,7 +34,7 @@ int libraft_begin(struct replica *r)
         raft_set_max_inflight_entries(&r->raft, INFLIGHT_MAX);
         /* [libraft] A replica that did not install a snapshot is only noticed until we take
          * another one; then raft waits for this timeout. Asking more often is harmless: see
-         * snapshot_asked(). */
+         * sending_asked(). */
         raft_set_install_snapshot_timeout(&r->raft, (unsigned) (cfg->election / NSEC_PER_MSEC));
         return 0;
 }
@@ -232,8 +232,7 @@ bool libraft_takes(const struct replica *r, uint64_t peer, const struct raft_mes
                        m->append_entries_result.rejected > match;
         case RAFT_INSTALL_SNAPSHOT:
                 /* [libraft] A second one while the first is being installed leaks memory. */
-                return !r->snap.installing && !r->snap.writing && !r->snap.saving &&
-                       !usurps(r, m->install_snapshot.term);
+                return r->taking.state == SNAPSHOT_IDLE && !usurps(r, m->install_snapshot.term);
         default:
                 return true;
         }
@@ -253,11 +252,11 @@ void libraft_skip_compacted(const struct replica *r, struct raft_append_entries 
 {
         uint64_t skip;
 
-        if (r->snap.index == 0 || p->prev_log_index + 1 >= r->log.first ||
-            p->prev_log_index >= r->snap.index)
+        if (r->compacted.index == 0 || p->prev_log_index + 1 >= r->log.first ||
+            p->prev_log_index >= r->compacted.index)
                 return;
         PROBE("entries come that a snapshot has already");
-        skip = r->snap.index - p->prev_log_index;
+        skip = r->compacted.index - p->prev_log_index;
         if (skip >= p->n_entries) {
                 libraft_drop_entries(p);
         } else {
@@ -265,8 +264,8 @@ void libraft_skip_compacted(const struct replica *r, struct raft_append_entries 
                         (p->n_entries - skip) * sizeof(*p->entries));
                 p->n_entries -= (unsigned) skip;
         }
-        p->prev_log_index = r->snap.index;
-        p->prev_log_term = r->snap.term;
+        p->prev_log_index = r->compacted.index;
+        p->prev_log_term = r->compacted.term;
 }
 
 void libraft_mend(const struct replica *r, struct raft_message *m, bool older)

@@ -101,12 +101,12 @@ uint64_t replica_lag(const struct replica *r, uint64_t id)
 
 bool replica_installs(const struct replica *r)
 {
-        return r->snap.installing || r->snap.incoming.loading;
+        return r->taking.state == SNAPSHOT_INSTALLING || r->incoming.loading;
 }
 
 bool replica_awaits_snapshot(const struct replica *r)
 {
-        const struct incoming *c = &r->snap.incoming;
+        const struct incoming *c = &r->incoming;
 
         return c->have > 0 && c->index > r->applied;
 }
@@ -186,7 +186,7 @@ uint64_t replica_term_of(const struct replica *r, uint64_t index)
 {
         const struct log_entry *e = log_get(&r->log, index);
 
-        return e ? e->term : index == r->snap.index ? r->snap.term : 0;
+        return e ? e->term : index == r->compacted.index ? r->compacted.term : 0;
 }
 
 /* @older: it answers entries of an older term. */
@@ -198,7 +198,7 @@ static void send_message(struct replica *r, const struct raft_message *m, bool o
 
         libraft_mend(r, &out, older);
         if (m->type == RAFT_INSTALL_SNAPSHOT)
-                return snapshot_asked(r, m->server_id, m->install_snapshot.last_index);
+                return sending_asked(r, m->server_id, m->install_snapshot.last_index);
         if (m->type == RAFT_APPEND_ENTRIES)
                 return append_wanted(r, m->server_id, m->append_entries.prev_log_index,
                                      m->append_entries.n_entries);
@@ -310,7 +310,7 @@ static void apply_committed(struct replica *r)
                                 boot_diff(r->now, r->applying_since) > SLOW_APPLY;
                 }
                 r->applying = false;
-                r->snap.bytes_from += e->len;
+                r->taking.bytes_from += e->len;
                 if (replica_leads(r) && !r->ready && index >= r->first_of_term &&
                     r->first_of_term > 0) {
                         r->ready = true;
@@ -443,8 +443,8 @@ static void on_failed(void *userdata, const char *file, int e)
 
 const struct store_ops replica_store_ops = {
         .persisted = on_persisted,
-        .snapshot_done = snapshot_on_done,
-        .snapshot_failed = snapshot_on_failed,
+        .snapshot_done = taking_on_written,
+        .snapshot_failed = taking_on_failed,
         .failed = on_failed,
 };
 
@@ -457,7 +457,7 @@ void replica_peer_up(struct replica *r, uint64_t peer, struct boot_time now)
                 return;
         append_link_up(r, peer);
         queue_link_up(r, peer);
-        snapshot_link_up(r, peer);
+        sending_link_up(r, peer);
 }
 
 void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now)
@@ -541,7 +541,7 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
                 /* We hold as many committed but unapplied entries as we may: drop these as if
                  * they had been lost on their way. We make room by applying, which needs no
                  * other replica. */
-                if (snapshot_log_is_full(r)) {
+                if (trim_log_is_full(r)) {
                         PROBE("a follower drops entries because too many are not applied");
                         libraft_drop_entries(&m->append_entries);
                 }
@@ -589,7 +589,9 @@ struct boot_time replica_next(const struct replica *r)
 
         if (has_more_to_apply(r))
                 return r->now;
-        raft = boot_min(raft, boot_min(r->leader_down_at, snapshot_next(r)));
+        raft = boot_min(raft, r->leader_down_at);
+        raft = boot_min(raft, boot_min(sending_next(r), install_next(r)));
+        raft = boot_min(raft, boot_min(taking_next(r), freeing_next(r)));
         if (store_short_of_room(r->store))
                 raft = boot_min(raft, r->room_at);
         raft = boot_min(raft, queue_next(r));
@@ -636,7 +638,11 @@ void replica_flush(struct replica *r, struct boot_time now)
                 queue_forward(r);
         }
         r->queue.sent_to = 0;
-        snapshot_run(r);
+        trim_run(r);
+        sending_run(r);
+        install_run(r);
+        freeing_run(r);
+        taking_run(r);
         store_flush(r->store);
 }
 
@@ -645,7 +651,8 @@ static void transfer(struct replica *r, uint64_t id)
         struct raft_event ev = {.type = RAFT_TRANSFER};
 
         ev.transfer.server_id = id;
-        PROBE_IF(r->snap.saving, "leadership is handed over while a snapshot is taken");
+        PROBE_IF(r->taking.state == SNAPSHOT_ENCODING,
+                 "leadership is handed over while a snapshot is taken");
         queue_submit(r); /* what gathers would be lost with the leadership */
         replica_step(r, &ev);
 }

@@ -183,11 +183,11 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                         return k == -ENOMEM ? k : -EBADMSG;
                 }
                 replica_adopt(r, rec->snapshot.term);
-                meta->index = r->snap.disk_index = r->applied = rec->snapshot.index;
+                meta->index = r->taking.disk_index = r->applied = rec->snapshot.index;
                 meta->term = rec->snapshot.term;
-                r->snap.size = rec->snapshot.data.len;
+                r->taking.size = rec->snapshot.data.len;
                 meta->configuration_index = rec->snapshot.conf_index;
-                k = snapshot_remember(r, meta);
+                k = trim_remember(r, meta);
                 if (k < 0) {
                         raft_configuration_close(&meta->configuration);
                         return k;
@@ -332,7 +332,11 @@ struct replica *replica_free(struct replica *r)
         reads_clear(r);
         libraft_end(r);
         buf_fini(&r->queue.urgent);
-        snapshot_fini(r);
+        taking_fini(r);
+        sending_fini(r);
+        install_fini(r);
+        freeing_fini(r);
+        buf_fini(&r->compacted.conf);
         log_fini(&r->log);
         store_free(r->store);
         free(r->address);

@@ -19,14 +19,14 @@ static struct standing standing; /* before the present frame */
 
 static bool is_installing(const struct replica *r)
 {
-        return r->snap.installing || r->snap.incoming.loading ||
-               (r->snap.incoming.total > 0 && r->snap.incoming.have > 0 &&
-                r->snap.incoming.have < r->snap.incoming.total);
+        return r->taking.state == SNAPSHOT_INSTALLING || r->incoming.loading ||
+               (r->incoming.total > 0 && r->incoming.have > 0 &&
+                r->incoming.have < r->incoming.total);
 }
 
 bool seen_loading(const struct replica_node *n)
 {
-        return n->node.replica && n->node.replica->snap.incoming.loading;
+        return n->node.replica && n->node.replica->incoming.loading;
 }
 
 static bool is_changing(const struct replica *r)
@@ -42,7 +42,8 @@ void seen_frame_before(struct replica_node *n)
 
         standing.last = log_last(&r->log);
         standing.last_term = replica_term_of(r, standing.last);
-        standing.in_flight = !r->snap.installing && r->raft.last_stored < standing.last &&
+        standing.in_flight = r->taking.state != SNAPSHOT_INSTALLING &&
+                             r->raft.last_stored < standing.last &&
                              sim_disk_busy_at(n->disk, DISK_LOG);
 }
 
@@ -50,7 +51,7 @@ void seen_frame_after(struct world *w, struct replica_node *n)
 {
         const struct replica *r = n->node.replica;
 
-        if (!standing.in_flight || r->snap.installing ||
+        if (!standing.in_flight || r->taking.state == SNAPSHOT_INSTALLING ||
             replica_term_of(r, standing.last) == standing.last_term)
                 return;
         w->met.truncated_in_flight++;
@@ -173,7 +174,8 @@ static void seen_snapshots(struct world *w, struct replica_node *n)
 {
         const struct replica *r = n->node.replica;
         struct seen *s = &n->seen;
-        bool installing = is_installing(r), saving = r->snap.saving || r->snap.writing;
+        bool installing = is_installing(r), saving = r->taking.state == SNAPSHOT_ENCODING ||
+                                                     r->taking.state == SNAPSHOT_WRITING;
 
         if (installing && !s->installing) {
                 s->install_term = s->term;
@@ -255,13 +257,13 @@ void seen_crash(struct world *w, struct replica_node *n)
         s->crashed = true;
         if (replica_term_of(r, s->acked) != s->acked_term)
                 s->acked = s->acked_term = 0;
-        s->durable = r->snap.installing ? 0 : r->raft.last_stored;
+        s->durable = r->taking.state == SNAPSHOT_INSTALLING ? 0 : r->raft.last_stored;
         s->durable_term = replica_term_of(r, s->durable);
 }
 
 static bool has(const struct replica *r, uint64_t index, uint64_t term)
 {
-        return index == 0 || term == 0 || index <= r->snap.index ||
+        return index == 0 || term == 0 || index <= r->compacted.index ||
                replica_term_of(r, index) == term;
 }
 

@@ -1,0 +1,51 @@
+/*
+ * Memory that is no longer needed and may be large: the bytes of snapshots. It is freed in
+ * slices between other work.
+ */
+#include "consensus/internal.h"
+
+#define BYTES ((size_t) 16 << 20) /* of a blob, at once: less than 1 ms */
+#define PAUSE (2 * NSEC_PER_MSEC)
+
+void freeing_add(struct replica *r, struct blob *data)
+{
+        SLIST_INSERT_HEAD(&r->freeing.blobs, data, entry);
+}
+
+static struct blob *unused(const struct replica *r)
+{
+        struct blob *b;
+
+        SLIST_FOREACH(b, &r->freeing.blobs, entry)
+        if (b->n_holders == 1)
+                return b;
+        return NULL;
+}
+
+void freeing_run(struct replica *r)
+{
+        struct blob *b = unused(r);
+
+        if (boot_before(r->now, freeing_next(r)))
+                return;
+        r->freeing.at = boot_add(r->now, PAUSE);
+        if (blob_shrink(b, BYTES) == 0) {
+                SLIST_REMOVE(&r->freeing.blobs, b, blob, entry);
+                blob_free(b);
+        }
+}
+
+struct boot_time freeing_next(const struct replica *r)
+{
+        return unused(r) ? r->freeing.at : BOOT_TIME_NEVER;
+}
+
+void freeing_fini(struct replica *r)
+{
+        struct blob *b;
+
+        while ((b = SLIST_FIRST(&r->freeing.blobs))) {
+                SLIST_REMOVE_HEAD(&r->freeing.blobs, entry);
+                blob_free(b);
+        }
+}

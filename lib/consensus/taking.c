@@ -1,0 +1,229 @@
+/*
+ * Snapshots of our own: when one is taken, how it is encoded for the disk and for replicas that
+ * lag (sending.c), and how it gets to the disk.
+ *
+ * A state may be large, and nothing waits for it: it is encoded in slices between other work,
+ * and written by a thread that nothing else waits for. The states are in enum snapshot_state,
+ * and why one is taken in enum snapshot_reason.
+ */
+#include "base/probe.h"
+#include "consensus/internal.h"
+
+#define ENTRIES 16384
+#define BYTES ((uint64_t) 64 << 20)
+#define SMALL ((uint64_t) 1 << 20)
+/* Entries kept behind a snapshot, for replicas that lag a little. */
+#define TRAILING 4096
+#define TRAILING_BYTES ((size_t) 1 << 20) /* their size after a snapshot that was asked for */
+/* When the disk is full, log and snapshots are trimmed sooner. */
+#define BYTES_WHEN_SHORT ((uint64_t) 1 << 20)
+#define AGAIN (5 * NSEC_PER_SEC) /* after a snapshot that could not be written */
+#define SLICE ((size_t) 512 << 10)
+#define PAUSE (2 * NSEC_PER_MSEC) /* between slices, which so take 1/8 of the time */
+
+size_t taking_slice(const struct replica *r)
+{
+        return r->cfg.snapshot_slice > 0 ? r->cfg.snapshot_slice : SLICE;
+}
+
+static uint64_t entries(const struct replica *r)
+{
+        return r->cfg.snapshot_entries > 0 ? r->cfg.snapshot_entries : ENTRIES;
+}
+
+static uint64_t bytes_between(const struct replica *r)
+{
+        return r->cfg.snapshot_bytes > 0 ? r->cfg.snapshot_bytes : BYTES;
+}
+
+int taking_to_store(struct replica *r, struct blob *data, bool install)
+{
+        struct raft_buffer c;
+        int k;
+
+        if (raft_configuration_encode(&r->taking.pending.configuration, &c) != 0)
+                return -ENOMEM;
+        k = store_save_blob(r->store,
+                            &(struct store_snapshot){
+                                    .index = r->taking.pending.index,
+                                    .term = r->taking.pending.term,
+                                    .conf_index = r->taking.pending.configuration_index,
+                                    .conf = {c.base, c.len},
+                            },
+                            data, install);
+        raft_free(c.base);
+        return k;
+}
+
+/* A large state is not saved for a few entries, or it would be written over and over. */
+static bool is_due(const struct replica *r)
+{
+        uint64_t n = r->applied - r->taking.disk_index, bytes = r->taking.bytes_from;
+
+        if (boot_before(r->now, r->taking.again_at) || n == 0)
+                return false;
+        if (r->taking.next >= SNAPSHOT_FOR_DISK)
+                return true;
+        if (store_short_of_room(r->store) && (bytes >= BYTES_WHEN_SHORT || n >= entries(r) / 4))
+                return true;
+        /* A replica that is being sent a snapshot needs the entries after it. */
+        if (sending_is_on(r) && bytes < 4 * max_of(bytes_between(r), r->taking.size))
+                return false;
+        return bytes >= max_of(bytes_between(r), r->taking.size / 2) ||
+               (n >= entries(r) && (r->taking.size < SMALL || bytes >= r->taking.size / 8));
+}
+
+static bool is_for_disk(const struct replica *r)
+{
+        return r->taking.reason >= SNAPSHOT_FOR_DISK;
+}
+
+static void begin(struct replica *r, enum snapshot_reason reason)
+{
+        if (trim_metadata(r, r->applied, &r->taking.pending) < 0)
+                return replica_fatal(r, "out of memory");
+        r->taking.state = SNAPSHOT_ENCODING;
+        r->taking.reason = reason;
+        r->taking.slice_at = r->now;
+        if (is_for_disk(r)) {
+                r->taking.next = SNAPSHOT_FOR_NOTHING;
+                r->taking.bytes_from = 0;
+        }
+        r->ops->save(r->userdata);
+}
+
+/* The present snapshot is no longer needed. */
+static void end(struct replica *r)
+{
+        r->taking.state = SNAPSHOT_IDLE;
+        raft_configuration_close(&r->taking.pending.configuration);
+}
+
+static void encoded(struct replica *r, struct buf *bytes)
+{
+        struct blob *data;
+        int k;
+
+        r->taking.state = SNAPSHOT_WRITING;
+        r->taking.size = buf_len(bytes);
+        data = blob_new(bytes);
+        k = data ? 0 : -ENOMEM;
+        if (data)
+                freeing_add(r, data);
+        if (k == 0)
+                k = sending_begin(r, data);
+        if (!is_for_disk(r))
+                end(r);
+        else if (k == 0)
+                k = taking_to_store(r, data, false);
+        if (k < 0)
+                replica_fatal(r, "out of memory");
+}
+
+static void encode(struct replica *r)
+{
+        struct buf bytes = {0};
+        int k;
+
+        if (boot_before(r->now, r->taking.slice_at))
+                return;
+        r->taking.slice_at = boot_add(r->now, PAUSE);
+        k = r->ops->save_more(r->userdata, taking_slice(r), &bytes);
+        if (k == 0)
+                return encoded(r, &bytes);
+        if (k == -ESTALE) {
+                PROBE("a snapshot being taken has to begin again");
+                if (is_for_disk(r))
+                        r->taking.next = max_of(r->taking.next, r->taking.reason);
+                end(r);
+        } else if (k < 0) {
+                replica_fatal(r, "out of memory");
+        }
+}
+
+void taking_run(struct replica *r)
+{
+        bool due;
+
+        if (r->taking.state == SNAPSHOT_ENCODING)
+                return encode(r);
+        /* It would save a state that is about to be replaced. */
+        if (r->taking.state != SNAPSHOT_IDLE || r->applying || r->incoming.loading || r->dead)
+                return;
+        due = is_due(r);
+        if ((due || sending_is_wanted(r)) && replica_term_of(r, r->applied) != 0)
+                begin(r,
+                      due ? max_of(r->taking.next, SNAPSHOT_FOR_DISK) : SNAPSHOT_FOR_MEMBERS);
+}
+
+struct boot_time taking_next(const struct replica *r)
+{
+        return r->taking.state == SNAPSHOT_ENCODING ? r->taking.slice_at : BOOT_TIME_NEVER;
+}
+
+void replica_want_snapshot(struct replica *r)
+{
+        r->taking.next = SNAPSHOT_TO_LET_GO;
+}
+
+/* ---- callbacks of the store ---- */
+
+/* How many entries to keep behind the snapshot at @index. A snapshot that was asked for, to
+ * defragment, is meant to free space, so then only a few are kept, by their size. */
+static uint64_t trailing(const struct replica *r, uint64_t index)
+{
+        uint64_t max = min_of(entries(r), (uint64_t) TRAILING), n = 0;
+        size_t bytes = 0;
+
+        if (r->taking.reason != SNAPSHOT_TO_LET_GO || sending_is_on(r))
+                return max;
+        PROBE("a snapshot that was asked for lets the log go");
+        while (n < max && index - n >= r->log.first && log_get(&r->log, index - n)) {
+                bytes += log_get(&r->log, index - n)->len;
+                if (bytes > TRAILING_BYTES)
+                        break;
+                n++;
+        }
+        return n;
+}
+
+static void written(struct replica *r)
+{
+        struct raft_snapshot_metadata *m = &r->taking.pending;
+
+        if (m->index <= r->compacted.index || m->index > sending_oldest(r)) {
+                PROBE("a snapshot is written whose entries the log has dropped already");
+                return end(r); /* or the next snapshot drops them */
+        }
+        r->taking.state = SNAPSHOT_IDLE;
+        trim_to(r, m, trailing(r, m->index));
+}
+
+void taking_on_written(void *userdata, uint64_t index)
+{
+        struct replica *r = userdata;
+
+        r->taking.disk_index = index;
+        if (r->taking.state == SNAPSHOT_INSTALLING)
+                install_done(r, index);
+        else
+                written(r);
+        store_trim(r->store, min_of(r->log.first - 1, r->taking.disk_index));
+}
+
+void taking_on_failed(void *userdata, uint64_t index, int e)
+{
+        struct replica *r = userdata;
+
+        PROBE("a snapshot cannot be written");
+        end(r);
+        r->taking.again_at = boot_add(r->now, AGAIN);
+        log_warning("Cannot write a snapshot: %s; the log grows until there is room for one.",
+                    strerror(-e));
+}
+
+void taking_fini(struct replica *r)
+{
+        if (r->taking.state != SNAPSHOT_IDLE)
+                raft_configuration_close(&r->taking.pending.configuration);
+}

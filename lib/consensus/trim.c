@@ -1,0 +1,140 @@
+/*
+ * How much of the log stays in memory. Beyond a number of bytes its oldest applied entries are
+ * dropped, without a snapshot of our own: what a replica that lacks them is sent is the present
+ * state. Raft is told of a snapshot of what has been applied, as if there were one.
+ */
+#include "base/probe.h"
+#include "consensus/internal.h"
+
+/* How much the log in memory may hold: twice what may be uncommitted. While a snapshot is on
+ * its way the log may hold more: this many bytes, or as many as the snapshot has. */
+#define LOG_BYTES ((size_t) 64 << 20)
+#define LOG_BYTES_SENDING(bytes) (4 * (bytes))
+
+int trim_remember(struct replica *r, const struct raft_snapshot_metadata *m)
+{
+        struct raft_buffer c;
+
+        if (raft_configuration_encode(&m->configuration, &c) != 0)
+                return -ENOMEM;
+        buf_clear(&r->compacted.conf);
+        buf_add(&r->compacted.conf, c.base, c.len);
+        raft_free(c.base);
+        r->compacted.conf_index = m->configuration_index;
+        r->compacted.index = m->index;
+        r->compacted.term = m->term;
+        return buf_error(&r->compacted.conf);
+}
+
+/* The members as of @index, which has been applied. A replica that has just started may already
+ * know that a later change is committed, but the change may be applied only after this
+ * snapshot. The caller frees @ret->configuration. */
+int trim_metadata(const struct replica *r, uint64_t index, struct raft_snapshot_metadata *ret)
+{
+        struct raft_buffer c = {0}, conf;
+        const struct raft_configuration *committed;
+        uint64_t at = libraft_committed(r, &committed);
+        int k;
+
+        if (at <= index) {
+                if (raft_configuration_encode(committed, &c) != 0)
+                        return -ENOMEM;
+                conf = c;
+        } else {
+                const struct log_entry *e = NULL;
+
+                for (at = index; at > r->compacted.index && (!e || e->type != RAFT_CHANGE);
+                     at--)
+                        e = log_get(&r->log, at);
+                if (e && e->type == RAFT_CHANGE) {
+                        PROBE("a snapshot is taken between two changes of members");
+                        at++;
+                        conf = (struct raft_buffer){e->data, e->len};
+                } else {
+                        PROBE("a snapshot has older members than those known to be committed");
+                        at = r->compacted.conf_index;
+                        conf = (struct raft_buffer){
+                                (void *) (uintptr_t) buf_head(&r->compacted.conf),
+                                buf_len(&r->compacted.conf)};
+                }
+        }
+        *ret = (struct raft_snapshot_metadata){
+                .index = index,
+                .term = replica_term_of(r, index),
+                .configuration_index = at,
+        };
+        k = raft_configuration_decode(&conf, &ret->configuration);
+        raft_free(c.base);
+        return k == 0 ? 0 : -ENOMEM;
+}
+
+/* Tells raft about a snapshot at @m->index, and gives it @m's configuration. */
+void trim_to(struct replica *r, struct raft_snapshot_metadata *m, uint64_t trailing)
+{
+        struct raft_event ev = {.type = RAFT_SNAPSHOT};
+
+        if (!r->dead && trim_remember(r, m) < 0)
+                replica_fatal(r, "out of memory");
+        if (r->dead)
+                return raft_configuration_close(&m->configuration);
+        ev.snapshot.metadata = *m;
+        ev.snapshot.trailing = (unsigned) trailing;
+        replica_step(r, &ev);
+        if (m->index > trailing)
+                log_trim(&r->log, m->index - trailing);
+}
+
+/* While a snapshot is on its way, the log keeps at least as many bytes after it as the snapshot
+ * itself has: a larger one takes longer to send. */
+static size_t sending_bytes(const struct replica *r, size_t keep)
+{
+        size_t taken = r->taking.state == SNAPSHOT_ENCODING ? r->taking.size : 0;
+
+        return max_of(LOG_BYTES_SENDING(keep), max_of(taken, sending_largest(r)));
+}
+
+/* The entries after a snapshot that is being taken or sent are needed once it is installed. */
+static uint64_t needed_behind(const struct replica *r)
+{
+        uint64_t index = sending_oldest(r);
+
+        return r->taking.state == SNAPSHOT_ENCODING || r->taking.state == SNAPSHOT_WRITING
+                       ? min_of(index, (uint64_t) r->taking.pending.index)
+                       : index;
+}
+
+static size_t keep_bytes(const struct replica *r)
+{
+        return r->cfg.log_bytes > 0 ? r->cfg.log_bytes : LOG_BYTES;
+}
+
+bool trim_log_is_full(const struct replica *r)
+{
+        return log_bytes(&r->log, r->applied + 1, r->committed) > keep_bytes(r);
+}
+
+void trim_run(struct replica *r)
+{
+        size_t keep = keep_bytes(r), left = r->log.bytes;
+        bool waits = left <= sending_bytes(r, keep);
+        uint64_t index = min_of(r->applied, libraft_stored(r)), first = r->log.first, upto;
+        struct raft_snapshot_metadata m;
+
+        if (waits)
+                index = min_of(index, sending_oldest(r));
+        /* Drops a quarter at a time. */
+        if (left <= keep + keep / 4 || r->taking.state == SNAPSHOT_INSTALLING || r->dead ||
+            index <= r->compacted.index || replica_term_of(r, index) == 0 ||
+            libraft_committed(r, NULL) > index)
+                return;
+        upto = waits ? min_of(index - 1, needed_behind(r)) : index - 1;
+        for (; first <= upto && left > keep; first++)
+                left -= log_get(&r->log, first)->len;
+        if (first == r->log.first)
+                return;
+        PROBE_IF(!waits && sending_oldest(r) != UINT64_MAX,
+                 "the log drops entries that a snapshot on its way needs");
+        if (trim_metadata(r, index, &m) < 0)
+                return replica_fatal(r, "out of memory");
+        trim_to(r, &m, index - (first - 1));
+}
