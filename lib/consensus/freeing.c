@@ -1,15 +1,25 @@
 /*
- * Memory that is no longer needed and may be large: the bytes of snapshots. It is freed in
- * slices between other work.
+ * Memory that is no longer needed and may be large: the bytes of snapshots, and a log that a
+ * snapshot has replaced. It is freed in slices between other work.
  */
 #include "consensus/internal.h"
 
 #define BYTES ((size_t) 16 << 20) /* of a blob, at once: less than 1 ms */
+#define ENTRIES 4096              /* of a log, the same */
 #define PAUSE (2 * NSEC_PER_MSEC)
 
 void freeing_add(struct replica *r, struct blob *data)
 {
         SLIST_INSERT_HEAD(&r->freeing.blobs, data, entry);
+}
+
+/* Snapshots are not installed within milliseconds of each other, so mostly there is no other
+ * one. */
+void freeing_add_log(struct replica *r, struct log *l)
+{
+        log_fini(&r->freeing.log);
+        r->freeing.log = *l;
+        *l = (struct log){0};
 }
 
 static struct blob *unused(const struct replica *r)
@@ -22,14 +32,24 @@ static struct blob *unused(const struct replica *r)
         return NULL;
 }
 
+static bool has_log(const struct replica *r)
+{
+        return r->freeing.log.entries;
+}
+
 void freeing_run(struct replica *r)
 {
+        struct log *l = &r->freeing.log;
         struct blob *b = unused(r);
 
         if (boot_before(r->now, freeing_next(r)))
                 return;
         r->freeing.at = boot_add(r->now, PAUSE);
-        if (blob_shrink(b, BYTES) == 0) {
+        if (has_log(r)) {
+                log_trim(l, l->first + ENTRIES - 1);
+                if (l->n == 0)
+                        log_fini(l);
+        } else if (blob_shrink(b, BYTES) == 0) {
                 SLIST_REMOVE(&r->freeing.blobs, b, blob, entry);
                 blob_free(b);
         }
@@ -37,13 +57,14 @@ void freeing_run(struct replica *r)
 
 struct boot_time freeing_next(const struct replica *r)
 {
-        return unused(r) ? r->freeing.at : BOOT_TIME_NEVER;
+        return has_log(r) || unused(r) ? r->freeing.at : BOOT_TIME_NEVER;
 }
 
 void freeing_fini(struct replica *r)
 {
         struct blob *b;
 
+        log_fini(&r->freeing.log);
         while ((b = SLIST_FIRST(&r->freeing.blobs))) {
                 SLIST_REMOVE_HEAD(&r->freeing.blobs, entry);
                 blob_free(b);

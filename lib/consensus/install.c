@@ -215,8 +215,8 @@ void install_begin(struct replica *r, struct raft_update *u)
 
         r->taking.state = SNAPSHOT_INSTALLING;
         r->taking.pending = u->snapshot.metadata; /* raft's own copy, with its configuration */
-        log_cut(&r->log, 0);
-        r->log.first = r->taking.pending.index + 1;
+        freeing_add_log(r, &r->log);
+        log_init(&r->log, r->taking.pending.index + 1);
         r->taking.size = buf_len(&r->incoming.bytes);
         data = blob_new(&r->incoming.bytes);
         if (data)

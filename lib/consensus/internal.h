@@ -208,7 +208,8 @@ struct taking {
 /* freeing.c */
 struct freeing {
         struct blob_list blobs; /* those that nobody else holds are freed */
-        struct boot_time at;    /* the next slice */
+        struct log log;
+        struct boot_time at; /* the next slice */
 };
 
 /* reads.c: a round asks all peers; reads that arrive meanwhile wait for the next. The ids of
@@ -440,6 +441,8 @@ void trim_to(struct replica *r, struct raft_snapshot_metadata *m, uint64_t trail
 
 /* Takes over the caller's reference to @data. Once there is no other reference, it is freed. */
 void freeing_add(struct replica *r, struct blob *data);
+/* Takes over what is in @l. */
+void freeing_add_log(struct replica *r, struct log *l);
 void freeing_run(struct replica *r);
 struct boot_time freeing_next(const struct replica *r);
 void freeing_fini(struct replica *r);
