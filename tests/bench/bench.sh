@@ -53,11 +53,14 @@ cpu() { local p t=0; for p in "$@"; do t=$((t + $(awk '{print $14 + $15}' /proc/
 rss() { local p t=0; for p in "$@"; do t=$((t + $(awk '/VmRSS/{print $2}' /proc/"$p"/status))); done; echo $t; }
 median() { sort -n | awk '{v[NR]=$1} END{print v[int((NR+1)/2)]}'; }
 
-row() { # TITLE what connections outstanding total
+follower() { local l; l=$(leader "$1") && echo $((l % 3 + 1)); } # SIDE: the number of one that does not lead
+
+row() { # TITLE what connections outstanding total; AT=leader|follower: asks only there
 	local i out; : >"$DIR/t"; : >"$DIR/e"
 	for ((i = 0; i < ROUNDS; i++)); do
 		for side in t e; do
 			[ $side = t ] && { eps=$T; pids=("${TP[@]}"); } || { eps=$E; pids=("${EP[@]}"); }
+			[ -z "${AT:-}" ] || eps=http://$(url $side "$($AT $side)")
 			local before; before=$(cpu "${pids[@]}")
 			out=$("$LOAD" "$eps" "$2" "$3" "$4" "$5") || echo "failed: $1 ($side)" >&2
 			echo "$out $(($(cpu "${pids[@]}") - before))" >>"$DIR/$side"
@@ -118,6 +121,8 @@ row "one client's put of 256 B" put 1 1 ${N1:-1000}
 row "puts of 256 B, 100 connections x 10" put 100 10 ${N2:-20000}
 row "grants, 100 connections x 10" grant 100 10 ${N3:-10000}
 row "ranges of one key, linearizable, 100 x 10" range 100 10 ${N4:-20000}
+AT=leader row "the same, at the leader" range 100 10 ${N4:-20000}
+AT=follower row "the same, at a follower" range 100 10 ${N4:-20000}
 row "ranges of one key, serializable, 100 x 10" local 100 10 ${N4:-20000}
 row "keep-alives, 1,000 streams x 8" keepalive 1000 8 ${N5:-64000}
 # As etcd's own benchmark does it: each renews again as soon as it is answered.
