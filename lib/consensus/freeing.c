@@ -26,9 +26,9 @@ static struct blob *unused(const struct replica *r)
 {
         struct blob *b;
 
-        SLIST_FOREACH(b, &r->freeing.blobs, entry)
-        if (b->n_holders == 1)
-                return b;
+        SLIST_FOREACH (b, &r->freeing.blobs, entry)
+                if (b->n_holders == 1)
+                        return b;
         return NULL;
 }
 

@@ -429,10 +429,10 @@ void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_
 {
         struct forwarded *f, *next;
 
-        STAILQ_FOREACH_SAFE(f, &r->queue.unacked, next, next)
-        if (life == r->cfg.seed && f->n <= high && high - f->n < WINDOW &&
-            (seen & UINT64_C(1) << (high - f->n)))
-                forwarded_free(r, f);
+        STAILQ_FOREACH_SAFE (f, &r->queue.unacked, next, next)
+                if (life == r->cfg.seed && f->n <= high && high - f->n < WINDOW &&
+                    (seen & UINT64_C(1) << (high - f->n)))
+                        forwarded_free(r, f);
         /* A refused frame is sent again, and its answer tells whether there is room by then. A
          * frame that was repeated in vain changes nothing. */
         r->queue.leader_full = full && !STAILQ_EMPTY(&r->queue.unacked);

@@ -36,7 +36,6 @@ static enum replica_priority priority_of(enum cmd_type type)
         switch (type) {
         case CMD_RENEW:
         case CMD_RENEW_AHEAD:
-        case CMD_EXPIRE:
                 return REPLICA_URGENT;
         default:
                 return REPLICA_NORMAL;
