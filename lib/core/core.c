@@ -22,12 +22,12 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         TAILQ_INIT(&c->reads);
         STAILQ_INIT(&c->renewals);
         STAILQ_INIT(&c->fresh);
-        STAILQ_INIT(&c->covered);
+        STAILQ_INIT(&c->to_confirm);
         STAILQ_INIT(&c->gone);
         TAILQ_INIT(&c->waiting);
         c->waiting_at = BOOT_TIME_NEVER;
         c->busy_since = BOOT_TIME_NEVER;
-        renew_pace_init(&c->pace, cfg->renew_part);
+        renew_pace_init(&c->pace, cfg->ahead_divisor);
         /* Commands of an earlier life of this replica may still be in the log, and reads at a
          * stalled leader, so numbers must not repeat. */
         c->next_seq = rnd_u64(&c->rnd) >> 1;
@@ -53,7 +53,7 @@ struct core *core_free(struct core *c)
         }
         core_renewals_fail(&c->renewals, status_stopped);
         core_renewals_fail(&c->fresh, status_stopped);
-        core_renewals_fail(&c->covered, status_stopped);
+        core_renewals_fail(&c->to_confirm, status_stopped);
         state_saver_fini(&c->saver);
         core_drop_loaded(c);
         (void) !core_free_gone(c, &all);
@@ -343,7 +343,7 @@ struct boot_time core_next(struct core *c)
                 next = boot_min(next, c->gone_at);
         if (!c->part.on) /* otherwise the batch waits until the entry is applied */
                 next = boot_min(next, renew_pace_next(&c->pace));
-        if (!STAILQ_EMPTY(&c->covered))
+        if (!STAILQ_EMPTY(&c->to_confirm))
                 next = boot_min(next, c->now);
         if (!TAILQ_EMPTY(&c->waiting))
                 next = boot_min(next, c->state.cached.n_returned != c->waiting_returned

@@ -34,11 +34,12 @@ struct core_config {
         int64_t compact_keep; /* automatic compaction: how many revisions to keep; 0: off ... */
         nsec_t compact_age;   /* ... or for how long to keep them */
         bool plaintext_peers; /* members on other machines may be reached without TLS */
-        nsec_t leader_timeout; /* after this time without a leader, `hasleader` streams end */
-        nsec_t watch_progress; /* the interval of progress notifications */
-        nsec_t cache_term;     /* the longest term of a cache lease; 0: none are given */
-        unsigned renew_part; /* a lease that is renewed in a loop is renewed ahead by this part
-                              * of its TTL (covered.c); 0: the default */
+        nsec_t leader_timeout;  /* after this time without a leader, `hasleader` streams end */
+        nsec_t watch_progress;  /* the interval of progress notifications */
+        nsec_t cache_term;      /* the longest term of a cache lease; 0: none are given */
+        unsigned ahead_divisor; /* a lease that is renewed in a loop is renewed ahead by this
+                                 * part of its TTL (pace.h); 0: the usual one, others are for
+                                 * tests */
         uint64_t seed;
 };
 

@@ -14,34 +14,34 @@
 #include "core/internal.h"
 
 /* Renewals that wait for one confirmation. */
-struct covered {
+struct confirmation {
         struct core_read read;
         struct core *core;
         struct lease_time asked_at;
         struct core_renewals items;
 };
 
-struct renew_term core_renew_term(const struct core *c, const struct lease *l)
+struct renew_left core_renew_left(const struct core *c, const struct lease *l)
 {
-        return (struct renew_term){
+        return (struct renew_left){
                 .ttl = l->ttl_ms * NSEC_PER_MSEC,
                 .left = lease_time_diff(deadlines_get(&c->state.deadlines, l->slot),
                                         core_lease_time(c)),
         };
 }
 
-bool core_covers(struct core *c, struct core_renewal *rn, const struct lease *l)
+bool core_take_covered(struct core *c, struct core_renewal *rn, const struct lease *l)
 {
-        if (!renew_pace_is_covered(&c->pace, core_renew_term(c, l)))
+        if (!renew_pace_ask(&c->pace, core_renew_left(c, l)))
                 return false;
         rn->slot = l->slot;
-        STAILQ_INSERT_TAIL(&c->covered, rn, next);
+        STAILQ_INSERT_TAIL(&c->to_confirm, rn, next);
         return true;
 }
 
-static bool lead_is_short(const struct core *c, const struct lease *l)
+static bool surplus_is_short(const struct core *c, const struct lease *l)
 {
-        struct renew_term t = core_renew_term(c, l);
+        struct renew_left t = core_renew_left(c, l);
 
         return t.left - t.ttl < renew_pace_ahead(&c->pace, t.ttl) / 2;
 }
@@ -53,29 +53,32 @@ void core_covered_join(struct core *c)
         struct core_renewals all = STAILQ_HEAD_INITIALIZER(all);
         struct core_renewal *rn;
 
-        STAILQ_CONCAT(&all, &c->covered);
+        STAILQ_CONCAT(&all, &c->to_confirm);
         while ((rn = STAILQ_FIRST(&all))) {
                 const struct lease *l = core_renewed_lease(c, rn);
 
                 STAILQ_REMOVE_HEAD(&all, next);
-                if (l && lead_is_short(c, l))
+                if (l && surplus_is_short(c, l)) {
+                        /* It may be the one that tries. */
+                        renew_pace_not_confirmed(&c->pace);
                         core_renewal_enqueue(c, rn, l);
-                else
-                        STAILQ_INSERT_TAIL(&c->covered, rn, next);
+                } else {
+                        STAILQ_INSERT_TAIL(&c->to_confirm, rn, next);
+                }
         }
 }
 
 /* The time that came with the confirmation is the leader's. */
-static bool is_covered(const struct core *c, const struct lease *l, struct lease_time at)
+static bool is_covered_at(const struct core *c, const struct lease *l, struct lease_time at)
 {
         return at.ns != LEASE_TIME_NEVER.ns &&
                lease_time_diff(deadlines_get(&c->state.deadlines, l->slot), at) >=
                        l->ttl_ms * NSEC_PER_MSEC;
 }
 
-/* @at: when a confirmation came; LEASE_TIME_NEVER: none can be asked for. It only spares an
- * entry, so without it each renewal gets one. A lease that is gone by now was there when they
- * came. */
+/* @at: the lease time of the confirmation; LEASE_TIME_NEVER: none can be asked for, so each
+ * renewal gets an entry. A lease that is missing now existed when the renewal came, so it has
+ * ended. */
 static void settle(struct core *c, struct core_renewals *items, struct status st,
                    struct lease_time at)
 {
@@ -89,7 +92,7 @@ static void settle(struct core *c, struct core_renewals *items, struct status st
                 STAILQ_REMOVE_HEAD(items, next);
                 if (core_renewal_goes_on(c, rn, &l)) {
                         continue;
-                } else if (l && !is_covered(c, l, at)) {
+                } else if (l && !is_covered_at(c, l, at)) {
                         PROBE("a renewal proves to need an entry after its confirmation");
                         core_renewal_enqueue(c, rn, l);
                 } else {
@@ -102,28 +105,32 @@ static void settle(struct core *c, struct core_renewals *items, struct status st
 
 static void confirmed(struct core_read *rd, struct status st)
 {
-        struct covered *cv = container_of(rd, struct covered, read);
+        struct confirmation *cv = container_of(rd, struct confirmation, read);
         struct core *c = cv->core;
 
         if (st.code == RPC_OK && rd->at.ns != LEASE_TIME_NEVER.ns)
                 renew_pace_confirmed(&c->pace, lease_time_diff(rd->at, cv->asked_at));
+        else
+                renew_pace_not_confirmed(&c->pace);
         settle(c, &cv->items, st, rd->at);
         free(cv);
 }
 
 void core_covered_ask(struct core *c)
 {
-        struct covered *cv;
+        struct confirmation *cv;
 
-        if (STAILQ_EMPTY(&c->covered))
+        if (STAILQ_EMPTY(&c->to_confirm))
                 return;
         cv = core_reads_full(c) ? NULL : calloc(1, sizeof(*cv));
-        if (!cv)
-                return settle(c, &c->covered, status_ok, LEASE_TIME_NEVER);
+        if (!cv) {
+                renew_pace_not_confirmed(&c->pace);
+                return settle(c, &c->to_confirm, status_ok, LEASE_TIME_NEVER);
+        }
         cv->core = c;
         cv->asked_at = core_lease_time(c);
         cv->read.done = confirmed;
         STAILQ_INIT(&cv->items);
-        STAILQ_CONCAT(&cv->items, &c->covered);
+        STAILQ_CONCAT(&cv->items, &c->to_confirm);
         core_read(c, &cv->read, 0);
 }

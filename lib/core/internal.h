@@ -88,15 +88,15 @@ struct core {
         struct confirmed confirmed[CONFIRMED_MAX]; /* both numbers ascend */
         unsigned n_confirmed;
         size_t n_reads;
-        unsigned reads_left; /* how many may still be answered in this turn */
+        unsigned reads_left;          /* how many may still be answered in this turn */
         uint64_t next_read;
         uint64_t served; /* reads up to this entry may be answered */
         bool caught_up;
         struct core_read first; /* our own: shows how far the others were when we started */
 
-        struct core_renewals renewals; /* waiting for the next batch ... */
-        struct core_renewals fresh;    /* ... too, since this turn: without `came_at` yet */
-        struct core_renewals covered;  /* waiting for the next confirmation */
+        struct core_renewals renewals;   /* waiting for the next batch ... */
+        struct core_renewals fresh;      /* ... too, since this turn: without `came_at` yet */
+        struct core_renewals to_confirm; /* to be confirmed at the end of the turn */
         struct renew_pace pace;
 
         struct boot_time expire_not_before; /* while we may not act on deadlines */
@@ -166,7 +166,7 @@ void core_reads_catch_up(struct core *c);
 
 /* ---- renewals.c ---- */
 
-/* Advances the time to at least @now. */
+/* Advances the time to at least @now, which the renewals that came since get as their stamp. */
 void core_pass_time(struct core *c, struct boot_time now);
 /* Answers all of @list with @st, which leaves it empty. */
 void core_renewals_fail(struct core_renewals *list, struct status st);
@@ -183,12 +183,12 @@ bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease 
 /* ---- covered.c ---- */
 
 /* Its TTL, and the time until its deadline as far as this replica can tell. */
-struct renew_term core_renew_term(const struct core *c, const struct lease *l);
-/* Takes over a renewal that probably needs no entry; returns false if it needs one. */
-bool core_covers(struct core *c, struct core_renewal *rn, const struct lease *l);
+struct renew_left core_renew_left(const struct core *c, const struct lease *l);
+/* Takes over a renewal that asks for a confirmation; returns false if it needs an entry. */
+bool core_take_covered(struct core *c, struct core_renewal *rn, const struct lease *l);
 /* Takes back those whose leases a batch that is being sent should renew as well. */
 void core_covered_join(struct core *c);
-/* Asks the leader for the rest. */
+/* Asks the leader to confirm what waits for that. */
 void core_covered_ask(struct core *c);
 
 /* ---- expiry.c ---- */

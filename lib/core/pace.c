@@ -3,77 +3,93 @@
 #include "base/probe.h"
 #include "wire/cmd.h"
 
-#define BATCH_MAX 4096 /* a batch of this size is sent at once */
-#define CROWD 64       /* clients that wait only for answers share a batch ... */
-#define CROWD_PAUSE (5 * NSEC_PER_MSEC) /* ... unless none of them renews for this long */
+#define MANY 4096 /* are sent at once */
+#define CROWD 64
+#define CROWD_PAUSE \
+        (5 * NSEC_PER_MSEC) /* without an early one, after which the rest has gone */
 #define WINDOW_MIN (2 * NSEC_PER_MSEC)
 #define WINDOW_MAX (50 * NSEC_PER_MSEC)
-/* How many batches may be sent at once without waiting for the window; one more is allowed
- * every WINDOW_MAX. With many clients this adds up to no more batches than the window makes. */
-#define SOON_MAX 20
+/* How many sends need not wait for the window; one more may follow every WINDOW_MAX. With many
+ * clients this adds up to no more sends than the window makes. */
+#define FEW_MAX 20
 
 /* A lease is renewed ahead by this part of its TTL, but by no more than AHEAD_MAX; and not at
  * all by less than AHEAD_MIN, which would be over when the entry is written. */
-#define AHEAD_PART 1000
+#define AHEAD_DIVISOR 1000
 #define AHEAD_MIN (5 * NSEC_PER_MSEC)
 #define AHEAD_MAX (50 * NSEC_PER_MSEC)
 
 static_assert(AHEAD_MAX / NSEC_PER_MSEC <= CMD_AGE_MAX, "it has to fit into the command");
 
-void renew_pace_init(struct renew_pace *p, unsigned part)
+void renew_pace_init(struct renew_pace *p, unsigned ahead_divisor)
 {
-        *p = (struct renew_pace){.part = part > 0 ? part : AHEAD_PART};
+        *p = (struct renew_pace){.ahead_divisor =
+                                         ahead_divisor > 0 ? ahead_divisor : AHEAD_DIVISOR};
         renew_pace_forget(p);
 }
 
-/* ---- what needs no batch ---- */
+/* ---- what asks for a confirmation ---- */
 
 /* The log counts in milliseconds. */
 nsec_t renew_pace_ahead(const struct renew_pace *p, nsec_t ttl)
 {
-        nsec_t ahead = ttl / NSEC_PER_MSEC / p->part * NSEC_PER_MSEC;
+        nsec_t ahead = ttl / NSEC_PER_MSEC / p->ahead_divisor * NSEC_PER_MSEC;
 
         return ahead < AHEAD_MIN ? 0 : min_of(ahead, AHEAD_MAX);
 }
 
-/* Some of the lead passes while the leader is asked. If the others are far away, all of it
- * does, and the renewal would wait for nothing; from time to time one tries again. More lead
- * than there can be only shows that this replica has not heard lease time for a while; then the
- * renewal must not wait either. */
-bool renew_pace_is_covered(struct renew_pace *p, struct renew_term t)
+/* Some of the surplus passes while the leader is asked. If the others are far away, all of it
+ * does, and the renewal would have waited for nothing; so one at a time tries, now and then. */
+bool renew_pace_ask(struct renew_pace *p, struct renew_left t)
 {
-        nsec_t ahead = renew_pace_ahead(p, t.ttl), lead = t.left - t.ttl;
+        nsec_t ahead = renew_pace_ahead(p, t.ttl), surplus = t.left - t.ttl;
 
-        if (ahead == 0 || lead <= ahead / 8 || lead > ahead)
+        if (ahead == 0 || surplus <= ahead / 8 || surplus > ahead)
                 return false;
-        if (lead <= p->used) {
+        if (p->tries || surplus <= p->took) {
                 PROBE("a renewal gets an entry because a confirmation would take too long");
-                p->used -= p->used / 128;
+                p->took -= p->tries ? 0 : p->took / 128;
                 return false;
         }
+        p->tries = p->took > ahead / 2;
         return true;
 }
 
-/* It rises faster than it falls. */
-void renew_pace_confirmed(struct renew_pace *p, nsec_t used)
+void renew_pace_confirmed(struct renew_pace *p, nsec_t took)
 {
-        nsec_t more = min_of(max_of(used, (nsec_t) 0), 2 * AHEAD_MAX) - p->used;
+        nsec_t more = min_of(max_of(took, (nsec_t) 0), 2 * AHEAD_MAX) - p->took;
 
-        p->used += more > 0 ? more / 2 : more / 8;
+        p->took += more > 0 ? more / 2 : more / 8;
+        p->tries = false;
 }
 
-/* ---- what waits for a batch ---- */
-
-/* A client that renews a lease right after the last renewal does not pace itself: it waits only
- * for the answer. */
-static bool is_early(struct renew_term t)
+void renew_pace_not_confirmed(struct renew_pace *p)
 {
-        return t.left > t.ttl - t.ttl / 8;
+        p->tries = false;
+}
+
+/* ---- what is sent ---- */
+
+static bool is_ahead(const struct renew_pace *p, struct renew_left t)
+{
+        nsec_t ahead = renew_pace_ahead(p, t.ttl);
+
+        return ahead > 0 && t.left > t.ttl - ahead && t.left <= t.ttl + AHEAD_MAX;
+}
+
+static bool is_early(struct renew_left t)
+{
+        return t.left > t.ttl - t.ttl / 8 && t.left <= t.ttl + AHEAD_MAX;
+}
+
+static bool is_late(struct renew_left t)
+{
+        return t.left < t.ttl / 4 || t.left > t.ttl + AHEAD_MAX;
 }
 
 static bool few_come(const struct renew_pace *p, struct boot_time now)
 {
-        return boot_diff(p->soon_full, now) <= (SOON_MAX - 1) * WINDOW_MAX;
+        return boot_diff(p->full_at, now) <= (FEW_MAX - 1) * WINDOW_MAX;
 }
 
 static nsec_t window(nsec_t ttl)
@@ -81,23 +97,28 @@ static nsec_t window(nsec_t ttl)
         return max_of(WINDOW_MIN, min_of(ttl / 50, WINDOW_MAX));
 }
 
-bool renew_pace_arrived(struct renew_pace *p, struct renew_term t, struct boot_time now)
+bool renew_pace_arrived(struct renew_pace *p, struct renew_left t, struct boot_time now)
 {
-        bool ahead = t.left > t.ttl - renew_pace_ahead(p, t.ttl);
+        bool ahead = is_ahead(p, t);
+        enum renew_wait wait = RENEW_WAITS_FOR_WINDOW;
 
         p->n++;
+        if (is_late(t) || p->n >= MANY)
+                wait = RENEW_WAITS_FOR_NOTHING;
+        else if (is_early(t) || few_come(p, now))
+                wait = RENEW_WAITS_FOR_COMMAND;
+        p->wait = max_of(p->wait, wait);
         p->n_early += is_early(t) && !ahead;
-        p->some_next = p->some_next || is_early(t) || few_come(p, now);
-        p->some_late = p->some_late || t.left < t.ttl / 4;
+        if (is_early(t))
+                p->early_at = now;
         p->window_end = boot_min(p->window_end, boot_add(p->sent_at, window(t.ttl)));
-        p->looked_at = now;
         return ahead;
 }
 
 void renew_pace_forget(struct renew_pace *p)
 {
         p->n = p->n_early = 0;
-        p->some_late = p->some_next = false;
+        p->wait = RENEW_WAITS_FOR_WINDOW;
         p->window_end = BOOT_TIME_NEVER;
 }
 
@@ -107,27 +128,30 @@ size_t renew_pace_sent(struct renew_pace *p, struct boot_time now)
 
         renew_pace_forget(p);
         p->sent_at = now;
-        /* Every batch counts, including one that waited. */
-        p->soon_full = boot_min(boot_add(boot_max(p->soon_full, now), WINDOW_MAX),
-                                boot_add(now, SOON_MAX * WINDOW_MAX));
+        p->full_at = boot_min(boot_add(boot_max(p->full_at, now), WINDOW_MAX),
+                              boot_add(now, FEW_MAX * WINDOW_MAX));
         return n_early;
 }
 
-void renew_pace_under_way(struct renew_pace *p)
+void renew_pace_proposed(struct renew_pace *p)
 {
         p->n_under_way++;
 }
 
-void renew_pace_answered(struct renew_pace *p, size_t n_early, struct boot_time now)
+void renew_pace_answered(struct renew_pace *p, struct boot_time now)
 {
         p->n_under_way--;
-        p->n_crowd = max_of(n_early + p->n_early, p->n_crowd - p->n_crowd / 4);
-        p->looked_at = now;
+        p->early_at = now;
 }
 
-/* Most clients that renew as soon as they are answered have not come back yet. Those that
- * return first gain nothing by a batch of their own, and all others would have to wait for
- * it. */
+/* Some may have come back already. A crowd is forgotten by a quarter with each send. */
+void renew_pace_crowd(struct renew_pace *p, size_t n_early)
+{
+        p->n_crowd = max_of(n_early + p->n_early, p->n_crowd - p->n_crowd / 4);
+}
+
+/* Those of a crowd that return first gain nothing by a command of their own, and all others
+ * would have to wait for it. */
 static bool crowd_is_away(const struct renew_pace *p)
 {
         return p->n_crowd >= CROWD && p->n_early < p->n_crowd - p->n_crowd / 8;
@@ -135,12 +159,14 @@ static bool crowd_is_away(const struct renew_pace *p)
 
 struct boot_time renew_pace_next(const struct renew_pace *p)
 {
+        static const struct boot_time at_once = {0};
+
         if (p->n == 0)
                 return BOOT_TIME_NEVER;
-        if (p->some_late || p->n >= BATCH_MAX)
-                return p->looked_at;
-        if (!p->some_next || p->n_under_way > 0)
+        if (p->wait == RENEW_WAITS_FOR_NOTHING)
+                return at_once;
+        if (p->wait == RENEW_WAITS_FOR_WINDOW || p->n_under_way > 0)
                 return p->window_end;
-        return boot_min(p->window_end,
-                        boot_add(p->looked_at, crowd_is_away(p) ? CROWD_PAUSE : 0));
+        return crowd_is_away(p) ? boot_min(p->window_end, boot_add(p->early_at, CROWD_PAUSE))
+                                : at_once;
 }

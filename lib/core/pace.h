@@ -1,22 +1,30 @@
 /*
- * Pacing of renewals: which of them need no entry, and when those that need one become a batch,
- * which is one entry for all. Pure: told of renewals that come, of batches and of answers, it
- * says when to send the next batch.
+ * Pacing of renewals: which of them need no entry, and when those that need one are sent. Pure:
+ * told of renewals that come, of what is sent and of answers, it says when to send next.
+ *
+ * A lease that is renewed soon after it was renewed is renewed ahead: by a thousandth of its
+ * TTL, which its deadline then has as a surplus over TTL from now. Clients that renew as soon
+ * as they are answered come early; 64 or more of them are a crowd. The window ends TTL / 50
+ * after the last send, but at least 2 ms and at most 50 ms.
+ *
+ * A renewal waits for one of four things; the first row that fits counts. Whatever it waits
+ * for, except for a confirmation, it waits no longer than the window, and a send takes along
+ * all that wait by then.
  *
  *     a renewal                       waits for                  since
  *     ------------------------------  -------------------------  ---------------------------
- *     in the last quarter of its      nothing                    it must not be late (I1)
- *     term
- *     one of BATCH_MAX                nothing                    a command has a limit
- *     of a lease renewed ahead        a confirmation by the      the disks already have a
- *     (covered.c)                     leader                     term that ends later
- *     early, in the first eighth of   the batch under way, and   its client waits for nothing
- *     its term                        the rest of its crowd      but the answer
- *     any one, while few come         the batch under way        there is nothing to share
- *     any other one                   the end of the window      many share an entry
+ *     of a lease with a surplus that  a confirmation by the      the disks already have a
+ *     outlasts a confirmation         leader (covered.c)         deadline that is late enough
+ *     in the last quarter of TTL      nothing                    it must not be late (I1)
+ *     of a lease with more than any   nothing                    lease time is stale here, so
+ *     surplus                                                    it may be late
+ *     the 4,096th that waits          nothing                    it takes memory and work
+ *     early, in the first eighth of   the command under way, or  its client waits for nothing
+ *     TTL                             most of its crowd          but the answer
+ *     any one, while few come         the command under way      there is nothing to share
+ *     any other one                   the end of the window      many share a command
  *
- * A batch also goes when a lease is about to expire (core_expire()). The window ends TTL / 50,
- * but at least 2 ms and at most 50 ms, after the last batch.
+ * What waits is also sent when a lease is due (core_expire()).
  */
 #pragma once
 
@@ -24,49 +32,56 @@
 #include "base/clock.h"
 
 /* What is known of a renewed lease when the renewal comes. */
-struct renew_term {
+struct renew_left {
         nsec_t ttl;
-        nsec_t left; /* until its deadline; more than `ttl` if it has been renewed ahead */
+        nsec_t left; /* until its deadline; more than `ttl`: it has a surplus */
 };
+
+/* What a renewal waits for; the most impatient of those that wait decides. */
+enum renew_wait { RENEW_WAITS_FOR_WINDOW, RENEW_WAITS_FOR_COMMAND, RENEW_WAITS_FOR_NOTHING };
 
 struct renew_pace {
-        unsigned part; /* a lease is renewed ahead by this part of its TTL */
-        nsec_t used;   /* what a lease uses of its lead until a confirmation comes, lately */
+        unsigned ahead_divisor; /* by which part of its TTL a lease is renewed ahead */
 
-        /* What waits for the next batch. */
+        /* Confirmations. */
+        nsec_t took; /* how long they have taken lately: a moving average, which rises fast */
+        bool tries;  /* one is under way that shows whether they are quick again */
+
+        /* What waits to be sent. */
         size_t n, n_early;
-        bool some_late;              /* ... waits for nothing */
-        bool some_next;              /* ... waits only for the batch under way */
-        struct boot_time window_end; /* when the rest goes */
-        struct boot_time looked_at;  /* when a renewal came, or an answer, last */
+        enum renew_wait wait;
+        struct boot_time window_end;
+        struct boot_time early_at; /* when an early one came, or an answer, last */
 
         /* What was sent. */
-        size_t n_under_way; /* batches */
-        size_t n_crowd;     /* about how many clients renew as soon as they are answered */
-        struct boot_time sent_at;   /* the last batch */
-        struct boot_time soon_full; /* until here, the batches that were sent lately are paid
-                                     * for by one in each WINDOW_MAX */
+        size_t n_under_way;       /* commands; a send makes up to two */
+        size_t n_crowd;           /* about how many clients come early, again and again */
+        struct boot_time sent_at; /* the last send */
+        struct boot_time full_at; /* a leaky bucket: each send adds WINDOW_MAX, time drains it;
+                                   * it is full FEW_MAX * WINDOW_MAX from now */
 };
 
-/* @part: 0: the usual one. */
-void renew_pace_init(struct renew_pace *p, unsigned part);
+/* @ahead_divisor: 0: the usual one; others are for tests. */
+void renew_pace_init(struct renew_pace *p, unsigned ahead_divisor);
 
-/* By how much a lease is renewed ahead; 0: it is not. */
+/* By how much a lease is renewed ahead; 0: its TTL is too short for that. */
 nsec_t renew_pace_ahead(const struct renew_pace *p, nsec_t ttl);
-/* Whether a renewal waits for a confirmation, and not for a batch. */
-bool renew_pace_is_covered(struct renew_pace *p, struct renew_term t);
-/* A confirmation has come, and has used so much of the lead. */
-void renew_pace_confirmed(struct renew_pace *p, nsec_t used);
+/* Decides whether a renewal asks for a confirmation, which it then counts as doing. */
+bool renew_pace_ask(struct renew_pace *p, struct renew_left t);
+/* A confirmation has come after this time; or none will come. */
+void renew_pace_confirmed(struct renew_pace *p, nsec_t took);
+void renew_pace_not_confirmed(struct renew_pace *p);
 
-/* One more waits for a batch. Returns whether it is renewed ahead. */
-bool renew_pace_arrived(struct renew_pace *p, struct renew_term t, struct boot_time now);
+/* One more waits to be sent. Returns whether its lease is renewed ahead. */
+bool renew_pace_arrived(struct renew_pace *p, struct renew_left t, struct boot_time now);
 /* None of those that waited does so any more; they have not been sent. */
 void renew_pace_forget(struct renew_pace *p);
 /* All that wait are being sent. Returns how many of them are early. */
 size_t renew_pace_sent(struct renew_pace *p, struct boot_time now);
-/* They have become a batch, one of at most two. */
-void renew_pace_under_way(struct renew_pace *p);
-/* A batch, with @n_early early renewals, has been answered. */
-void renew_pace_answered(struct renew_pace *p, size_t n_early, struct boot_time now);
+/* A command with some of them was proposed, or has been answered. */
+void renew_pace_proposed(struct renew_pace *p);
+void renew_pace_answered(struct renew_pace *p, struct boot_time now);
+/* The @n_early early ones of a send have been answered. */
+void renew_pace_crowd(struct renew_pace *p, size_t n_early);
 /* When to send what waits; BOOT_TIME_NEVER: nothing does. */
 struct boot_time renew_pace_next(const struct renew_pace *p);

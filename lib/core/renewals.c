@@ -47,7 +47,7 @@ static void enqueue(struct core *c, struct core_renewals *list, struct core_rene
                     const struct lease *l)
 {
         rn->slot = l->slot;
-        rn->ahead = renew_pace_arrived(&c->pace, core_renew_term(c, l), c->now);
+        rn->ahead = renew_pace_arrived(&c->pace, core_renew_left(c, l), c->now);
         STAILQ_INSERT_TAIL(list, rn, next);
 }
 
@@ -67,7 +67,7 @@ static void look_again_at(struct core *c, struct core_renewals *waiting,
                 STAILQ_REMOVE_HEAD(waiting, next);
                 if (!l)
                         look_up(c, rn);
-                else if (!core_covers(c, rn, l))
+                else if (!core_take_covered(c, rn, l))
                         enqueue(c, list, rn, l);
         }
 }
@@ -119,8 +119,10 @@ static void batch_done(struct core_write *w, struct status st, struct view reply
                         rn->done(rn, st, l ? l->ttl_ms : 0);
                 }
         }
-        renew_pace_answered(&c->pace, b->n_early, c->now);
-        if (b->write.type == CMD_RENEW_AHEAD)
+        renew_pace_answered(&c->pace, c->now);
+        if (b->write.type == CMD_RENEW)
+                renew_pace_crowd(&c->pace, b->n_early);
+        else if (st.code == RPC_OK)
                 look_again(c);
         free(b);
 }
@@ -171,8 +173,12 @@ static int encode(const struct core *c, struct core_renewals *list, size_t n, st
                         PROBE("a lease ends while its renewal waits for a batch");
                         continue;
                 }
-                age = rn->ahead ? renew_pace_ahead(&c->pace, core_renew_term(c, l).ttl)
-                                : boot_diff(c->now, rn->came_at);
+                /* The term begins when it came, or that much later. */
+                age = boot_diff(c->now, rn->came_at);
+                if (rn->ahead)
+                        age = max_of(renew_pace_ahead(&c->pace, core_renew_left(c, l).ttl) -
+                                             age,
+                                     (nsec_t) 0);
                 age = min_of(age / NSEC_PER_MSEC, (nsec_t) CMD_AGE_MAX);
                 slots[n++] = (struct slot_age){l->slot, (unsigned) age};
         }
@@ -202,7 +208,7 @@ static void send_batch(struct core *c, enum cmd_type type, struct core_renewals 
                 r = core_write(c, &b->write, type, NULL, body.data, buf_len(&body), 0);
         }
         if (r == 0) {
-                renew_pace_under_way(&c->pace);
+                renew_pace_proposed(&c->pace);
                 histogram_add(&c->counts.batches, &histogram_sizes, n);
                 STAILQ_CONCAT(&b->items, list);
                 return;
@@ -235,14 +241,14 @@ void core_renewals_send(struct core *c)
 
 static void arrive(struct core *c, struct core_renewal *rn, const struct lease *l)
 {
-        struct renew_term t = core_renew_term(c, l);
+        struct renew_left t = core_renew_left(c, l);
 
         if (t.ttl > 0)
                 histogram_add(&c->counts.left, &core_left_shape,
                               t.left > 0
                                       ? (uint64_t) (min_of(t.left, t.ttl) / (t.ttl / 1000 + 1))
                                       : 0);
-        if (!core_covers(c, rn, l))
+        if (!core_take_covered(c, rn, l))
                 core_renewal_enqueue(c, rn, l);
 }
 

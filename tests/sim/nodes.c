@@ -518,7 +518,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                          .cache_term = 3 * NSEC_PER_SEC,
                          .max_txn_ops = 128,
                          .compact_age = w->compact_age,
-                         .renew_part = w->loops ? LOOP_PART : 0,
+                         .ahead_divisor = w->loops ? LOOP_PART : 0,
                          .quota = w->quota,
                          .compact_keep = w->quota > 0 ? COMPACT_KEEP : 0,
                          .seed = rnd_u64(&w->rnd)},

@@ -23,13 +23,19 @@ static size_t send(void)
 {
         size_t n_early = renew_pace_sent(&pace, now);
 
-        renew_pace_under_way(&pace);
+        renew_pace_proposed(&pace);
         return n_early;
+}
+
+static void answer(size_t n_early)
+{
+        renew_pace_answered(&pace, now);
+        renew_pace_crowd(&pace, n_early);
 }
 
 static bool arrive(nsec_t ttl, nsec_t left)
 {
-        return renew_pace_arrived(&pace, (struct renew_term){ttl, left}, now);
+        return renew_pace_arrived(&pace, (struct renew_left){ttl, left}, now);
 }
 
 /* Half of the term is over, as with agents. */
@@ -45,8 +51,7 @@ static void begin_busy(void)
         begin();
         for (int i = 0; i < 40; i++) {
                 pace_themselves(1);
-                send();
-                renew_pace_answered(&pace, 0, now);
+                answer(send());
                 pass(10 * MS);
         }
 }
@@ -73,7 +78,7 @@ TEST(nothing_is_sent_for_nobody)
         pace_themselves(3);
         CHECK_EQ(send(), 0U);
         check_nothing_waits();
-        renew_pace_answered(&pace, 0, now);
+        answer(0);
         check_nothing_waits();
 }
 
@@ -87,7 +92,7 @@ TEST(few_wait_only_for_the_batch_under_way)
         pace_themselves(1);
         check_next_in(49 * MS); /* if it takes that long */
         pass(2 * MS);
-        renew_pace_answered(&pace, 0, now);
+        answer(0);
         check_due();
 }
 
@@ -131,8 +136,7 @@ TEST(after_a_second_of_peace_twenty_batches_go_at_once)
         for (int i = 0; i < 20; i++) {
                 pace_themselves(1);
                 check_due();
-                send();
-                renew_pace_answered(&pace, 0, now);
+                answer(send());
         }
         pace_themselves(1);
         check_next_in(50 * MS);
@@ -153,7 +157,18 @@ TEST(the_last_quarter_of_a_term_waits_for_nothing)
         check_due();
 }
 
-TEST(a_full_batch_waits_for_nothing)
+TEST(more_than_any_surplus_is_left_where_lease_time_is_stale)
+{
+        begin_busy();
+        send();
+        CHECK(arrive(20000 * MS, 20050 * MS));
+        CHECK(!arrive(4000 * MS, 4050 * MS)); /* too short to be renewed ahead, so by nothing */
+        check_next_in(50 * MS);
+        CHECK(!arrive(20000 * MS, 20050 * MS + 1));
+        check_due();
+}
+
+TEST(the_4096th_waits_for_nothing)
 {
         begin_busy();
         send();
@@ -174,7 +189,7 @@ TEST(early_ones_go_at_the_pace_of_the_disk)
         pass(3 * MS);
         CHECK(!arrive(8000 * MS, 7990 * MS));
         check_next_in(47 * MS);
-        renew_pace_answered(&pace, 1, now);
+        answer(1);
         check_due();
 }
 
@@ -185,7 +200,7 @@ TEST(a_crowd_shares_a_batch_when_most_are_back)
                 CHECK(!arrive(8000 * MS, 7990 * MS));
         CHECK_EQ(send(), 80U);
         pass(MS);
-        renew_pace_answered(&pace, 80, now);
+        answer(80);
         for (int i = 0; i < 69; i++) {
                 CHECK(!arrive(8000 * MS, 7990 * MS));
                 check_next_in(5 * MS); /* if no other one comes back */
@@ -195,16 +210,44 @@ TEST(a_crowd_shares_a_batch_when_most_are_back)
         check_due();
 }
 
+TEST(a_crowd_stays_one_while_a_lease_is_renewed_ahead_beside_it)
+{
+        begin_busy();
+        for (int i = 0; i < 80; i++)
+                CHECK(!arrive(4000 * MS, 3999 * MS));
+        CHECK(arrive(20000 * MS, 19999 * MS));
+        CHECK_EQ(send(), 80U);
+        renew_pace_proposed(&pace);
+        pass(MS);
+        answer(80);
+        renew_pace_answered(&pace, now); /* the command of the other lease */
+        CHECK(!arrive(4000 * MS, 3999 * MS));
+        check_next_in(5 * MS);
+}
+
+TEST(a_crowd_that_does_not_come_back_is_not_waited_for_longer_if_others_come)
+{
+        begin_busy();
+        for (int i = 0; i < 80; i++)
+                CHECK(!arrive(8000 * MS, 7990 * MS));
+        answer(send());
+        pass(MS);
+        CHECK(!arrive(8000 * MS, 7990 * MS));
+        pass(4 * MS);
+        pace_themselves(1);
+        check_next_in(MS);
+}
+
 TEST(a_crowd_that_has_gone_is_forgotten)
 {
         begin_busy();
         for (int i = 0; i < 80; i++)
                 CHECK(!arrive(8000 * MS, 7990 * MS));
-        renew_pace_answered(&pace, send(), now);
+        answer(send());
         pass(MS);
         CHECK(!arrive(8000 * MS, 7990 * MS));
         check_next_in(5 * MS);
-        renew_pace_answered(&pace, send(), now); /* 80 - 20 are less than a crowd */
+        answer(send()); /* 80 - 20 are less than a crowd */
         CHECK(!arrive(8000 * MS, 7990 * MS));
         check_due();
 }
@@ -247,26 +290,40 @@ TEST(a_lead_that_outlasts_a_confirmation_needs_no_entry)
         static const nsec_t ttl = 20000 * MS;
 
         begin();
-        CHECK(!renew_pace_is_covered(&pace, (struct renew_term){ttl, ttl}));
-        CHECK(!renew_pace_is_covered(&pace, (struct renew_term){ttl, ttl + 20 * MS / 8}));
-        CHECK(renew_pace_is_covered(&pace, (struct renew_term){ttl, ttl + 20 * MS / 8 + 1}));
-        CHECK(renew_pace_is_covered(&pace, (struct renew_term){ttl, ttl + 20 * MS}));
-        CHECK(!renew_pace_is_covered(&pace, (struct renew_term){ttl, ttl + 20 * MS + 1}));
-        CHECK(!renew_pace_is_covered(&pace, (struct renew_term){4000 * MS, 4003 * MS}));
+        CHECK(!renew_pace_ask(&pace, (struct renew_left){ttl, ttl}));
+        CHECK(!renew_pace_ask(&pace, (struct renew_left){ttl, ttl + 20 * MS / 8}));
+        CHECK(renew_pace_ask(&pace, (struct renew_left){ttl, ttl + 20 * MS / 8 + 1}));
+        CHECK(renew_pace_ask(&pace, (struct renew_left){ttl, ttl + 20 * MS}));
+        CHECK(!renew_pace_ask(&pace, (struct renew_left){ttl, ttl + 20 * MS + 1}));
+        CHECK(!renew_pace_ask(&pace, (struct renew_left){4000 * MS, 4003 * MS}));
 }
 
 TEST(after_slow_confirmations_one_is_asked_for_now_and_then)
 {
-        static const struct renew_term t = {20000 * MS, 20015 * MS};
+        static const struct renew_left t = {20000 * MS, 20015 * MS};
         unsigned tries = 0;
 
         begin();
         renew_pace_confirmed(&pace, 10 * NSEC_PER_SEC); /* counts as 100 ms, and half of that */
-        CHECK_EQ(pace.used, 50 * MS);
-        while (!renew_pace_is_covered(&pace, t))
+        CHECK_EQ(pace.took, 50 * MS);
+        while (!renew_pace_ask(&pace, t))
                 tries++;
         CHECK(tries > 100 && tries < 200);
+        for (int i = 0; i < 1000; i++) /* one at a time */
+                CHECK(!renew_pace_ask(&pace, t));
+        renew_pace_not_confirmed(&pace);
+        CHECK(renew_pace_ask(&pace, t));
         renew_pace_confirmed(&pace, -MS); /* by a clock that was behind */
-        CHECK(pace.used > 13 * MS && pace.used < 15 * MS);
-        CHECK(renew_pace_is_covered(&pace, t));
+        CHECK(pace.took > 13 * MS && pace.took < 15 * MS);
+        CHECK(renew_pace_ask(&pace, t));
+}
+
+TEST(quick_confirmations_are_asked_for_by_all)
+{
+        static const struct renew_left t = {20000 * MS, 20015 * MS};
+
+        begin();
+        renew_pace_confirmed(&pace, 2 * MS);
+        for (int i = 0; i < 100; i++)
+                CHECK(renew_pace_ask(&pace, t));
 }
