@@ -88,6 +88,7 @@ struct core {
         struct confirmed confirmed[CONFIRMED_MAX]; /* both numbers ascend */
         unsigned n_confirmed;
         size_t n_reads;
+        struct core_read *timing_out; /* the next one that core_reads_time_out() looks at */
         unsigned reads_left;          /* how many may still be answered in this turn */
         uint64_t next_read;
         uint64_t served; /* reads up to this entry may be answered */

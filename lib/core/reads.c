@@ -6,6 +6,8 @@
 
 static void read_remove(struct core *c, struct core_read *rd)
 {
+        if (c->timing_out == rd)
+                c->timing_out = TAILQ_NEXT(rd, next);
         TAILQ_REMOVE(&c->reads, rd, next);
         c->n_reads--;
 }
@@ -134,14 +136,16 @@ void core_read_stop_first(struct core *c)
 
 void core_reads_time_out(struct core *c, size_t *left)
 {
-        struct core_read *rd, *rd_next;
+        struct core_read *rd;
 
-        for (rd = TAILQ_FIRST(&c->reads); rd && *left > 0; rd = rd_next) {
-                rd_next = TAILQ_NEXT(rd, next);
+        c->timing_out = TAILQ_FIRST(&c->reads);
+        while ((rd = c->timing_out) && *left > 0) {
+                c->timing_out = TAILQ_NEXT(rd, next);
                 if (boot_before(c->now, rd->deadline))
                         continue;
                 (*left)--;
                 core_read_finish(c, rd,
                                  core_status(c).leader_id ? status_timeout : status_no_leader);
         }
+        c->timing_out = NULL;
 }

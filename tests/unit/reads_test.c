@@ -82,6 +82,24 @@ TEST(reads_time_out_some_at_a_time)
         end();
 }
 
+static void cancel_next(struct core_read *rd, struct status st)
+{
+        done(rd, st);
+        core_read_cancel(rig.core, rd + 1);
+}
+
+/* As when a client goes away in the answer to one of its reads. */
+TEST(a_read_that_is_cancelled_when_another_one_times_out_is_not_done)
+{
+        begin(3, 0, 0);
+        rig.reads[0].done = cancel_next;
+        rig.now = boot_add(rig.now, 1100 * MSEC);
+        core_run(rig.core, rig.now);
+        CHECK_EQ(rig.done, 2);
+        CHECK_EQ(rig.core->n_reads, 0);
+        end();
+}
+
 enum { FEW = 4 };
 
 /* An answer is for all reads before it, too, of which each waits for its own entry. */
