@@ -293,7 +293,7 @@ static void keep_up(struct core *c)
         cleanup_(buf_fini) struct buf alarm = {0}, disk = {0}, former = {0}, compact = {0};
         struct replica_status st = core_status(c);
 
-        if (upkeep_quota(&c->upkeep, &c->cfg, &c->state, c->now, &alarm) && st.leader_id != 0)
+        if (st.leader_id != 0 && upkeep_quota(&c->upkeep, &c->cfg, &c->state, c->now, &alarm))
                 (void) !core_propose_own(c, CMD_ALARM, &alarm);
         if (st.leader_id != 0 &&
             upkeep_disk(&c->upkeep, &c->cfg, &c->state, st.short_of_room, c->now, &disk))
@@ -363,8 +363,9 @@ struct boot_time core_next(struct core *c)
                                         boot_max(c->tick_at, boot_add(c->now, NSEC_PER_MSEC)));
         }
         if (c->cfg.compact_keep > 0 || c->cfg.compact_age > 0)
-                next = boot_min(
-                        next, boot_max(c->upkeep.compact_at, boot_add(c->now, NSEC_PER_MSEC)));
+                next = boot_min(next,
+                                boot_max(upkeep_compact_next(&c->upkeep, &c->state, st.leader),
+                                         boot_add(c->now, NSEC_PER_MSEC)));
         if (st.leader_id != 0 && upkeep_disk_due(&c->cfg, &c->state, st.short_of_room))
                 next = boot_min(next,
                                 boot_max(c->upkeep.disk_at, boot_add(c->now, NSEC_PER_MSEC)));

@@ -29,13 +29,15 @@ bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct 
 {
         Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
 
-        if (cfg->quota == 0 || (!u->refused && state_bytes(s) <= cfg->quota) ||
-            boot_before(now, u->quota_at))
+        if (cfg->quota == 0 || (!u->refused && state_bytes(s) <= cfg->quota))
+                return false;
+        if (state_alarm_why(s, cfg->member_id, PB__ALARM_TYPE__NOSPACE) & ALARM_STANDS) {
+                u->refused = false;
+                return false;
+        }
+        if (boot_before(now, u->quota_at))
                 return false;
         u->quota_at = boot_add(now, QUOTA_AGAIN);
-        u->refused = false;
-        if (state_alarm_why(s, cfg->member_id, PB__ALARM_TYPE__NOSPACE) & ALARM_STANDS)
-                return false;
         PROBE("a replica raises the alarm of its quota");
         q.action = PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE;
         q.alarm = PB__ALARM_TYPE__NOSPACE;
@@ -119,6 +121,12 @@ static void look(struct upkeep *u, const struct core_config *cfg, const struct s
         } else {
                 u->compact_at = BOOT_TIME_NEVER;
         }
+}
+
+struct boot_time upkeep_compact_next(const struct upkeep *u, const struct state *s, bool leader)
+{
+        return leader && u->goal > s->kv.compacted ? boot_min(u->compact_at, u->step_at)
+                                                   : u->compact_at;
 }
 
 bool upkeep_compact(struct upkeep *u, const struct core_config *cfg, const struct state *s,

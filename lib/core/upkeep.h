@@ -16,13 +16,13 @@ struct upkeep {
         int64_t goal;                    /* compact up to here, in steps */
         int64_t revisions[UPKEEP_STEPS]; /* a ring: the newest revisions at earlier times */
         size_t step;
-        bool refused; /* a request was refused for lack of room since the alarm was raised */
+        bool refused; /* a request was refused for lack of room, and no alarm stands yet */
 };
 
 /* Whether the quota applies to a client's command of this type. */
 bool upkeep_counts(enum cmd_type type);
 
-/* Whether @bytes more may be added here; if not, the next upkeep_quota() raises the alarm. */
+/* Whether @bytes more may be added here; if not, upkeep_quota() raises the alarm. */
 bool upkeep_room(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                  size_t bytes);
 
@@ -51,6 +51,9 @@ bool upkeep_former(struct upkeep *u, const struct state *s,
                    bool (*gone)(uint64_t member, void *arg), void *arg, struct boot_time now,
                    struct buf *disarm);
 
+/* When upkeep_compact() may have something to do. */
+struct boot_time upkeep_compact_next(const struct upkeep *u, const struct state *s,
+                                     bool leader);
 /* If a compaction is due or has to continue: appends the CompactionRequest. On every replica,
  * because any of them may lead when it is due. */
 bool upkeep_compact(struct upkeep *u, const struct core_config *cfg, const struct state *s,

@@ -1,0 +1,129 @@
+/* What a core does by itself: alarms and compaction. */
+#include "core/internal.h"
+#include "one.h"
+#include "test.h"
+#include "wire/pb.h"
+
+#define MS NSEC_PER_MSEC
+#define STEP (500 * NSEC_PER_USEC)
+
+static struct {
+        struct disk *disk;
+        struct core *core;
+        struct replica *replica;
+        struct boot_time now;
+} one;
+
+static void begin(unsigned n_members, const struct core_config *cfg)
+{
+        memset(&one, 0, sizeof(one));
+        one.now.ns = 1000 * NSEC_PER_SEC;
+        one.disk = sim_disk_new();
+        one_new(&one.core, &one.replica, one.disk, n_members, cfg, one.now);
+}
+
+/* Its disk needs no time. */
+static void turn(void)
+{
+        replica_run(one.replica, one.now);
+        core_run(one.core, one.now);
+        core_flush(one.core, one.now);
+        replica_flush(one.replica, one.now);
+        while (sim_disk_busy(one.disk))
+                sim_disk_finish(one.disk);
+}
+
+static void pass(nsec_t time)
+{
+        for (struct boot_time end = boot_add(one.now, time); boot_before(one.now, end);) {
+                one.now = boot_add(one.now, STEP);
+                turn();
+        }
+}
+
+static void end(void)
+{
+        core_free(one.core);
+        replica_free(one.replica);
+        disk_free(one.disk);
+}
+
+static void on_done(struct core_write *w, struct status st, struct view reply)
+{
+        (void) w;
+        (void) reply;
+        CHECK_EQ(st.code, RPC_OK);
+}
+
+static void propose(struct core_write *w, enum cmd_type type, const ProtobufCMessage *m)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        pb_append(&b, m);
+        w->done = on_done;
+        CHECK_EQ(core_write(one.core, w, type, NULL, buf_head(&b), buf_len(&b), 0), 0);
+}
+
+/* Who has refused a write for the quota raises the alarm as soon as somebody leads. */
+TEST(an_alarm_of_the_quota_waits_for_a_leader)
+{
+        cleanup_(buf_fini) struct buf alarm = {0};
+
+        begin(3, &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .quota = 1000000});
+        CHECK_EQ(core_status(one.core).leader_id, 0);
+        CHECK(!core_room(one.core, 2000000));
+        turn();
+        CHECK(one.core->upkeep.refused);
+        CHECK(upkeep_quota(&one.core->upkeep, &one.core->cfg, &one.core->state, one.now,
+                           &alarm));
+        end();
+}
+
+/* And it asks again until the alarm stands, but not after it has stood. */
+TEST(an_alarm_of_the_quota_is_raised_once)
+{
+        cleanup_(buf_fini) struct buf again = {0};
+        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
+        static struct core_write w;
+
+        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .quota = 1000000});
+        pass(NSEC_PER_SEC);
+        CHECK(!core_room(one.core, 2000000));
+        pass(2 * STEP);
+        CHECK_EQ(core_state(one.core)->n_alarms, 1);
+        q.action = PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE;
+        q.alarm = PB__ALARM_TYPE__NOSPACE;
+        propose(&w, CMD_ALARM, &q.base);
+        pass(3 * NSEC_PER_SEC);
+        CHECK_EQ(core_state(one.core)->n_alarms, 0);
+        CHECK(!upkeep_quota(&one.core->upkeep, &one.core->cfg, &one.core->state, one.now,
+                            &again));
+        end();
+}
+
+/* A long history is compacted in steps, and an idle replica wakes for the next one. */
+TEST(the_next_step_of_a_compaction_does_not_wait_for_others)
+{
+        static struct core_write w[20000];
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+        const struct state *s;
+        struct boot_time began;
+
+        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .compact_keep = 10});
+        s = core_state(one.core);
+        pass(NSEC_PER_SEC);
+        q.key = pb_bytes("k", 1);
+        for (size_t i = 0; i < ARRAY_SIZE(w); i++) {
+                propose(&w[i], CMD_PUT, &q.base);
+                if (i % 1000 == 999)
+                        pass(20 * MS);
+        }
+        pass(100 * MS);
+        CHECK(s->revision > (int64_t) ARRAY_SIZE(w));
+        while (s->kv.compacted == 0)
+                pass(10 * MS);
+        for (began = one.now; s->kv.compacted < s->revision - 10; turn())
+                one.now = boot_max(one.now, core_next(one.core));
+        CHECK(boot_diff(one.now, began) < 200 * MS);
+        end();
+}
