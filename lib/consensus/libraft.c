@@ -248,13 +248,17 @@ void libraft_drop_entries(struct raft_append_entries *p)
         p->n_entries = 0;
 }
 
+/* [libraft] Of what a snapshot has, raft knows the terms of those entries that are still in the
+ * log, and of the last one; so it rejects entries that follow any other one. */
 void libraft_skip_compacted(const struct replica *r, struct raft_append_entries *p)
 {
         uint64_t skip;
 
-        if (r->compacted.index == 0 || p->prev_log_index + 1 >= r->log.first ||
+        if (r->compacted.index == 0 || p->prev_log_index >= r->log.first ||
             p->prev_log_index >= r->compacted.index)
                 return;
+        PROBE_IF(p->prev_log_index + 1 == r->log.first,
+                 "entries come after the last one that the log has dropped");
         PROBE("entries come that a snapshot has already");
         skip = r->compacted.index - p->prev_log_index;
         if (skip >= p->n_entries) {

@@ -2,8 +2,8 @@
 #include <bsd/sys/queue.h>
 #include <stdlib.h>
 
+#include "consensus/internal.h"
 #include "consensus/message.h"
-#include "consensus/replica.h"
 #include "nomem.h"
 #include "test.h"
 
@@ -43,6 +43,7 @@ static struct {
         unsigned n_read;                     /* answers to reads ... */
         uint64_t read;                       /* ... up to this one */
         int outcome;                         /* of the last change of members */
+        unsigned removed; /* a bit for each that was told that it was removed */
 } net;
 
 static unsigned n_nodes = N;
@@ -186,7 +187,13 @@ static void on_fatal(void *u, const char *why)
         snprintf(n->why, sizeof(n->why), "%s", why);
 }
 
+static void on_removed(void *u)
+{
+        net.removed |= 1u << id_of(u);
+}
+
 static const struct replica_ops ops = {
+        .removed = on_removed,
         .send = on_send,
         .room = on_room,
         .check = on_check,
@@ -1686,5 +1693,60 @@ TEST(a_replica_that_lost_acknowledged_entries_is_notified)
         CHECK(!replica_status(third->replica).leader);
         CHECK(!f->replica || !replica_status(f->replica).leader);
         CHECK(f->ended);
+        stop();
+}
+
+static uint64_t mute; /* a member */
+
+static bool is_answer_of_mute(const struct frame *f)
+{
+        const uint8_t *p = buf_head(&f->bytes);
+
+        return f->from == mute && p[0] == FRAME_RAFT && p[1] == RAFT_APPEND_ENTRIES_RESULT;
+}
+
+/* Its answers are lost while it goes on, until the last entry that the leader knows it to have
+ * is the last one that its log has dropped. */
+TEST(a_follower_takes_entries_after_the_last_one_that_its_log_has_dropped)
+{
+        struct net_node *leader, *f;
+        struct store_error err;
+        uint64_t match = 0;
+
+        start_with(0);
+        leader = elect();
+        f = follower(leader);
+        replica_free(f->replica);
+        f->replica = NULL;
+        CHECK_EQ(make_node(f, 20000, &err), 0);
+        CHECK_EQ(replica_start(f->replica), 0);
+        pass(500 * MS);
+        mute = id_of(f);
+        for (unsigned i = 0; i < 60; i++) {
+                CHECK_EQ(propose(leader, 1000), 0);
+                pass(5 * MS);
+        }
+        for (unsigned i = 0; i < 40 && f->replica->log.first - 1 != match; i++) {
+                net.lost = NULL;
+                pass(300 * MS);
+                for (unsigned k = 0; k <= i % 7; k++) {
+                        CHECK_EQ(propose(leader, 1000), 0);
+                        pass(100 * MS);
+                }
+                CHECK(libraft_match(leader->replica, mute, &match));
+                net.lost = is_answer_of_mute;
+                for (unsigned k = 0; k < 60 && f->replica->log.first - 1 < match; k++) {
+                        CHECK_EQ(propose(leader, 1000), 0);
+                        pass(3 * MS);
+                }
+        }
+        CHECK_EQ(f->replica->log.first - 1, match);
+        pass(1500 * MS);
+        net.lost = NULL;
+        CHECK_EQ(propose(leader, 1000), 0);
+        pass(2 * NSEC_PER_SEC);
+        CHECK(libraft_match(leader->replica, mute, &match));
+        CHECK_EQ(match, log_last(&leader->replica->log));
+        CHECK_EQ(replica_forgetful(leader->replica), 0);
         stop();
 }
