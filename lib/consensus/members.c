@@ -494,7 +494,7 @@ uint64_t replica_removed(const struct replica *r, uint64_t id)
         return index > 1 ? index : 0;
 }
 
-/* Handles a frame from a peer that is no member as far as we know. It may know a newer
+/* A peer that is no member, as far as we know, stands for election. It may know a newer
  * configuration than we do. */
 void members_stranger(struct replica *r, uint64_t peer)
 {
@@ -506,9 +506,25 @@ void members_stranger(struct replica *r, uint64_t peer)
         }
 }
 
+/* Whether we are a member, or were one before a change that may not last. A replica that joins
+ * is none until its log has reached its addition. Others may know less of that than the leader
+ * does, so until then nobody can tell it that it was removed. */
+static bool was_member(const struct replica *r)
+{
+        const struct raft_configuration *c;
+
+        (void) libraft_committed(r, &c);
+        for (unsigned i = 0; i < c->n; i++)
+                if (c->servers[i].id == r->cfg.id)
+                        return true;
+        return replica_position(r, r->cfg.id) >= 0;
+}
+
 void members_removed(struct replica *r, uint64_t index)
 {
-        if (replica_conf(r)->n > 0 && index > libraft_committed(r, NULL) && !replica_leads(r) &&
-            r->ops->removed)
+        if (index <= libraft_committed(r, NULL) || replica_leads(r) || !r->ops->removed)
+                return;
+        PROBE_IF(!was_member(r), "a member that is joining is told that it was removed");
+        if (was_member(r))
                 r->ops->removed(r->userdata);
 }

@@ -264,8 +264,8 @@ enum {
 void replica_change_members(struct replica *r, uint64_t request, enum replica_change what,
                             uint64_t id, const char *address);
 
-/* The committed entry with which @id was removed, so that it may be notified. 0: it is a
- * member, or we are not one ourselves. */
+/* The last committed change of the members, if @id is not one after it: then it was removed, or
+ * we do not know of its addition yet. 0: it is a member, or we are not one ourselves. */
 uint64_t replica_removed(const struct replica *r, uint64_t id);
 
 /* Requests a snapshot, whether or not one is due. */

@@ -1696,7 +1696,7 @@ TEST(a_replica_that_lost_acknowledged_entries_is_notified)
         stop();
 }
 
-static uint64_t mute; /* a member */
+static uint64_t mute, deaf; /* members */
 
 static bool is_answer_of_mute(const struct frame *f)
 {
@@ -1749,4 +1749,67 @@ TEST(a_follower_takes_entries_after_the_last_one_that_its_log_has_dropped)
         CHECK_EQ(match, log_last(&leader->replica->log));
         CHECK_EQ(replica_forgetful(leader->replica), 0);
         stop();
+}
+
+static bool is_for_deaf(const struct frame *f)
+{
+        return f->to == deaf && f->from != 5;
+}
+
+/* By one that has not heard of its addition yet, and knows a later change than it does. */
+TEST(a_member_that_is_joining_is_not_told_that_it_was_removed)
+{
+        struct net_node *leader, *f, *x = &net.node[4];
+        struct store_error err;
+        bool told = false;
+
+        n_nodes = 4;
+        start();
+        leader = elect();
+        f = &net.node[(leader - net.node + 1) % 4];
+        pass(6 * NSEC_PER_SEC);
+        replica_change_members(leader->replica, 1, REPLICA_MOVE, id_of(f), "http://9:1");
+        pass(300 * MS);
+        for (unsigned i = 0; i < 600; i++) {
+                CHECK_EQ(propose(leader, 1000), 0);
+                pass(6 * MS);
+        }
+        replica_change_members(leader->replica, 2, REPLICA_MOVE, id_of(f), "http://9:2");
+        pass(300 * MS);
+        deaf = id_of(f);
+        net.lost = is_for_deaf;
+        net.outcome = -1;
+        replica_change_members(leader->replica, 3, REPLICA_ADD_LEARNER, 5, "http://5:1");
+        pass(100 * MS);
+        CHECK_EQ(net.outcome, 0);
+        x->disk = sim_disk_new();
+        n_nodes = 5;
+        CHECK_EQ(replica_new(&x->replica,
+                             &(struct replica_config){.id = 5,
+                                                      .cluster_id = 7,
+                                                      .peers = peers,
+                                                      .n_peers = 5,
+                                                      .join = true,
+                                                      .election = 500 * MS,
+                                                      .heartbeat = 50 * MS,
+                                                      .seed = 99},
+                             x->disk, &ops, x, net.now, &err),
+                 0);
+        CHECK_EQ(replica_start(x->replica), 0);
+        net.delay = 5 * MS;
+        for (unsigned i = 0; i < 400 && replica_position(x->replica, 5) < 0; i++) {
+                uint8_t frame[9] = {FRAME_REMOVED};
+                uint64_t index = replica_removed(f->replica, 5);
+
+                pass(MS);
+                le64_put(frame + 1, index); /* as peers.c does when 5 calls */
+                told = told || (index > libraft_committed(x->replica, NULL) &&
+                                log_last(&x->replica->log) > 1);
+                CHECK_EQ(replica_input(x->replica, deaf, (struct view){frame, 9}, net.now), 0);
+        }
+        CHECK(told);
+        CHECK(replica_position(x->replica, 5) >= 0);
+        CHECK_EQ(net.removed, 0);
+        stop();
+        n_nodes = N;
 }
