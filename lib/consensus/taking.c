@@ -104,7 +104,6 @@ static void encoded(struct replica *r, struct buf *bytes)
         struct blob *data;
         int k;
 
-        r->taking.state = SNAPSHOT_WRITING;
         r->taking.size = buf_len(bytes);
         data = blob_new(bytes);
         k = data ? 0 : -ENOMEM;
@@ -112,10 +111,12 @@ static void encoded(struct replica *r, struct buf *bytes)
                 freeing_add(r, data);
         if (k == 0)
                 k = sending_begin(r, data);
-        if (!is_for_disk(r))
+        if (k < 0 || !is_for_disk(r)) {
                 end(r);
-        else if (k == 0)
+        } else {
+                r->taking.state = SNAPSHOT_WRITING;
                 k = taking_to_store(r, data, false);
+        }
         if (k < 0)
                 replica_fatal(r, "out of memory");
 }
@@ -141,24 +142,35 @@ static void encode(struct replica *r)
         }
 }
 
+/* Not while an entry is half applied, nor if the state is about to be replaced. */
+static bool may_begin(const struct replica *r)
+{
+        return r->taking.state == SNAPSHOT_IDLE && !r->applying && !r->incoming.loading &&
+               !r->dead && replica_term_of(r, r->applied) != 0;
+}
+
 void taking_run(struct replica *r)
 {
         bool due;
 
         if (r->taking.state == SNAPSHOT_ENCODING)
                 return encode(r);
-        /* It would save a state that is about to be replaced. */
-        if (r->taking.state != SNAPSHOT_IDLE || r->applying || r->incoming.loading || r->dead)
+        if (!may_begin(r))
                 return;
         due = is_due(r);
-        if ((due || sending_is_wanted(r)) && replica_term_of(r, r->applied) != 0)
+        if (due || sending_is_wanted(r))
                 begin(r,
                       due ? max_of(r->taking.next, SNAPSHOT_FOR_DISK) : SNAPSHOT_FOR_MEMBERS);
 }
 
 struct boot_time taking_next(const struct replica *r)
 {
-        return r->taking.state == SNAPSHOT_ENCODING ? r->taking.slice_at : BOOT_TIME_NEVER;
+        if (r->taking.state == SNAPSHOT_ENCODING)
+                return r->taking.slice_at;
+        return r->taking.next >= SNAPSHOT_FOR_DISK && r->applied > r->taking.disk_index &&
+                               may_begin(r)
+                       ? r->taking.again_at
+                       : BOOT_TIME_NEVER;
 }
 
 void replica_want_snapshot(struct replica *r)
@@ -216,6 +228,7 @@ void taking_on_failed(void *userdata, uint64_t index, int e)
         struct replica *r = userdata;
 
         PROBE("a snapshot cannot be written");
+        r->taking.next = max_of(r->taking.next, r->taking.reason);
         end(r);
         r->taking.again_at = boot_add(r->now, AGAIN);
         log_warning("Cannot write a snapshot: %s; the log grows until there is room for one.",

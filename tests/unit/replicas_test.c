@@ -1813,3 +1813,26 @@ TEST(a_member_that_is_joining_is_not_told_that_it_was_removed)
         stop();
         n_nodes = N;
 }
+
+TEST(a_requested_snapshot_is_written_once_the_disk_has_room)
+{
+        struct net_node *leader;
+
+        start();
+        padding = 9 << 20;
+        leader = elect();
+        for (unsigned i = 0; i < 300; i++) {
+                CHECK_EQ(propose(leader, 100000), 0);
+                pass(5 * MS);
+        }
+        sim_disk_fill(leader->disk, true);
+        replica_want_snapshot(leader->replica);
+        pass(500 * MS);
+        CHECK_EQ(leader->replica->taking.disk_index, 0);
+        CHECK_EQ(taking_next(leader->replica).ns, leader->replica->taking.again_at.ns);
+        sim_disk_fill(leader->disk, false);
+        pass(10 * NSEC_PER_SEC);
+        CHECK(leader->replica->taking.disk_index > 0);
+        CHECK(replica_status(leader->replica).log_bytes < 4 << 20);
+        stop();
+}
