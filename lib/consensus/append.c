@@ -152,11 +152,11 @@ void append_link_up(struct replica *r, uint64_t peer)
         struct pipe *p;
         uint64_t match;
 
-        if (!replica_leads(r) || !libraft_match(r, peer, &match) || match == 0)
+        if (!replica_leads(r) || !libraft_match(r, peer, &match))
                 return;
         p = pipe_of(r, peer);
         p->bytes = 0;
-        if (match < p->upto)
+        if (match > 0 && match < p->upto)
                 p->prev = match; /* everything after it was lost */
         pump(r, p);
 }

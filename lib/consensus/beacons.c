@@ -208,7 +208,7 @@ void beacons_run(struct replica *r)
         }
         outages = r->time.clock.outages;
         /* During a handover of leadership no renewal is accepted. */
-        if (commits_move(r) && !libraft_hands_over(r)) {
+        if (commits_move(r) && libraft_transferee(r) == 0) {
                 answered = majority_answered(r);
                 is_new = boot_before(r->time.clock.since, answered);
                 lease_clock_confirm(&r->time.clock, answered);

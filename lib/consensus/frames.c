@@ -33,7 +33,7 @@ static int on_raft(struct replica *r, uint64_t peer, struct view in)
                 replica_fatal(r, "out of memory");
         if (k == 0)
                 replica_receive(r, peer, &m);
-        return k;
+        return k == -EBADMSG ? k : 0;
 }
 
 /* ---- from anybody ---- */

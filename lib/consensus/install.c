@@ -73,7 +73,8 @@ static void begin(struct replica *r)
                 replica_fatal(r, "out of memory");
 }
 
-/* Called only while no snapshot of ours is being saved: raft would refuse this one. */
+/* Called only while no snapshot of ours is on its way to the disk: libraft_takes() would drop
+ * the message. */
 static void hand_over(struct replica *r)
 {
         struct incoming *c = &r->incoming;
@@ -233,6 +234,7 @@ void install_done(struct replica *r, uint64_t index)
                 return replica_fatal(r, "out of memory");
         replica_adopt(r, r->taking.pending.term);
         r->taking.state = SNAPSHOT_IDLE;
+        r->taking.bytes_from = 0;
         r->applying = false;
         r->applied = index;
         r->ops->skipped(r->userdata);

@@ -195,11 +195,12 @@ enum snapshot_reason {
 
 struct taking {
         enum snapshot_state state;
-        enum snapshot_reason reason;           /* of the present one, or the last */
-        enum snapshot_reason next;             /* for the next one, whatever else there is */
+        enum snapshot_reason reason; /* of the present one, or the last */
+        enum snapshot_reason next;   /* of the next one, which was asked for or has failed; the
+                                        log may be another reason */
         struct raft_snapshot_metadata pending; /* of the present one, unless idle */
         struct boot_time slice_at;             /* when to encode more */
-        struct boot_time again_at;             /* when to try again: the disk had no room */
+        struct boot_time again_at;             /* not before: the disk had no room */
         uint64_t disk_index;                   /* of the snapshot on disk */
         uint64_t size;                         /* of the last one */
         uint64_t bytes_from; /* bytes applied since the last one for the disk */
@@ -263,8 +264,8 @@ struct replica {
         struct raft raft;
         bool raft_up;
         struct log log;
-        uint64_t committed; /* [libraft] a heartbeat may set raft's own commit index back to
-                             * what is stored */
+        uint64_t committed; /* [libraft] a message whose last entry lies before it sets raft's
+                             * own commit index back to that entry */
         uint64_t applied;
         size_t apply_left;      /* how much may still be applied in this turn */
         bool applying;          /* the entry after `applied` is half applied */
@@ -323,8 +324,8 @@ uint64_t libraft_commit(const struct replica *r);
 uint64_t libraft_stored(const struct replica *r); /* how far the log is on our disk */
 /* Leader: how far member @id has acknowledged the log. False: there is no such member. */
 bool libraft_match(const struct replica *r, uint64_t id, uint64_t *ret);
-/* Leader: whether it is handing over, and takes no entries. */
-bool libraft_hands_over(const struct replica *r);
+/* Leader: to whom it is handing over, while it takes no entries; 0: it is not. */
+uint64_t libraft_transferee(const struct replica *r);
 /* When raft wants a RAFT_TIMEOUT, and whether that time has come. */
 struct boot_time libraft_timeout(const struct replica *r);
 bool libraft_is_due(const struct replica *r);

@@ -32,9 +32,9 @@ int libraft_begin(struct replica *r)
         raft_set_heartbeat_timeout(&r->raft, (unsigned) (cfg->heartbeat / NSEC_PER_MSEC));
         raft_set_pre_vote(&r->raft, true);
         raft_set_max_inflight_entries(&r->raft, INFLIGHT_MAX);
-        /* [libraft] A replica that did not install a snapshot is only noticed until we take
-         * another one; then raft waits for this timeout. Asking more often is harmless: see
-         * sending_asked(). */
+        /* [libraft] Raft notices that a replica did not install a snapshot only as long as we
+         * take no newer one; after that it waits for this timeout. Asking more often is
+         * harmless: see sending_asked(). */
         raft_set_install_snapshot_timeout(&r->raft, (unsigned) (cfg->election / NSEC_PER_MSEC));
         return 0;
 }
@@ -97,9 +97,9 @@ bool libraft_match(const struct replica *r, uint64_t id, uint64_t *ret)
         return true;
 }
 
-bool libraft_hands_over(const struct replica *r)
+uint64_t libraft_transferee(const struct replica *r)
 {
-        return raft_transferee(raft_of(r)) != 0;
+        return raft_transferee(raft_of(r));
 }
 
 struct boot_time libraft_timeout(const struct replica *r)
@@ -222,7 +222,8 @@ bool libraft_takes(const struct replica *r, uint64_t peer, const struct raft_mes
                  * rejection with another term says that we lead no more. */
                 if (m->append_entries_result.term > replica_term(r))
                         return true;
-                /* [libraft] It would commit entries that we never had. */
+                /* [libraft] It would clamp that to our last entry, and so take an answer about
+                 * another log for an acknowledgement of ours. */
                 PROBE_IF(m->append_entries_result.rejected == 0 &&
                                  m->append_entries_result.last_log_index > log_last(&r->log),
                          "an answer acknowledges entries that the leader does not have");

@@ -219,7 +219,7 @@ static bool same(const struct raft_configuration *c, const struct configured *se
  *     a change of members    members_committed() looks after each step
  *     entries, elections     raft counts anew with each answer
  *     a handover             raft gives it up after an election timeout
- *     a snapshot on its way  outgoing_run() ends one to a former member
+ *     a snapshot on its way  sending_run() ends one to a former member
  *     covered renewals       wait for a read
  *     proposals              wait for an entry, or for their term to end
  */
@@ -384,7 +384,7 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
         bool there;
         int k;
 
-        if (!r->ready || libraft_hands_over(r))
+        if (!r->ready || libraft_transferee(r) != 0)
                 return answer(r, peer, request, REPLICA_E_NO_LEADER);
         there = is_there(r, what, id, address);
         k = there || r->cfg.any_change ? 0 : allowed(r, what, id);

@@ -1,9 +1,10 @@
 #include "consensus/message.h"
 
+#include "consensus/replica.h"
+
 #define ENTRIES_MAX 4096
 #define INDEX_MAX (UINT64_MAX / 2)
 #define CONF_FORMAT 1 /* the version in libraft's encoding */
-#define CONF_SERVERS_MAX 64
 
 static int encode_entries(const struct raft_append_entries *p, message_entry_fn entry_of,
                           void *userdata, struct buf *out)
@@ -197,12 +198,12 @@ bool message_conf_is_sound(struct view conf)
         struct {
                 uint64_t id;
                 const char *address;
-        } servers[CONF_SERVERS_MAX];
+        } servers[REPLICA_PEERS_MAX];
         uint8_t format, role;
         uint64_t n;
 
         if (view_u8(&conf, &format) < 0 || format != CONF_FORMAT || view_u64(&conf, &n) < 0 ||
-            n > CONF_SERVERS_MAX)
+            n > REPLICA_PEERS_MAX)
                 return false;
         for (size_t i = 0; i < n; i++) {
                 const uint8_t *end;

@@ -1,5 +1,5 @@
-/* One thing: the exchange with raft_step(). Events go in through step(), and the resulting
- * actions are carried out there in the order that libraft requires: term and vote to disk,
+/* The exchange with raft_step(): events go in through replica_step(), and the resulting actions
+ * are carried out there in the order that libraft requires: term and vote to disk,
  * entries queued, messages sent, commits applied. */
 #include "base/probe.h"
 #include "consensus/internal.h"
@@ -572,10 +572,10 @@ void replica_run(struct replica *r, struct boot_time now)
         apply_committed(r);
         if (libraft_is_due(r)) {
                 struct raft_event ev = {.type = RAFT_TIMEOUT};
-                bool hands_over = PROBING && replica_leads(r) && libraft_hands_over(r);
+                bool hands_over = PROBING && replica_leads(r) && libraft_transferee(r) != 0;
 
                 replica_step(r, &ev);
-                PROBE_IF(hands_over && replica_leads(r) && !libraft_hands_over(r),
+                PROBE_IF(hands_over && replica_leads(r) && libraft_transferee(r) == 0,
                          "a handover of leadership takes too long and is given up");
         }
         beacons_run(r);
@@ -660,9 +660,9 @@ static void transfer(struct replica *r, uint64_t id)
 bool replica_step_down(struct replica *r, struct boot_time now)
 {
         r->now = boot_max(r->now, now);
-        if (replica_leads(r) && replica_voters(r) > 1 && !libraft_hands_over(r))
+        if (replica_leads(r) && replica_voters(r) > 1 && libraft_transferee(r) == 0)
                 transfer(r, 0);
-        return replica_leads(r) && libraft_hands_over(r);
+        return replica_leads(r) && libraft_transferee(r) != 0;
 }
 
 int replica_transfer(struct replica *r, uint64_t id, struct boot_time now)
@@ -672,7 +672,10 @@ int replica_transfer(struct replica *r, uint64_t id, struct boot_time now)
         r->now = boot_max(r->now, now);
         if (!replica_leads(r) || i < 0 || replica_conf(r)->servers[i].role != RAFT_VOTER)
                 return -EINVAL;
-        if (id != r->cfg.id && !libraft_hands_over(r))
-                transfer(r, id);
+        if (id == r->cfg.id || libraft_transferee(r) == id)
+                return 0;
+        if (libraft_transferee(r) != 0)
+                return -EBUSY;
+        transfer(r, id);
         return 0;
 }

@@ -179,6 +179,7 @@ must_check_ int replica_input(struct replica *r, uint64_t peer, struct view fram
  * died: we then stand for election, instead of waiting for the whole timeout. It is only a
  * hint: the others decide by themselves whether to vote (pre-vote). */
 void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now);
+/* @peer has connected to us. */
 void replica_peer_called(struct replica *r, uint64_t peer, struct boot_time now);
 
 /* There is a new link to @peer: frames that were under way on the former one are lost, and are
@@ -235,7 +236,8 @@ bool replica_healthy(const struct replica *r, struct boot_time now);
  * was asked, and the caller should wait. */
 bool replica_step_down(struct replica *r, struct boot_time now);
 
-/* Leader only: asks @id to take over. Returns 0, or -EINVAL if @id is not another voter. */
+/* Asks @id to take over. Returns 0 if it was asked, or leads; -EBUSY: a member was asked before
+ * and may still take over; -EINVAL: we do not lead, or @id is not a voter. */
 must_check_ int replica_transfer(struct replica *r, uint64_t id, struct boot_time now);
 
 enum replica_change {

@@ -6,10 +6,11 @@
 #include "base/probe.h"
 #include "consensus/internal.h"
 
-/* How much the log in memory may hold: twice what may be uncommitted. While a snapshot is on
- * its way the log may hold more: this many bytes, or as many as the snapshot has. */
+/* How much the log in memory may hold: twice what may be committed and not applied yet. */
 #define LOG_BYTES ((size_t) 64 << 20)
-#define LOG_BYTES_SENDING(bytes) (4 * (bytes))
+/* While a snapshot is on its way the log may hold so many times more; or as many bytes as the
+ * snapshot has, if those are more. */
+#define SENDING_TIMES 4
 
 int trim_remember(struct replica *r, const struct raft_snapshot_metadata *m)
 {
@@ -90,7 +91,7 @@ static size_t sending_bytes(const struct replica *r, size_t keep)
 {
         size_t taken = r->taking.state == SNAPSHOT_ENCODING ? r->taking.size : 0;
 
-        return max_of(LOG_BYTES_SENDING(keep), max_of(taken, sending_largest(r)));
+        return max_of(SENDING_TIMES * keep, max_of(taken, sending_largest(r)));
 }
 
 /* The entries after a snapshot that is being taken or sent are needed once it is installed. */

@@ -264,8 +264,14 @@ struct status core_move_leader(struct core *c, uint64_t member)
 {
         if (!core_status(c).leader)
                 return status_not_leader;
-        return replica_transfer(c->replica, member, c->now) == 0 ? status_ok
-                                                                 : status_bad_transferee;
+        switch (replica_transfer(c->replica, member, c->now)) {
+        case 0:
+                return status_ok;
+        case -EBUSY:
+                return status_moving;
+        default:
+                return status_bad_transferee;
+        }
 }
 
 uint64_t core_installs(const struct core *c)

@@ -13,6 +13,9 @@ const struct status status_malformed = {RPC_INTERNAL, "grpc: the message does no
 const struct status status_stopped = {RPC_UNAVAILABLE, "etcdserver: server stopped"};
 
 const struct status status_not_leader = {RPC_FAILED_PRECONDITION, "etcdserver: not leader"};
+/* Another member was asked before. */
+const struct status status_moving = {
+        RPC_UNAVAILABLE, "etcdserver: request timed out, leader transfer took too long"};
 const struct status status_bad_transferee = {RPC_FAILED_PRECONDITION,
                                              "etcdserver: bad leader transferee"};
 const struct status status_nomem = {RPC_RESOURCE_EXHAUSTED, "out of memory"};

@@ -1836,3 +1836,23 @@ TEST(a_requested_snapshot_is_written_once_the_disk_has_room)
         CHECK(replica_status(leader->replica).log_bytes < 4 << 20);
         stop();
 }
+
+TEST(leadership_is_handed_over_to_one_at_a_time)
+{
+        struct net_node *leader, *one, *other;
+
+        start();
+        leader = elect();
+        one = follower(leader);
+        other = &net.node[6 - id_of(leader) - id_of(one) - 1];
+        one->stuck = true;
+        CHECK_EQ(propose(leader, 1000), 0);
+        pass(10 * MS); /* it lags, so that the handover takes a while */
+        CHECK_EQ(replica_transfer(leader->replica, id_of(one), net.now), 0);
+        CHECK_EQ(replica_transfer(leader->replica, id_of(one), net.now), 0);
+        CHECK_EQ(replica_transfer(leader->replica, id_of(other), net.now), -EBUSY);
+        CHECK_EQ(replica_transfer(leader->replica, 17, net.now), -EINVAL);
+        one->stuck = false;
+        pass(2 * NSEC_PER_SEC);
+        stop();
+}
