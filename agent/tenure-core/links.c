@@ -217,7 +217,7 @@ static uint64_t on_strange(void *userdata, uint64_t id)
         struct links *l = userdata;
 
         ask_who(l);
-        return replica_removed(l->replica, id);
+        return replica_excludes(l->replica, id);
 }
 
 struct asking {

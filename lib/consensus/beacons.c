@@ -193,7 +193,7 @@ void beacons_run(struct replica *r)
         nsec_t outages;
         bool is_new;
 
-        if (!replica_leads(r) || !r->ready)
+        if (!replica_is_ready(r))
                 return;
         if (!r->time.clock.running) {
                 if ((unsigned) __builtin_popcountll(r->time.reported) + 1 <=
@@ -250,5 +250,5 @@ struct boot_time replica_lease_when(const struct replica *r, struct lease_time t
 
 bool replica_healthy(const struct replica *r, struct boot_time now)
 {
-        return replica_leads(r) && r->ready && lease_clock_healthy(&r->time.clock, now);
+        return replica_is_ready(r) && lease_clock_healthy(&r->time.clock, now);
 }

@@ -55,7 +55,7 @@ static void on_changed(struct replica *r, const struct numbers *in)
 
 static void on_removed(struct replica *r, const struct numbers *in)
 {
-        members_removed(r, in->v[0]);
+        members_told_removed(r, in->v[0]);
 }
 
 /* ---- from the leader that we follow ---- */

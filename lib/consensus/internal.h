@@ -269,9 +269,8 @@ struct replica {
         uint64_t applied;
         size_t apply_left;      /* how much may still be applied in this turn */
         bool applying;          /* the entry after `applied` is half applied */
-        uint64_t first_of_term; /* leader: the entry whose commit makes us ready; 0: not
-                                 * submitted */
-        bool ready;
+        uint64_t first_of_term; /* leader: the entry that makes us ready when it is applied; 0:
+                                 * we do not lead */
         struct replica_status announced; /* the status that `changed` last announced */
         struct replica_counts counts;
         struct boot_time applying_since;  /* when the entry that is half applied was begun */
@@ -305,6 +304,12 @@ struct replica {
                 uint64_t term, vote;
         } start;
 };
+
+/* Whether we lead, and know all that was committed before (Raft section 8). */
+static inline bool replica_is_ready(const struct replica *r)
+{
+        return r->first_of_term > 0 && r->applied >= r->first_of_term;
+}
 
 /* ---- libraft.c ---- */
 
@@ -537,6 +542,6 @@ void members_restores(struct replica *r, uint64_t peer, raft_index index);
 void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p);
 void members_stranger(struct replica *r, uint64_t peer);
-void members_removed(struct replica *r, uint64_t index);
+void members_told_removed(struct replica *r, uint64_t index);
 /* The leader reports that we acknowledged entries up to @index, which we lack. */
 void members_lack(struct replica *r, uint64_t index);

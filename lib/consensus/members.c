@@ -384,7 +384,7 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
         bool there;
         int k;
 
-        if (!r->ready || libraft_transferee(r) != 0)
+        if (!replica_is_ready(r) || libraft_transferee(r) != 0)
                 return answer(r, peer, request, REPLICA_E_NO_LEADER);
         there = is_there(r, what, id, address);
         k = there || r->cfg.any_change ? 0 : allowed(r, what, id);
@@ -481,7 +481,7 @@ int members_asked(struct replica *r, uint64_t peer, struct view in)
         return 0;
 }
 
-uint64_t replica_removed(const struct replica *r, uint64_t id)
+uint64_t replica_excludes(const struct replica *r, uint64_t id)
 {
         const struct raft_configuration *c;
         uint64_t index = libraft_committed(r, &c);
@@ -498,7 +498,7 @@ uint64_t replica_removed(const struct replica *r, uint64_t id)
  * configuration than we do. */
 void members_stranger(struct replica *r, uint64_t peer)
 {
-        uint64_t index = replica_removed(r, peer);
+        uint64_t index = replica_excludes(r, peer);
 
         if (index != 0) {
                 PROBE("a removed member stands for election and is told");
@@ -520,7 +520,7 @@ static bool was_member(const struct replica *r)
         return replica_position(r, r->cfg.id) >= 0;
 }
 
-void members_removed(struct replica *r, uint64_t index)
+void members_told_removed(struct replica *r, uint64_t index)
 {
         if (index <= libraft_committed(r, NULL) || replica_leads(r) || !r->ops->removed)
                 return;

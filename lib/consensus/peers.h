@@ -30,8 +30,8 @@ struct peers_ops {
         /* The link from member @id was made, or broke. */
         void (*called)(void *userdata, uint64_t id);
         void (*down)(void *userdata, uint64_t id);
-        /* A peer called as @id, which is not a member as far as we know. Returns the entry of
-         * the log with which it was removed for good, and the peer is notified; or 0. */
+        /* A peer called as @id, which is not a member as far as we know. Returns the entry with
+         * the last change of the members, which the peer is told; or 0. */
         uint64_t (*strange)(void *userdata, uint64_t id);
         /* A replica that joins asks which member has @url, and who the others are (join.h). */
         void (*who)(void *userdata, const char *url, struct joined *ret);

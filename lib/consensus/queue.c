@@ -273,9 +273,10 @@ static bool may_submit(const struct replica *r)
 {
         PROBE_IF(r->queue.bytes > 0 && libraft_transferee(r) != 0,
                  "commands wait while leadership is handed over");
-        PROBE_IF(r->queue.bytes > 0 && r->ready && !lease_clock_healthy(&r->time.clock, r->now),
+        PROBE_IF(r->queue.bytes > 0 && replica_is_ready(r) &&
+                         !lease_clock_healthy(&r->time.clock, r->now),
                  "commands wait while lease time stands still");
-        return r->ready && lease_clock_healthy(&r->time.clock, r->now) &&
+        return replica_is_ready(r) && lease_clock_healthy(&r->time.clock, r->now) &&
                libraft_transferee(r) == 0;
 }
 

@@ -89,7 +89,7 @@ static void start_round(struct replica *r)
                 PROBE("a round of reads ends because the last other voter was removed");
                 answer_round(r);
         }
-        if (r->reading.round_on || !r->ready || !reads_wait(r))
+        if (r->reading.round_on || !replica_is_ready(r) || !reads_wait(r))
                 return;
         r->reading.in_round = r->reading.waiting;
         r->reading.waiting = (struct asked_reads){.all = last.all, .cap = last.cap};

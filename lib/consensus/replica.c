@@ -62,7 +62,7 @@ struct replica_status replica_status(const struct replica *r)
         return (struct replica_status){
                 .leader = replica_leads(r),
                 .learner = replica_learns(r),
-                .ready = r->ready,
+                .ready = replica_is_ready(r),
                 .leader_id = replica_leader(r),
                 .term = replica_term(r),
                 .last = log_last(&r->log),
@@ -232,7 +232,6 @@ static void become_leader(struct replica *r)
         /* [libraft] It adds an entry of its own only if the log is longer than the commit
          * index. We always need one, to know that everything committed before is known to be
          * committed (Raft section 8). */
-        r->ready = false;
         r->led_at = r->now;
         beacons_begin(r);
         memset(r->sent_commit, 0, sizeof(r->sent_commit));
@@ -311,11 +310,8 @@ static void apply_committed(struct replica *r)
                 }
                 r->applying = false;
                 r->taking.bytes_from += e->len;
-                if (replica_leads(r) && !r->ready && index >= r->first_of_term &&
-                    r->first_of_term > 0) {
-                        r->ready = true;
+                if (index == r->first_of_term)
                         beacons_run(r);
-                }
         }
 }
 
@@ -408,7 +404,7 @@ void replica_step(struct replica *r, struct raft_event *ev)
                         send_message(r, &u.messages.batch[i], older);
         queue_enter_term(r); /* who is called below may propose in it */
         if (was_leader && !replica_leads(r)) {
-                r->ready = r->time.asking = false;
+                r->time.asking = false;
                 lease_clock_stop(&r->time.clock);
                 r->first_of_term = 0;
         }

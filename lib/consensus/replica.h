@@ -268,7 +268,7 @@ void replica_change_members(struct replica *r, uint64_t request, enum replica_ch
 
 /* The last committed change of the members, if @id is not one after it: then it was removed, or
  * we do not know of its addition yet. 0: it is a member, or we are not one ourselves. */
-uint64_t replica_removed(const struct replica *r, uint64_t id);
+uint64_t replica_excludes(const struct replica *r, uint64_t id);
 
 /* Requests a snapshot, whether or not one is due. */
 void replica_want_snapshot(struct replica *r);

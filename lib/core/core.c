@@ -291,7 +291,7 @@ bool core_room(struct core *c, size_t bytes)
 
 static bool is_no_member(uint64_t id, void *arg)
 {
-        return replica_removed(arg, id) != 0;
+        return replica_excludes(arg, id) != 0;
 }
 
 static void keep_up(struct core *c)

@@ -1799,7 +1799,7 @@ TEST(a_member_that_is_joining_is_not_told_that_it_was_removed)
         net.delay = 5 * MS;
         for (unsigned i = 0; i < 400 && replica_position(x->replica, 5) < 0; i++) {
                 uint8_t frame[9] = {FRAME_REMOVED};
-                uint64_t index = replica_removed(f->replica, 5);
+                uint64_t index = replica_excludes(f->replica, 5);
 
                 pass(MS);
                 le64_put(frame + 1, index); /* as peers.c does when 5 calls */
