@@ -478,15 +478,15 @@ static void tell_of_cable(struct world *w, struct holder *h)
         h->retold = awaits_renewal(h) ? w->now : 0;
 }
 
-/* Whether nothing is in the way of a renewal. */
+/* Whether nothing is in the way of a renewal in our core. */
 static bool way_is_free(const struct world *w, const struct holder *h)
 {
-        if (w->was_lull || w->now < w->slow_until || is_in(w, &h->cut))
+        if (h->home != 0 || w->was_lull || w->now < w->slow_until || is_in(w, &h->cut))
                 return false;
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 const struct replica_node *n = &w->r[i];
 
-                if (!n->up || n->paused || w->now < n->stalled_until ||
+                if (!n->up || n->paused || n->full || w->now < n->stalled_until ||
                     is_stranger(h->ends[i].wire.to) || w->now < h->ends[i].wire.late_until)
                         return false;
                 for (unsigned j = 0; j < w->n_replicas; j++)
