@@ -227,6 +227,7 @@ void taking_on_failed(void *userdata, uint64_t index, int e)
 {
         struct replica *r = userdata;
 
+        (void) index;
         PROBE("a snapshot cannot be written");
         r->taking.next = max_of(r->taking.next, r->taking.reason);
         end(r);
