@@ -21,7 +21,7 @@ static void forget(struct replica *r)
         struct incoming *c = &r->incoming;
         struct blob *data;
 
-        if (c->loading) {
+        if (c->state == INCOMING_LOADING) {
                 r->ops->drop(r->userdata);
                 message_discard(&c->message);
         }
@@ -66,7 +66,7 @@ static void begin(struct replica *r)
                                     &state);
         if (k < 0)
                 return refuse(r, "it is not a snapshot");
-        c->loading = true;
+        c->state = INCOMING_LOADING;
         c->load_at = r->now;
         buf_consume(&c->bytes, len - state.len);
         if (r->ops->load(r->userdata, state) < 0)
@@ -79,7 +79,7 @@ static void hand_over(struct replica *r)
 {
         struct incoming *c = &r->incoming;
 
-        c->loading = false;
+        c->state = INCOMING_INSTALLING;
         replica_receive(r, c->peer, &c->message);
         if (r->taking.state == SNAPSHOT_INSTALLING)
                 return;
@@ -124,10 +124,12 @@ int install_part(struct replica *r, uint64_t peer, struct view in)
         if (r->dead || term < replica_term(r))
                 return 0;
         if (c->peer != peer || c->term != term || c->index != index || c->total != total) {
-                PROBE_IF(c->have > 0 && c->have < c->total,
+                PROBE_IF(c->state == INCOMING_PARTS,
                          "another snapshot comes before the last one is complete");
-                PROBE_IF(c->loading, "another snapshot comes while one is being loaded");
+                PROBE_IF(c->state == INCOMING_LOADING,
+                         "another snapshot comes while one is being loaded");
                 forget(r);
+                c->state = INCOMING_PARTS;
                 c->peer = peer;
                 c->term = term;
                 c->index = index;
@@ -148,30 +150,29 @@ int install_part(struct replica *r, uint64_t peer, struct view in)
                 if (offset < end)
                         c->crc = crc32c(c->crc, in.p, min_of(in.len, end - offset));
                 c->have += in.len;
+                if (c->state == INCOMING_PARTS && c->have == total)
+                        c->state = INCOMING_COMPLETE;
         }
         replica_send(r, peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){term, index, c->have}, 3);
         return 0;
 }
 
-/* Whether a snapshot is complete and waits for its turn, is being loaded, or waits for the
- * disk. */
-static bool is_at_it(const struct replica *r)
+/* Whether all of a snapshot has come, and more has to be done with it. */
+static bool is_busy(const struct replica *r)
 {
-        const struct incoming *c = &r->incoming;
-
-        return c->total > 0 && c->have == c->total &&
-               (r->taking.state == SNAPSHOT_INSTALLING || c->loading || buf_len(&c->bytes) > 0);
+        return r->incoming.state >= INCOMING_COMPLETE &&
+               r->incoming.state <= INCOMING_INSTALLING;
 }
 
 static struct boot_time tell_next(const struct replica *r)
 {
-        return is_at_it(r) ? boot_add(r->incoming.acked_at, r->cfg.election / 4)
-                           : BOOT_TIME_NEVER;
+        return is_busy(r) ? boot_add(r->incoming.acked_at, r->cfg.election / 4)
+                          : BOOT_TIME_NEVER;
 }
 
 /* Installing a large snapshot takes time on a slow disk. Meanwhile the sender must neither send
  * another one, which would take as long, nor drop the entries after it. */
-static void tell_at_it(struct replica *r)
+static void tell_progress(struct replica *r)
 {
         struct incoming *c = &r->incoming;
 
@@ -185,29 +186,29 @@ static void tell_at_it(struct replica *r)
 void install_run(struct replica *r)
 {
         struct incoming *c = &r->incoming;
-
         bool saves =
                 r->taking.state == SNAPSHOT_ENCODING || r->taking.state == SNAPSHOT_WRITING;
 
         if (r->taking.state != SNAPSHOT_INSTALLING) {
-                if (c->total > 0 && c->term < replica_term(r)) {
+                if (c->state != INCOMING_NONE && c->term < replica_term(r)) {
                         PROBE_IF(c->have > 0, "a term begins while a snapshot is received");
                         forget(r);
                 }
-                PROBE_IF(saves && c->total > 0 && c->have == c->total && !c->loading,
+                PROBE_IF(saves && c->state == INCOMING_COMPLETE,
                          "a snapshot waits for one of our own");
-                if (!c->loading && !saves && c->have == c->total && buf_len(&c->bytes) > 0)
+                if (!saves && c->state == INCOMING_COMPLETE)
                         begin(r);
-                if (c->loading && !r->dead)
+                if (c->state == INCOMING_LOADING && !r->dead)
                         load_more(r);
         }
-        tell_at_it(r);
+        tell_progress(r);
 }
 
 struct boot_time install_next(const struct replica *r)
 {
-        return boot_min(tell_next(r),
-                        r->incoming.loading ? r->incoming.load_at : BOOT_TIME_NEVER);
+        return boot_min(tell_next(r), r->incoming.state == INCOMING_LOADING
+                                              ? r->incoming.load_at
+                                              : BOOT_TIME_NEVER);
 }
 
 void install_begin(struct replica *r, struct raft_update *u)
@@ -235,6 +236,8 @@ void install_done(struct replica *r, uint64_t index)
         replica_adopt(r, r->taking.pending.term);
         r->taking.state = SNAPSHOT_IDLE;
         r->taking.bytes_from = 0;
+        if (r->incoming.state == INCOMING_INSTALLING)
+                r->incoming.state = INCOMING_INSTALLED;
         r->applying = false;
         r->applied = index;
         r->ops->skipped(r->userdata);
@@ -245,7 +248,7 @@ void install_done(struct replica *r, uint64_t index)
 
 void install_fini(struct replica *r)
 {
-        if (r->incoming.loading)
+        if (r->incoming.state == INCOMING_LOADING)
                 message_discard(&r->incoming.message);
         buf_fini(&r->incoming.bytes);
 }

@@ -137,14 +137,23 @@ struct outgoing {
                               * the peer may take */
 };
 
-/* A snapshot that another replica is sending us. */
+/* install.c: a snapshot that another replica is sending us. */
+enum incoming_state {
+        INCOMING_NONE,
+        INCOMING_PARTS,    /* some parts are here ... */
+        INCOMING_COMPLETE, /* ... all are, and it waits for one of our own to be written ... */
+        INCOMING_LOADING,  /* ... it becomes a state beside ours ... */
+        INCOMING_INSTALLING, /* ... raft has it, and it is written ... */
+        INCOMING_INSTALLED   /* ... and has replaced our state */
+};
+
 struct incoming {
+        enum incoming_state state;
         uint64_t peer, term, index, total, have;
-        struct buf bytes;         /* once it is complete: the state alone */
-        uint32_t crc;             /* of the bytes so far */
-        bool loading;             /* it is complete, and is being loaded; the next slice ... */
-        struct boot_time load_at; /* ... is due then; when it is loaded ... */
-        struct raft_message message; /* ... raft gets this message */
+        struct buf bytes;            /* once it is loading: the state alone */
+        uint32_t crc;                /* of the bytes so far */
+        struct boot_time load_at;    /* when to load the next slice */
+        struct raft_message message; /* loading: what raft gets when that is done */
         struct boot_time acked_at;   /* when its sender was last sent our progress */
         struct boot_time refused_at; /* when a refusal was last logged */
 };

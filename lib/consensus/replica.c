@@ -101,7 +101,7 @@ uint64_t replica_lag(const struct replica *r, uint64_t id)
 
 bool replica_installs(const struct replica *r)
 {
-        return r->taking.state == SNAPSHOT_INSTALLING || r->incoming.loading;
+        return r->taking.state == SNAPSHOT_INSTALLING || r->incoming.state == INCOMING_LOADING;
 }
 
 bool replica_awaits_snapshot(const struct replica *r)

@@ -145,8 +145,9 @@ static void encode(struct replica *r)
 /* Not while an entry is half applied, nor if the state is about to be replaced. */
 static bool may_begin(const struct replica *r)
 {
-        return r->taking.state == SNAPSHOT_IDLE && !r->applying && !r->incoming.loading &&
-               !r->dead && replica_term_of(r, r->applied) != 0;
+        return r->taking.state == SNAPSHOT_IDLE && !r->applying &&
+               r->incoming.state != INCOMING_LOADING && !r->dead &&
+               replica_term_of(r, r->applied) != 0;
 }
 
 void taking_run(struct replica *r)

@@ -19,14 +19,14 @@ static struct standing standing; /* before the present frame */
 
 static bool is_installing(const struct replica *r)
 {
-        return r->taking.state == SNAPSHOT_INSTALLING || r->incoming.loading ||
-               (r->incoming.total > 0 && r->incoming.have > 0 &&
-                r->incoming.have < r->incoming.total);
+        return r->taking.state == SNAPSHOT_INSTALLING ||
+               r->incoming.state == INCOMING_LOADING ||
+               (r->incoming.state == INCOMING_PARTS && r->incoming.have > 0);
 }
 
 bool seen_loading(const struct replica_node *n)
 {
-        return n->node.replica && n->node.replica->incoming.loading;
+        return n->node.replica && n->node.replica->incoming.state == INCOMING_LOADING;
 }
 
 static bool is_changing(const struct replica *r)
