@@ -6,7 +6,7 @@
  * linearizable read: a replica without a majority tells no leader that may have been replaced.
  */
 #include "etcd/lock.h"
-#include "etcd/watch_index.h"
+#include "state/span_index.h"
 
 #define TURN_MAX 2048   /* observers answered in one turn of the loop */
 #define CHANGES 4000    /* changes looked at in one turn */
@@ -31,7 +31,7 @@ struct observer {
 TAILQ_HEAD(elections, election);
 
 struct election {
-        struct watch_range range;
+        struct span_entry range;
         TAILQ_ENTRY(election) next; /* in the list to which `in` points */
         struct elections *in;
         TAILQ_HEAD(, observer) observers;
@@ -42,7 +42,7 @@ struct election {
 
 struct observe_hub {
         struct api *api;
-        struct watch_index index;
+        struct span_index index;
         LIST_HEAD(, observer) observers;      /* all of them */
         struct elections idle, touched, late; /* touched: there may be news for its observers */
         uint64_t rounds;
@@ -58,7 +58,7 @@ int observe_hub_new(struct observe_hub **ret, struct api *a)
         if (!h)
                 return -ENOMEM;
         h->api = a;
-        watch_index_init(&h->index);
+        span_index_init(&h->index);
         LIST_INIT(&h->observers);
         TAILQ_INIT(&h->idle);
         TAILQ_INIT(&h->touched);
@@ -69,7 +69,7 @@ int observe_hub_new(struct observe_hub **ret, struct api *a)
 
 struct observe_hub *observe_hub_free(struct observe_hub *h)
 {
-        assert(!h || !watch_index_any(&h->index));
+        assert(!h || !span_index_any(&h->index));
         free(h);
         return NULL;
 }
@@ -86,7 +86,7 @@ static void election_free(struct observe_hub *h, struct election *e)
 {
         if (e->in) {
                 TAILQ_REMOVE(e->in, e, next);
-                watch_index_remove(&h->index, &e->range);
+                span_index_remove(&h->index, &e->range);
         }
         buf_fini(&e->prefix);
         buf_fini(&e->end);
@@ -109,7 +109,7 @@ static bool reserve(struct buf *b, ProtobufCBinaryData name)
 static struct election *election_of(struct observe_hub *h, ProtobufCBinaryData name)
 {
         struct election *e = calloc(1, sizeof(*e));
-        struct watch_range *same;
+        struct span_entry *same;
 
         if (!e)
                 return NULL;
@@ -121,12 +121,12 @@ static struct election *election_of(struct observe_hub *h, ProtobufCBinaryData n
         }
         e->range.span = (struct kv_span){.from = {buf_head(&e->prefix), buf_len(&e->prefix)},
                                          .end = {buf_head(&e->end), buf_len(&e->end)}};
-        same = watch_index_find(&h->index, &e->range.span);
+        same = span_index_find(&h->index, &e->range.span);
         if (same) {
                 election_free(h, e);
                 return container_of(same, struct election, range);
         }
-        watch_index_add(&h->index, &e->range);
+        span_index_add(&h->index, &e->range);
         put_in(e, &h->idle);
         return e;
 }
@@ -210,7 +210,7 @@ static bool tell_all(struct observe_hub *h, struct election *e, unsigned *left)
         return true;
 }
 
-static void touch(struct watch_range *r, void *arg)
+static void touch(struct span_entry *r, void *arg)
 {
         struct election *e = container_of(r, struct election, range);
         struct observe_hub *h = arg;
@@ -248,7 +248,7 @@ static void look_at_changes(struct observe_hub *h)
         if (h->next < kv->compacted) {
                 touch_list(h, &h->idle);
                 touch_list(h, &h->late);
-        } else if (watch_index_any(&h->index)) {
+        } else if (span_index_any(&h->index)) {
                 size_t from = kv_history_seek(kv, h->next) + h->next_n,
                        to = min_of(kv->history_to, from + CHANGES);
 
@@ -257,8 +257,8 @@ static void look_at_changes(struct observe_hub *h)
 
                         pass(h, v->mod_revision);
                         h->next_n++;
-                        watch_index_each(&h->index, (struct view){v->key->bytes, v->key->len},
-                                         touch, h);
+                        span_index_each(&h->index, (struct view){v->key->bytes, v->key->len},
+                                        touch, h);
                 }
                 if (to < kv->history_to)
                         return;

@@ -13,7 +13,7 @@
 #include <bsd/sys/queue.h>
 
 #include "etcd/internal.h"
-#include "etcd/watch_index.h"
+#include "state/span_index.h"
 
 TAILQ_HEAD(watch_list, watch);
 RB_HEAD(watch_ids, watch);
@@ -44,7 +44,7 @@ struct watch {
 
 /* The watches of one feed that cover the same range. */
 struct watch_group {
-        struct watch_range range; /* its bytes are those of one of the watches */
+        struct span_entry range; /* its bytes are those of one of the watches */
         struct watch_list watches;
         TAILQ_ENTRY(watch_group) next; /* while it has events */
         const struct kv_version **events;
@@ -69,7 +69,7 @@ struct watch_pack {
 
 struct watch_feed {
         struct watch_hub *hub;
-        struct watch_index groups;
+        struct span_index groups;
         struct watch_list waiting; /* waiting for a pass that begins early enough */
         enum watch_feed_state state;
         bool fresh;     /* nothing was sent yet, so it may still begin earlier */

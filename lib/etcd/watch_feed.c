@@ -21,7 +21,7 @@ void watch_feeds_init(struct watch_hub *h)
                 struct watch_feed *f = &h->feeds[i];
 
                 f->hub = h;
-                watch_index_init(&f->groups);
+                span_index_init(&f->groups);
                 TAILQ_INIT(&f->waiting);
                 TAILQ_INIT(&f->touched);
                 f->upto = core_state(h->api->core)->revision;
@@ -45,7 +45,7 @@ static void count_behind(struct watch *w, int n)
 
 static void group_free(struct watch_feed *f, struct watch_group *g)
 {
-        watch_index_remove(&f->groups, &g->range);
+        span_index_remove(&f->groups, &g->range);
         if (g->n_events > 0)
                 TAILQ_REMOVE(&f->touched, g, next);
         if (f->packs_of == g)
@@ -56,7 +56,7 @@ static void group_free(struct watch_feed *f, struct watch_group *g)
 
 static struct watch_group *group_of(struct watch_feed *f, const struct kv_span *span)
 {
-        struct watch_range *r = watch_index_find(&f->groups, span);
+        struct span_entry *r = span_index_find(&f->groups, span);
         struct watch_group *g;
 
         if (r)
@@ -66,7 +66,7 @@ static struct watch_group *group_of(struct watch_feed *f, const struct kv_span *
                 return NULL;
         TAILQ_INIT(&g->watches);
         g->range.span = *span;
-        watch_index_add(&f->groups, &g->range);
+        span_index_add(&f->groups, &g->range);
         return g;
 }
 
@@ -121,7 +121,7 @@ static void wait_in(struct watch_feed *f, struct watch *w)
 /* @w, which is in no list, follows @f from now on. */
 static void join(struct watch_feed *f, struct watch *w)
 {
-        bool first = !watch_index_any(&f->groups);
+        bool first = !span_index_any(&f->groups);
         struct watch_group *g = group_of(f, &w->span);
 
         if (!g) {
@@ -225,7 +225,7 @@ static size_t size_of(const struct kv_version *v)
         return v->key->len + v->value_len + 64;
 }
 
-static void on_match(struct watch_range *r, void *arg)
+static void on_match(struct span_entry *r, void *arg)
 {
         struct watch_group *g = container_of(r, struct watch_group, range);
         struct match *m = arg;
@@ -292,9 +292,9 @@ static bool gather(struct watch_feed *f, struct watch_budget *b)
                 if (b->left <= 0)
                         return false;
                 b->left -= LOOK_STEPS;
-                watch_index_each(&f->groups,
-                                 (struct view){m.event->key->bytes, m.event->key->len},
-                                 on_match, &m);
+                span_index_each(&f->groups,
+                                (struct view){m.event->key->bytes, m.event->key->len}, on_match,
+                                &m);
                 if (m.nomem) { /* try again when there may be memory */
                         forget_batch(f);
                         b->left = 0;
@@ -362,9 +362,9 @@ static bool send_batch(struct watch_feed *f, struct boot_time now, struct watch_
  * notified. */
 static bool tell_lost(struct watch_feed *f, struct watch_budget *b)
 {
-        struct watch_range *r;
+        struct span_entry *r;
 
-        while ((r = watch_index_any(&f->groups))) {
+        while ((r = span_index_any(&f->groups))) {
                 struct watch *w =
                         TAILQ_FIRST(&container_of(r, struct watch_group, range)->watches);
                 int64_t next = max_of(w->next_revision, f->next);
@@ -404,7 +404,7 @@ static bool run(struct watch_feed *f, struct boot_time now, struct watch_budget 
                 forget_batch(f);
         }
         for (;;) {
-                if (!watch_index_any(&f->groups)) {
+                if (!span_index_any(&f->groups)) {
                         rest(f);
                         return true;
                 }
@@ -452,9 +452,9 @@ static void take_in(struct watch_feed *f, struct watch_budget *b)
 static void hand_over(struct watch_feed *f, struct watch_budget *b)
 {
         struct watch_feed *now = &f->hub->feeds[FEED_NOW];
-        struct watch_range *r;
+        struct span_entry *r;
 
-        while (b->left > 0 && f->next > now->upto && (r = watch_index_any(&f->groups))) {
+        while (b->left > 0 && f->next > now->upto && (r = span_index_any(&f->groups))) {
                 struct watch *w =
                         TAILQ_FIRST(&container_of(r, struct watch_group, range)->watches);
 
@@ -468,7 +468,7 @@ static void hand_over(struct watch_feed *f, struct watch_budget *b)
 
 static bool is_busy(const struct watch_feed *f)
 {
-        return watch_index_any(&f->groups) || !TAILQ_EMPTY(&f->waiting);
+        return span_index_any(&f->groups) || !TAILQ_EMPTY(&f->waiting);
 }
 
 static void run_passes(struct watch_hub *h, struct boot_time now, struct watch_budget *b)
@@ -480,7 +480,7 @@ static void run_passes(struct watch_hub *h, struct boot_time now, struct watch_b
                 return;
         b->left -= half.left;
         for (struct watch_feed *f = near; f <= far; f++) {
-                if (!watch_index_any(&f->groups))
+                if (!span_index_any(&f->groups))
                         rest(f);
                 take_in(f, &half);
                 if (is_busy(f) && run(f, now, &half))

@@ -11,10 +11,18 @@
 
 CHARGES(struct cached_range, CHARGE_CACHED);
 
+static bool is_empty(const struct kv_span *s)
+{
+        return !s->single && !s->to_end &&
+               bytes_cmp(s->from.p, s->from.len, s->end.p, s->end.len) >= 0;
+}
+
 static void remove_at(struct cached *c, size_t i)
 {
         struct cached_range *r = c->ranges[i];
 
+        if (!is_empty(&r->span))
+                span_index_remove(&c->index, &r->indexed);
         c->bytes -= CHARGE_CACHED + r->span.from.len + r->span.end.len;
         free(r);
         memmove(c->ranges + i, c->ranges + i + 1, (--c->n - i) * sizeof(*c->ranges));
@@ -147,6 +155,9 @@ static int add_range(struct cached *c, const struct kv_span *span, struct cached
         if (span->end.len > 0)
                 memcpy(r->bytes + span->from.len, span->end.p, span->end.len);
         c->ranges[c->n++] = r;
+        r->indexed.span = r->span;
+        if (!is_empty(&r->span))
+                span_index_add(&c->index, &r->indexed);
         c->bytes += CHARGE_CACHED + span->from.len + span->end.len;
         *ret = r;
         return 0;
@@ -237,12 +248,31 @@ void cached_touch(struct cached *c, size_t i, struct lease_time now, struct cach
                 *wait = (struct cached_wait){r->serial, end};
 }
 
+static void note_touched(struct span_entry *e, void *n)
+{
+        container_of(e, struct cached_range, indexed)->touched = true;
+        (*(size_t *) n)++;
+}
+
+/* Ranges are touched in the order in which they were made, which the state depends on (I4). */
 void cached_change(struct cached *c, const struct kv_span *span, struct lease_time now,
                    struct cached_wait *wait)
 {
-        for (size_t i = c->n; i > 0; i--)
-                if (kv_spans_overlap(&c->ranges[i - 1]->span, span))
-                        cached_touch(c, i - 1, now, wait);
+        size_t n = 0;
+
+        if (span->single) {
+                span_index_each(&c->index, span->from, note_touched, &n);
+                if (n == 0)
+                        return;
+        }
+        for (size_t i = c->n; i > 0; i--) {
+                struct cached_range *r = c->ranges[i - 1];
+
+                if (span->single ? !r->touched : !kv_spans_overlap(&r->span, span))
+                        continue;
+                r->touched = false;
+                cached_touch(c, i - 1, now, wait);
+        }
 }
 
 /* ---- snapshots ---- */

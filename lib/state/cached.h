@@ -21,6 +21,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "state/kv.h"
+#include "state/span_index.h"
 
 #define CACHED_RANGES_MAX 256
 #define CACHED_ISSUERS_MAX 16
@@ -38,6 +39,8 @@ struct cached_issuer {
 struct cached_range {
         uint64_t serial;               /* never used for another range */
         struct kv_span span;           /* shows `bytes` */
+        struct span_entry indexed;     /* the same, unless it is empty */
+        bool touched;                  /* by the change of a key that is looked at now */
         bool awaited;                  /* a change was refused ... */
         struct lease_time awaited_at;  /* ... and this was the last time */
         struct lease_time rests_until; /* no term is given before that */
@@ -53,7 +56,8 @@ struct cached_crowd {
 };
 
 struct cached {
-        struct cached_range **ranges; /* owned; in the order in which they were made */
+        struct cached_range **ranges; /* owned; in the order in which they were made ... */
+        struct span_index index;      /* ... and by the keys that they hold */
         size_t n, cap;
         size_t bytes; /* as the quota counts them (charge.h) */
         uint64_t last_serial;

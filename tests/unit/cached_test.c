@@ -551,3 +551,61 @@ TEST(a_cache_is_refused_what_is_too_large)
         CHECK(strstr(error, "key is not provided"));
         end();
 }
+
+static struct view some_key(char *bytes)
+{
+        size_t n = rnd(0, 2);
+
+        for (size_t i = 0; i < n; i++)
+                bytes[i] = (char) rnd('a', 'c');
+        return (struct view){(const uint8_t *) bytes, n};
+}
+
+static void check_equal(const struct cached *x, const struct cached *y)
+{
+        cleanup_(buf_fini) struct buf a = {0}, b = {0};
+
+        cached_save(x, &a);
+        cached_save(y, &b);
+        CHECK_EQ(buf_len(&a), buf_len(&b));
+        CHECK(buf_len(&a) == 0 || memcmp(buf_head(&a), buf_head(&b), buf_len(&a)) == 0);
+}
+
+/* A changed key is looked up, which must find the same ranges as to compare with each, in the
+ * same order. */
+TEST(the_ranges_that_hold_a_key_are_touched_as_if_compared_with_each)
+{
+        struct cached looks_up = {0}, compares = {0};
+        unsigned n_touched = 0;
+
+        for (unsigned i = 0; i < 20000; i++) {
+                struct lease_time now = at(i), until = at(i + (unsigned) rnd(1, 200));
+                struct cached_wait w1 = {0}, w2 = {0};
+                char a[3], b[3];
+                struct kv_span span = {.from = some_key(a)};
+
+                if (rnd(0, 2) > 0) {
+                        struct cached_range *r;
+
+                        span.single = rnd(0, 2) == 0;
+                        span.to_end = !span.single && rnd(0, 3) == 0;
+                        if (!span.single && !span.to_end)
+                                span.end = some_key(b);
+                        CHECK_EQ(cached_promise(&looks_up, &span, 1, now, until, &r), 0);
+                        CHECK_EQ(cached_promise(&compares, &span, 1, now, until, &r), 0);
+                        continue;
+                }
+                span.single = true;
+                cached_change(&looks_up, &span, now, &w1);
+                for (size_t k = compares.n; k > 0; k--)
+                        if (kv_spans_overlap(&compares.ranges[k - 1]->span, &span)) {
+                                cached_touch(&compares, k - 1, now, &w2);
+                                n_touched++;
+                        }
+                CHECK_EQ(w1.serial, w2.serial);
+                check_equal(&looks_up, &compares);
+        }
+        CHECK(n_touched > 10000);
+        cached_fini(&looks_up);
+        cached_fini(&compares);
+}

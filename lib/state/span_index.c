@@ -1,4 +1,4 @@
-#include "etcd/watch_index.h"
+#include "state/span_index.h"
 
 /* Compares the ends of ranges. A single key ends right behind itself. */
 static int end_cmp(const struct kv_span *a, const struct kv_span *b)
@@ -12,22 +12,22 @@ static int end_cmp(const struct kv_span *a, const struct kv_span *b)
         return c != 0 ? c : (int) a->single - (int) b->single;
 }
 
-static int range_cmp(const struct watch_range *a, const struct watch_range *b)
+static int range_cmp(const struct span_entry *a, const struct span_entry *b)
 {
         int c = bytes_cmp(a->span.from.p, a->span.from.len, b->span.from.p, b->span.from.len);
 
         return c != 0 ? c : end_cmp(&a->span, &b->span);
 }
 
-static struct watch_range *later(struct watch_range *a, struct watch_range *b)
+static struct span_entry *later(struct span_entry *a, struct span_entry *b)
 {
         return !a || (b && end_cmp(&a->span, &b->span) < 0) ? b : a;
 }
 
-static void look_again(struct watch_range *r)
+static void look_again(struct span_entry *r)
 {
-        struct watch_range *left = RB_LEFT(r, by_span), *right = RB_RIGHT(r, by_span),
-                           *last = r->leaves ? NULL : r;
+        struct span_entry *left = RB_LEFT(r, by_span), *right = RB_RIGHT(r, by_span),
+                          *last = r->leaves ? NULL : r;
 
         if (left)
                 last = later(last, left->last);
@@ -41,47 +41,47 @@ static void look_again(struct watch_range *r)
 #undef RB_AUGMENT
 #define RB_AUGMENT(r) look_again(r)
 
-TREE_GENERATE(watch_index, watch_range, by_span, range_cmp)
+TREE_GENERATE(span_index, span_entry, by_span, range_cmp)
 
-static void look_again_up(struct watch_range *r)
+static void look_again_up(struct span_entry *r)
 {
         for (; r; r = RB_PARENT(r, by_span))
                 look_again(r);
 }
 
-void watch_index_init(struct watch_index *ix)
+void span_index_init(struct span_index *ix)
 {
         RB_INIT(ix);
 }
 
-struct watch_range *watch_index_find(const struct watch_index *ix, const struct kv_span *span)
+struct span_entry *span_index_find(const struct span_index *ix, const struct kv_span *span)
 {
-        struct watch_range key = {.span = *span};
+        struct span_entry key = {.span = *span};
 
-        return RB_FIND(watch_index, (struct watch_index *) (uintptr_t) ix, &key);
+        return RB_FIND(span_index, (struct span_index *) (uintptr_t) ix, &key);
 }
 
-void watch_index_add(struct watch_index *ix, struct watch_range *r)
+void span_index_add(struct span_index *ix, struct span_entry *r)
 {
-        struct watch_range *same;
+        struct span_entry *same;
 
         r->leaves = false;
         r->last = r;
-        same = RB_INSERT(watch_index, ix, r);
+        same = RB_INSERT(span_index, ix, r);
         assert(!same);
         (void) same;
         look_again_up(r);
 }
 
-void watch_index_remove(struct watch_index *ix, struct watch_range *r)
+void span_index_remove(struct span_index *ix, struct span_entry *r)
 {
         /* Ancestors must forget it before the tree is rebalanced. */
         r->leaves = true;
         look_again_up(r);
-        RB_REMOVE(watch_index, ix, r);
+        RB_REMOVE(span_index, ix, r);
 }
 
-struct watch_range *watch_index_any(const struct watch_index *ix)
+struct span_entry *span_index_any(const struct span_index *ix)
 {
         return RB_ROOT(ix);
 }
@@ -96,8 +96,8 @@ static bool reaches(const struct kv_span *span, struct view key)
         return bytes_cmp(key.p, key.len, span->end.p, span->end.len) < 0;
 }
 
-static void each(struct watch_range *r, struct view key,
-                 void (*fn)(struct watch_range *r, void *arg), void *arg)
+static void each(struct span_entry *r, struct view key,
+                 void (*fn)(struct span_entry *r, void *arg), void *arg)
 {
         while (r && reaches(&r->last->span, key)) {
                 each(RB_LEFT(r, by_span), key, fn, arg);
@@ -109,8 +109,8 @@ static void each(struct watch_range *r, struct view key,
         }
 }
 
-void watch_index_each(const struct watch_index *ix, struct view key,
-                      void (*fn)(struct watch_range *r, void *arg), void *arg)
+void span_index_each(const struct span_index *ix, struct view key,
+                     void (*fn)(struct span_entry *r, void *arg), void *arg)
 {
         each(RB_ROOT(ix), key, fn, arg);
 }

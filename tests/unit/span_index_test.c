@@ -1,12 +1,12 @@
 /* The index of watches: whatever is added and removed, a lookup by key finds what a full walk
  * finds. */
-#include "etcd/watch_index.h"
+#include "state/span_index.h"
 #include "test.h"
 
 #define RANGES 400
 
 struct item {
-        struct watch_range range;
+        struct span_entry range;
         uint8_t from[4], end[4];
         bool in;
         unsigned found;
@@ -47,7 +47,7 @@ static void random_span(struct item *it)
         }
 }
 
-static void on_found(struct watch_range *r, void *arg)
+static void on_found(struct span_entry *r, void *arg)
 {
         struct item *it = container_of(r, struct item, range);
 
@@ -56,14 +56,14 @@ static void on_found(struct watch_range *r, void *arg)
         it->found++;
 }
 
-static void check_key(const struct watch_index *ix, struct item *items)
+static void check_key(const struct span_index *ix, struct item *items)
 {
         uint8_t bytes[4];
         struct view key = random_bytes(bytes);
 
         for (size_t i = 0; i < RANGES; i++)
                 items[i].found = 0;
-        watch_index_each(ix, key, on_found, NULL);
+        span_index_each(ix, key, on_found, NULL);
         for (size_t i = 0; i < RANGES; i++)
                 CHECK_EQ(items[i].found,
                          items[i].in && kv_span_has(&items[i].range.span, key.p, key.len));
@@ -72,37 +72,37 @@ static void check_key(const struct watch_index *ix, struct item *items)
 TEST(an_index_finds_every_range_that_holds_a_key)
 {
         static struct item items[RANGES];
-        struct watch_index ix;
+        struct span_index ix;
 
         memset(items, 0, sizeof(items));
-        watch_index_init(&ix);
+        span_index_init(&ix);
         for (unsigned n = 0; n < 5000; n++) {
                 struct item *it = &items[rnd(0, RANGES - 1)];
 
                 if (it->in) {
-                        CHECK(watch_index_find(&ix, &it->range.span) == &it->range);
-                        watch_index_remove(&ix, &it->range);
+                        CHECK(span_index_find(&ix, &it->range.span) == &it->range);
+                        span_index_remove(&ix, &it->range);
                         it->in = false;
                 } else {
                         random_span(it);
-                        if (watch_index_find(&ix, &it->range.span))
+                        if (span_index_find(&ix, &it->range.span))
                                 continue;
-                        watch_index_add(&ix, &it->range);
+                        span_index_add(&ix, &it->range);
                         it->in = true;
                 }
                 check_key(&ix, items);
         }
         for (size_t i = 0; i < RANGES; i++)
                 if (items[i].in)
-                        watch_index_remove(&ix, &items[i].range);
-        CHECK(!watch_index_any(&ix));
+                        span_index_remove(&ix, &items[i].range);
+        CHECK(!span_index_any(&ix));
 }
 
 struct seen {
         unsigned looked_at;
 };
 
-static void on_seen(struct watch_range *r, void *arg)
+static void on_seen(struct span_entry *r, void *arg)
 {
         (void) r;
         ((struct seen *) arg)->looked_at++;
@@ -111,24 +111,24 @@ static void on_seen(struct watch_range *r, void *arg)
 /* Two ranges from the same key on, one key and all keys: neither hides the other. */
 TEST(ranges_that_begin_alike_are_told_apart)
 {
-        struct watch_range one = {.span = {.from = text("k", 1), .single = true}},
-                           all = {.span = {.from = text("k", 1),
-                                           .end = text("\0", 1),
-                                           .to_end = true}},
-                           some = {.span = {.from = text("k", 1), .end = text("l", 1)}};
+        struct span_entry one = {.span = {.from = text("k", 1), .single = true}},
+                          all = {.span = {.from = text("k", 1),
+                                          .end = text("\0", 1),
+                                          .to_end = true}},
+                          some = {.span = {.from = text("k", 1), .end = text("l", 1)}};
         struct seen seen = {0};
-        struct watch_index ix;
+        struct span_index ix;
 
-        watch_index_init(&ix);
-        watch_index_add(&ix, &one);
-        watch_index_add(&ix, &all);
-        watch_index_add(&ix, &some);
-        watch_index_each(&ix, text("k", 1), on_seen, &seen);
+        span_index_init(&ix);
+        span_index_add(&ix, &one);
+        span_index_add(&ix, &all);
+        span_index_add(&ix, &some);
+        span_index_each(&ix, text("k", 1), on_seen, &seen);
         CHECK_EQ(seen.looked_at, 3);
-        watch_index_each(&ix, text("k\0", 2), on_seen, &seen);
+        span_index_each(&ix, text("k\0", 2), on_seen, &seen);
         CHECK_EQ(seen.looked_at, 5);
-        watch_index_each(&ix, text("l", 1), on_seen, &seen);
+        span_index_each(&ix, text("l", 1), on_seen, &seen);
         CHECK_EQ(seen.looked_at, 6);
-        watch_index_each(&ix, text("j", 1), on_seen, &seen);
+        span_index_each(&ix, text("j", 1), on_seen, &seen);
         CHECK_EQ(seen.looked_at, 6);
 }
