@@ -159,8 +159,7 @@ class Liar:
     def lose(self):
         """All leases of its clients end."""
         while self._leases:
-            with contextlib.suppress(grpc.RpcError):
-                self.ask(pb.LeaseRevokeRequest(ID=self._leases.pop()))
+            self.revoke(self._leases.pop())
 
     def cut(self):
         """All connections break."""
@@ -197,10 +196,18 @@ class Liar:
         lease = self.ask(pb.LeaseGrantRequest(ttl_ms=ms)).ID
         eventually(lambda: not self.lives(lease))
 
+    def revoke(self, lease):
+        """Unless it has ended by itself meanwhile."""
+        try:
+            self.ask(pb.LeaseRevokeRequest(ID=lease))
+        except grpc.RpcError as error:
+            if error.code() != grpc.StatusCode.NOT_FOUND:
+                raise
+
     def clear(self):
         """Leases and hosts of earlier tests go."""
         for lease in self.ask(pb.LeaseLeasesRequest()).leases:
-            self.ask(pb.LeaseRevokeRequest(ID=lease.ID))
+            self.revoke(lease.ID)
         self.ask(pb.DeleteRangeRequest(key=b"/tenure/", range_end=b"/tenure0"))
 
 
