@@ -30,9 +30,10 @@ struct renew_left core_renew_left(const struct core *c, const struct lease *l)
         };
 }
 
-bool core_take_covered(struct core *c, struct core_renewal *rn, const struct lease *l)
+bool core_take_covered(struct core *c, struct core_renewal *rn, const struct lease *l,
+                       struct renew_left t)
 {
-        if (!renew_pace_ask(&c->pace, core_renew_left(c, l)))
+        if (!renew_pace_ask(&c->pace, t))
                 return false;
         rn->slot = l->slot;
         STAILQ_INSERT_TAIL(&c->to_confirm, rn, next);

@@ -186,7 +186,8 @@ bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease 
 /* Its TTL, and the time until its deadline as far as this replica can tell. */
 struct renew_left core_renew_left(const struct core *c, const struct lease *l);
 /* Takes over a renewal that asks for a confirmation; returns false if it needs an entry. */
-bool core_take_covered(struct core *c, struct core_renewal *rn, const struct lease *l);
+bool core_take_covered(struct core *c, struct core_renewal *rn, const struct lease *l,
+                       struct renew_left t);
 /* Takes back those whose leases a batch that is being sent should renew as well. */
 void core_covered_join(struct core *c);
 /* Asks the leader to confirm what waits for that. */

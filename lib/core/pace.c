@@ -70,21 +70,27 @@ void renew_pace_not_confirmed(struct renew_pace *p)
 
 /* ---- what is sent ---- */
 
+/* More is left than can be. */
+static bool is_stale(struct renew_left t)
+{
+        return t.left > t.ttl + AHEAD_MAX;
+}
+
 static bool is_ahead(const struct renew_pace *p, struct renew_left t)
 {
         nsec_t ahead = renew_pace_ahead(p, t.ttl);
 
-        return ahead > 0 && t.left > t.ttl - ahead && t.left <= t.ttl + AHEAD_MAX;
+        return ahead > 0 && t.left > t.ttl - ahead && !is_stale(t);
 }
 
 static bool is_early(struct renew_left t)
 {
-        return t.left > t.ttl - t.ttl / 8 && t.left <= t.ttl + AHEAD_MAX;
+        return t.left > t.ttl - t.ttl / 8 && !is_stale(t);
 }
 
 static bool is_late(struct renew_left t)
 {
-        return t.left < t.ttl / 4 || t.left > t.ttl + AHEAD_MAX;
+        return t.left < t.ttl / 4 || is_stale(t);
 }
 
 static bool few_come(const struct renew_pace *p, struct boot_time now)

@@ -44,16 +44,24 @@ bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease 
 }
 
 static void enqueue(struct core *c, struct core_renewals *list, struct core_renewal *rn,
-                    const struct lease *l)
+                    const struct lease *l, struct renew_left t)
 {
         rn->slot = l->slot;
-        rn->ahead = renew_pace_arrived(&c->pace, core_renew_left(c, l), c->now);
+        rn->ahead = renew_pace_arrived(&c->pace, t, c->now);
         STAILQ_INSERT_TAIL(list, rn, next);
 }
 
 void core_renewal_enqueue(struct core *c, struct core_renewal *rn, const struct lease *l)
 {
-        enqueue(c, &c->fresh, rn, l);
+        enqueue(c, &c->fresh, rn, l, core_renew_left(c, l));
+}
+
+/* For a confirmation, or else in @list. */
+static void wait_in(struct core *c, struct core_renewals *list, struct core_renewal *rn,
+                    const struct lease *l, struct renew_left t)
+{
+        if (!core_take_covered(c, rn, l, t))
+                enqueue(c, list, rn, l, t);
 }
 
 static void look_again_at(struct core *c, struct core_renewals *waiting,
@@ -65,10 +73,10 @@ static void look_again_at(struct core *c, struct core_renewals *waiting,
                 const struct lease *l = core_renewed_lease(c, rn);
 
                 STAILQ_REMOVE_HEAD(waiting, next);
-                if (!l)
+                if (l)
+                        wait_in(c, list, rn, l, core_renew_left(c, l));
+                else
                         look_up(c, rn);
-                else if (!core_take_covered(c, rn, l))
-                        enqueue(c, list, rn, l);
         }
 }
 
@@ -176,7 +184,7 @@ static int encode(const struct core *c, struct core_renewals *list, size_t n, st
                 /* The term begins when it came, or that much later. */
                 age = boot_diff(c->now, rn->came_at);
                 if (rn->ahead)
-                        age = max_of(renew_pace_ahead(&c->pace, core_renew_left(c, l).ttl) -
+                        age = max_of(renew_pace_ahead(&c->pace, l->ttl_ms * NSEC_PER_MSEC) -
                                              age,
                                      (nsec_t) 0);
                 age = min_of(age / NSEC_PER_MSEC, (nsec_t) CMD_AGE_MAX);
@@ -248,8 +256,7 @@ static void arrive(struct core *c, struct core_renewal *rn, const struct lease *
                               t.left > 0
                                       ? (uint64_t) (min_of(t.left, t.ttl) / (t.ttl / 1000 + 1))
                                       : 0);
-        if (!core_take_covered(c, rn, l))
-                core_renewal_enqueue(c, rn, l);
+        wait_in(c, &c->fresh, rn, l, t);
 }
 
 static struct lease *find_renewed(struct core *c, struct core_renewal *rn)
