@@ -186,8 +186,7 @@ static void tell_progress(struct replica *r)
 void install_run(struct replica *r)
 {
         struct incoming *c = &r->incoming;
-        bool saves =
-                r->taking.state == SNAPSHOT_ENCODING || r->taking.state == SNAPSHOT_WRITING;
+        bool saves = taking_is_on(r);
 
         if (r->taking.state != SNAPSHOT_INSTALLING) {
                 if (c->state != INCOMING_NONE && c->term < replica_term(r)) {

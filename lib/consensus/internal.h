@@ -400,6 +400,12 @@ extern const struct store_ops replica_store_ops;
 
 /* ---- taking.c ---- */
 
+/* Whether one of ours is being encoded or written. */
+static inline bool taking_is_on(const struct replica *r)
+{
+        return r->taking.state == SNAPSHOT_ENCODING || r->taking.state == SNAPSHOT_WRITING;
+}
+
 /* How much of a state is encoded, and sent, at once. */
 size_t taking_slice(const struct replica *r);
 /* Takes a snapshot when one is due, or continues with it. */
@@ -551,6 +557,8 @@ void members_restores(struct replica *r, uint64_t peer, raft_index index);
 void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p);
 void members_stranger(struct replica *r, uint64_t peer);
+/* The position of @id in @c, or -1. */
+must_check_ int members_position(const struct raft_configuration *c, uint64_t id);
 void members_told_removed(struct replica *r, uint64_t index);
 /* The leader reports that we acknowledged entries up to @index, which we lack. */
 void members_lack(struct replica *r, uint64_t index);

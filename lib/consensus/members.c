@@ -481,6 +481,14 @@ int members_asked(struct replica *r, uint64_t peer, struct view in)
         return 0;
 }
 
+int members_position(const struct raft_configuration *c, uint64_t id)
+{
+        for (unsigned i = 0; i < c->n && i < REPLICA_PEERS_MAX; i++)
+                if (c->servers[i].id == id)
+                        return (int) i;
+        return -1;
+}
+
 uint64_t replica_excludes(const struct replica *r, uint64_t id)
 {
         const struct raft_configuration *c;
@@ -488,10 +496,7 @@ uint64_t replica_excludes(const struct replica *r, uint64_t id)
 
         if (c->n == 0 || replica_position(r, r->cfg.id) < 0)
                 return 0;
-        for (unsigned i = 0; i < c->n; i++)
-                if (c->servers[i].id == id)
-                        return 0;
-        return index > 1 ? index : 0;
+        return members_position(c, id) < 0 && index > 1 ? index : 0;
 }
 
 /* A peer that is no member, as far as we know, stands for election. It may know a newer
@@ -514,10 +519,7 @@ static bool was_member(const struct replica *r)
         const struct raft_configuration *c;
 
         (void) libraft_committed(r, &c);
-        for (unsigned i = 0; i < c->n; i++)
-                if (c->servers[i].id == r->cfg.id)
-                        return true;
-        return replica_position(r, r->cfg.id) >= 0;
+        return members_position(c, r->cfg.id) >= 0 || replica_position(r, r->cfg.id) >= 0;
 }
 
 void members_told_removed(struct replica *r, uint64_t index)

@@ -18,10 +18,7 @@ void replica_fatal(struct replica *r, const char *why)
 
 int replica_position(const struct replica *r, uint64_t id)
 {
-        for (unsigned i = 0; i < replica_conf(r)->n && i < REPLICA_PEERS_MAX; i++)
-                if (replica_conf(r)->servers[i].id == id)
-                        return (int) i;
-        return -1;
+        return members_position(replica_conf(r), id);
 }
 
 unsigned replica_voters(const struct replica *r)

@@ -101,9 +101,7 @@ static uint64_t needed_behind(const struct replica *r)
 {
         uint64_t index = sending_oldest(r);
 
-        return r->taking.state == SNAPSHOT_ENCODING || r->taking.state == SNAPSHOT_WRITING
-                       ? min_of(index, (uint64_t) r->taking.pending.index)
-                       : index;
+        return taking_is_on(r) ? min_of(index, (uint64_t) r->taking.pending.index) : index;
 }
 
 static size_t keep_bytes(const struct replica *r)

@@ -174,8 +174,7 @@ static void seen_snapshots(struct world *w, struct replica_node *n)
 {
         const struct replica *r = n->node.replica;
         struct seen *s = &n->seen;
-        bool installing = is_installing(r), saving = r->taking.state == SNAPSHOT_ENCODING ||
-                                                     r->taking.state == SNAPSHOT_WRITING;
+        bool installing = is_installing(r), saving = taking_is_on(r);
 
         if (installing && !s->installing) {
                 s->install_term = s->term;
