@@ -173,6 +173,19 @@ static void take_back(struct replica *r, const struct raft_configuration *own)
         r->raft.configuration = *own;
 }
 
+/* [libraft] At a timeout it takes each follower that has sent nothing since the last check for
+ * a quorum for unreachable, even if that was a moment ago and nothing was asked of it since.
+ * Until such a follower acknowledges another entry, it is sent one message in a heartbeat
+ * interval, and writes wait for that. So a check looks back as far as a leader may go without a
+ * quorum. */
+static void look_back(struct replica *r)
+{
+        struct boot_time since = {r->now.ns - r->cfg.election};
+
+        r->raft.election_timer_start =
+                min_of(r->raft.election_timer_start, to_raft(boot_max(since, r->led_at)));
+}
+
 int libraft_step(struct replica *r, struct raft_event *ev, struct raft_update *ret)
 {
         struct raft_configuration own;
@@ -181,6 +194,8 @@ int libraft_step(struct replica *r, struct raft_event *ev, struct raft_update *r
 
         *ret = (struct raft_update){0};
         ev->time = to_raft(r->now);
+        if (ev->type == RAFT_TIMEOUT && replica_leads(r))
+                look_back(r);
         ev->capacity = UINT16_MAX;
         lent = lend_vote(r, ev, &own);
         k = raft_step(&r->raft, ev, ret);

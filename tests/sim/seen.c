@@ -8,6 +8,8 @@
 #include "consensus/internal.h"
 #include "world.h"
 
+#define COMMIT_MOST (20 * MSEC) /* until an entry is committed while all is well */
+
 #define RIGHT_AFTER (5 * MSEC)
 
 struct standing {
@@ -196,6 +198,26 @@ static void seen_snapshots(struct world *w, struct replica_node *n)
         s->saving = saving;
 }
 
+/* Once all has been well for a while, an entry waits for a round trip and two disks, and for
+ * nothing that happens once in a heartbeat interval. */
+static void seen_commit(struct world *w, struct replica_node *n,
+                        const struct replica_status *st)
+{
+        struct seen *s = &n->seen;
+
+        if (s->waits > 0 && w->now - s->waits > COMMIT_MOST && calm_for(w) > PROMPT_CALM(w))
+                fail(w,
+                     "entry %llu of replica %u, which leads, waits for %.0f ms, though all is "
+                     "well",
+                     (unsigned long long) s->commit + 1, n->i + 1,
+                     (double) (w->now - s->waits) / 1e6);
+        if (!st->ready || st->commit == st->last)
+                s->waits = 0;
+        else if (s->waits == 0 || st->commit != s->commit)
+                s->waits = w->now;
+        s->commit = st->commit;
+}
+
 void seen_look(struct world *w, struct replica_node *n)
 {
         struct seen *s = &n->seen;
@@ -224,6 +246,7 @@ void seen_look(struct world *w, struct replica_node *n)
         if (led && !st.leader)
                 s->hands_over = false;
         seen_snapshots(w, n);
+        seen_commit(w, n, &st);
         if (is_changing(n->node.replica) && core_status(n->node.core).leader)
                 w->changed_at = w->now;
         if (is_changing(n->node.replica))

@@ -1856,3 +1856,32 @@ TEST(leadership_is_handed_over_to_one_at_a_time)
         pass(2 * NSEC_PER_SEC);
         stop();
 }
+
+/* [libraft] A leader that writes all the time sends no heartbeats, and checks for its quorum
+ * once in an election timeout. A follower that was asked for nothing between two checks was
+ * taken for unreachable: it got one message per heartbeat interval until it acknowledged an
+ * entry. */
+TEST(a_write_after_a_pause_takes_one_round_trip)
+{
+        struct net_node *leader;
+
+        start();
+        leader = elect();
+        net.delay = 2 * MS;
+        for (unsigned i = 0; i < 50; i++) {
+                unsigned took = 0, before;
+
+                for (unsigned k = (unsigned) rnd(20, 60); k > 0; k--) {
+                        CHECK_EQ(propose(leader, 10), 0);
+                        pass((nsec_t) rnd(5, 30) * MS);
+                }
+                pass((nsec_t) rnd(50, 150) * MS);
+                before = leader->applied;
+                CHECK_EQ(propose(leader, 10), 0);
+                for (; leader->applied == before && took < 100; took++)
+                        pass(MS);
+                if (took > 10)
+                        test_fail(__FILE__, __LINE__, "write %u took %u ms", i, took);
+        }
+        stop();
+}
