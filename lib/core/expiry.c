@@ -74,13 +74,18 @@ void core_tell_time(struct core *c)
         const struct buf nothing = {0};
         struct replica_status st = core_status(c);
         bool opens = c->term_seen != st.term;
+        nsec_t since;
 
         if ((c->state.leases.n == 0 && !opens) || boot_before(c->now, c->tick_at) ||
             !st.leader || !replica_healthy(c->replica, c->now))
                 return;
+        since = lease_time_diff(core_lease_time(c), c->state.time);
+        if (!opens && since < TICK_AFTER) {
+                c->tick_at = boot_add(c->now, TICK_AFTER - since);
+                return;
+        }
         c->tick_at = boot_add(c->now, TICK_AFTER);
-        if (opens || lease_time_diff(core_lease_time(c), c->state.time) >= TICK_AFTER)
-                (void) !core_propose_own(c, CMD_TICK, &nothing);
+        (void) !core_propose_own(c, CMD_TICK, &nothing);
 }
 
 /* Logging a line costs more than ending a lease, so lines are written in slices, before any of

@@ -101,6 +101,34 @@ TEST(an_alarm_of_the_quota_is_raised_once)
         end();
 }
 
+/* An entry that was written for another reason says the lease time as well. So the next tick is
+ * due a quarter of a second after the last entry, and not after the last tick. */
+TEST(the_log_says_each_quarter_of_a_second_which_lease_time_it_is)
+{
+        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        static struct core_write granted, w;
+        struct lease_time last;
+
+        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC});
+        pass(NSEC_PER_SEC);
+        grant.ttl = 3600;
+        grant.id = 7;
+        propose(&granted, CMD_GRANT, &grant.base);
+        put.key = pb_bytes("k", 1);
+        pass(NSEC_PER_SEC);
+        last = core_state(one.core)->time;
+        for (unsigned i = 0; i < 20000; i++) {
+                if (i % 700 == 699)
+                        propose(&w, CMD_PUT, &put.base);
+                pass(STEP);
+                if (core_state(one.core)->time.ns != last.ns)
+                        CHECK(lease_time_diff(core_state(one.core)->time, last) < 260 * MS);
+                last = core_state(one.core)->time;
+        }
+        end();
+}
+
 /* A long history is compacted in steps, and an idle replica wakes for the next one. */
 TEST(the_next_step_of_a_compaction_does_not_wait_for_others)
 {
