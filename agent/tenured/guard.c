@@ -162,6 +162,21 @@ static void ask_for_time(struct guard *g, struct boot_time now)
         notify_extend(NOTIFY_EXTEND_BY);
 }
 
+static struct boot_time act(struct guard *g, struct boot_time now)
+{
+        bool holds = session_holds(&g->session, now);
+
+        /* If one agent has begun to stop units, only another agent starts them again. */
+        fence_run(&g->fence, &g->session, !gate_is_open(), now);
+        if (fence_is_down(&g->fence)) {
+                put_down(g);
+                return boot_add(now, LOOK_AGAIN);
+        }
+        ask_for_time(g, now);
+        return holds ? boot_add(now, LOOK_AGAIN) : BOOT_TIME_NEVER; /* the fence sets a timer of
+                                                                     * its own */
+}
+
 /* The agent lives, and decides. But nothing that is bound may run past the deadline: it is
  * frozen, which changes nothing if the agent's own fence works. */
 static struct boot_time watch(struct guard *g, struct boot_time now)
@@ -192,22 +207,7 @@ static struct boot_time watch(struct guard *g, struct boot_time now)
         g->striking = true;
         fence_freeze(&g->fence);
         g->acting = !boot_before(now, boot_add(deadline, TAKE_OVER));
-        return boot_add(now, STRIKE_AGAIN);
-}
-
-static struct boot_time act(struct guard *g, struct boot_time now)
-{
-        bool holds = session_holds(&g->session, now);
-
-        /* If one agent has begun to stop units, only another agent starts them again. */
-        fence_run(&g->fence, &g->session, !gate_is_open(), now);
-        if (fence_is_down(&g->fence)) {
-                put_down(g);
-                return boot_add(now, LOOK_AGAIN);
-        }
-        ask_for_time(g, now);
-        return holds ? boot_add(now, LOOK_AGAIN) : BOOT_TIME_NEVER; /* the fence sets a timer of
-                                                                     * its own */
+        return g->acting ? act(g, now) : boot_add(now, STRIKE_AGAIN);
 }
 
 static struct boot_time look(struct guard *g)

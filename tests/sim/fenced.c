@@ -40,6 +40,13 @@ static struct place_seen *place_of(struct units *u, int64_t lease)
         return NULL;
 }
 
+/* What a service manager that was late makes after the end of a place is frozen the next time.
+ * A unit in the slice is frozen from the start, if the slice was there to be frozen. */
+static bool is_new(const struct units *u, const struct unit *t, const struct process *p)
+{
+        return W->now - (t->in_slice ? u->slice_since : p->began) <= FROZEN_AGAIN;
+}
+
 /* I9: nothing runs once the place with which it was started may have ended. */
 static void check_running(struct units *u)
 {
@@ -49,8 +56,7 @@ static void check_running(struct units *u)
                 struct process *p = unit_runs(u, &u->u[i]);
                 const struct place_seen *s = p ? place_of(u, p->lease) : NULL;
 
-                if (!p || (s && boot_before(now, s->deadline)) ||
-                    (!u->u[i].in_slice && W->now - p->began <= FROZEN_AGAIN))
+                if (!p || (s && boot_before(now, s->deadline)) || is_new(u, &u->u[i], p))
                         continue;
                 if (!agent_acts(u) && !guard_acts(u)) {
                         W->counts.unfenced += !p->escaped;

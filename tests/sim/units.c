@@ -348,8 +348,12 @@ static void manage(struct units *u)
         }
         if (u->target == TARGET_STOPPING && down)
                 u->target = TARGET_DOWN;
-        if (!units_slice_is_there(u))
+        if (!units_slice_is_there(u)) {
                 u->slice_frozen = false;
+                u->slice_since = NEVER;
+        } else if (u->slice_since == NEVER) {
+                u->slice_since = W->now;
+        }
 }
 
 static nsec_t next_of(const struct units *u)
@@ -390,6 +394,7 @@ void units_reboot(struct units *u)
         }
         u->target = TARGET_DOWN;
         u->slice_frozen = false;
+        u->slice_since = NEVER;
         u->hangs_until = 0;
         u->n_asked = 0;
         u->run = (struct run_files){.last = u->run.last};

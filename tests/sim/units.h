@@ -125,6 +125,7 @@ struct units {
         struct unit u[UNITS_MAX];
         unsigned n;
         bool slice_frozen;
+        nsec_t slice_since; /* when its control group was made; NEVER: there is none */
         /* The service manager. */
         enum { TARGET_DOWN, TARGET_UP, TARGET_STOPPING } target;
         nsec_t hangs_until;
