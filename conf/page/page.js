@@ -16,7 +16,7 @@ const ALL_UP_TO = 1000;      // of so many members the list of leases says enoug
 const LEASES_PER_SECOND = 2000;
 const PAGE = 2000;           // keys in one answer
 const ABOVE = 6;             // rows that exist beside those that can be seen
-const EVENTS = 500, EVENTS_SHOWN = 100, LOCKS = 64, SERVICES_SHOWN = 200;
+const EVENTS = 500, EVENTS_SHOWN = 100, LOCKS = 64, ODD_AT_ONCE = 50, SERVICES_SHOWN = 200;
 const STATES = ["lost", "jeopardy", "left", "leaving", "held"]; // by severity
 
 const $ = (id) => document.getElementById(id);
@@ -648,7 +648,7 @@ async function askLeases() {
 		if (n && l.granted_ttl_ms)
 			leaseSaid(n, Number(l.ttl_ms || 0), Number(l.granted_ttl_ms), at);
 		if (Number(l.keys || 0) > (keysOf.get(l.ID) || 0))
-			odd.push(l.ID);
+			odd.push(l);
 	}
 	denied.locks = "";
 	touch("rows", "counts");
@@ -676,18 +676,20 @@ function whoHas(lease) {
 	return sessions.get(lease) || "lease " + hex(lease).padStart(16, "0");
 }
 
-let oddFrom = 0;
+let oddFrom = 0, looked = new Map(); // how many keys a lease had when it was asked for them
 
 /* A key that ends with the number of its lease is a request for a lock, or an election. Leases
- * are asked for their keys where these are more than those that we know; of many, some at a time. */
+ * are asked for their keys where these are more than those that we know; of many, some at a time,
+ * first those that have more or fewer than before. */
 async function askLocks(odd) {
-	const seen = new Set(locks.keys());
-	if (oddFrom >= odd.length)
-		oddFrom = 0;
-	const some = odd.slice(oddFrom, oddFrom + 50);
-	oddFrom += some.length;
-	for (const id of some) {
-		const r = await ask("lease/timetolive", {ID: id, keys: true}), end = "/" + hex(id);
+	const seen = new Set(locks.keys()), before = looked;
+	const changed = odd.filter((l) => before.get(l.ID) !== l.keys), same = odd.filter((l) => before.get(l.ID) === l.keys);
+	const some = changed.slice(0, ODD_AT_ONCE), others = same.slice(oddFrom, oddFrom + ODD_AT_ONCE - some.length);
+	oddFrom = oddFrom + others.length < same.length ? oddFrom + others.length : 0;
+	looked = new Map(same.map((l) => [l.ID, l.keys]));
+	for (const l of some.concat(others)) {
+		const r = await ask("lease/timetolive", {ID: l.ID, keys: true}), end = "/" + hex(l.ID);
+		looked.set(l.ID, l.keys);
 		for (const k of r.keys || []) {
 			const key = fromBase64(k);
 			if (key.endsWith(end) && key.length > end.length && seen.size < LOCKS)

@@ -108,10 +108,16 @@ class Fleet:
     def end(self, name):
         self.http.post("/v3/lease/revoke", ID=self.leases.pop(name))
 
+    def disband(self):
+        for lease in self.leases.values():  # some may have ended
+            self.http.ask("POST", "/v3/lease/revoke", {"ID": lease})
+
 
 @pytest.fixture
 def fleet(shared_cluster):
-    return Fleet(shared_cluster)
+    fleet = Fleet(shared_cluster)
+    yield fleet
+    fleet.disband()
 
 
 @pytest.fixture
@@ -344,6 +350,27 @@ def test_a_clock_that_is_wrong_changes_no_age(page, fleet, shared_cluster, off):
     page.open(shared_cluster.running[0].client_url + fleet.address)
     eventually(lambda: re.fullmatch(r"\d+ s|[1-9] min", cell(page, "young", "age") or ""))
     eventually(lambda: " min" in cell(page, "young", "left"))
+
+
+def test_a_lock_is_found_soon_among_the_keys_of_other_programs(live, twenty):
+    """The page looks for locks at the keys of leases, of some at a time: first of those that it
+    has not seen like that."""
+    for i in range(300):
+        twenty.put(f"{twenty.name}/other/{i}".encode(), b"", f"other{i}")
+    live.eval("""{ const asked = [], really = ask;
+        window.asked = asked;
+        ask = (path, body, patience) => {
+            asked.push(body?.keys ? body.ID : path === 'kv/range' ? fromBase64(body.key) : '');
+            return really(path, body, patience); } }""")
+    others = json.dumps([twenty.leases[f"other{i}"] for i in range(300)])
+    live.until(f"{others}.every((id) => asked.includes(id))")
+    for i in range(1, 6):
+        lock, began = f"{twenty.name}/backup{i}", live.eval("asked.length")
+        twenty.lock(lock, f"db{i}")
+        live.until(f"asked.indexOf('{lock}/') >= 0")
+        looked = live.eval(f"""asked.slice({began}, asked.indexOf('{lock}/'))
+            .filter((what) => /^[0-9]+$/.test(what)).length""")
+        assert looked <= 100  # the rest of one turn, and the next one
 
 
 # ---- what others may have written ----
