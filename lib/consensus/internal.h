@@ -101,6 +101,14 @@ struct changing {
         uint64_t before[REPLICA_PEERS_MAX];
 };
 
+/* A request to change the members that was answered for good. The same request may arrive
+ * again, since it is repeated until the answer arrives, and must then change nothing. */
+struct changed {
+        uint64_t request,
+                peer; /* 0: unused; its numbers are random in each life of a replica */
+        int outcome;
+};
+
 /* The state of the path from a peer: when it was last heard from, and since when without a
  * break. */
 struct health {
@@ -305,6 +313,8 @@ struct replica {
         /* members.c */
         struct configured configured;
         struct changing changing;
+        struct changed changed[32]; /* the last ones, in a ring */
+        unsigned n_changed;
         struct health health[2 * REPLICA_PEERS_MAX];
 
         /* start.c: what was on the disk, until replica_start() hands it to raft. */

@@ -323,8 +323,20 @@ static int submit(struct replica *r, const struct raft_configuration *c)
         return log_last(&r->log) > last ? 0 : REPLICA_E_BUSY;
 }
 
+static struct changed *find_changed(struct replica *r, uint64_t peer, uint64_t request)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(r->changed); i++)
+                if (r->changed[i].request == request && r->changed[i].peer == peer)
+                        return &r->changed[i];
+        return NULL;
+}
+
 static void answer(struct replica *r, uint64_t peer, uint64_t request, int outcome)
 {
+        if (outcome != REPLICA_E_NO_LEADER && outcome != REPLICA_E_BUSY &&
+            !find_changed(r, peer, request))
+                r->changed[r->n_changed++ % ARRAY_SIZE(r->changed)] =
+                        (struct changed){request, peer, outcome};
         if (peer == 0)
                 r->ops->changed_members(r->userdata, request, outcome);
         else
@@ -380,10 +392,14 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
                    uint64_t id, const char *address)
 {
         struct changing ch = {.request = request, .peer = peer};
+        const struct changed *done = find_changed(r, peer, request);
         struct raft_configuration c;
         bool there;
         int k;
 
+        PROBE_IF(done != NULL, "a change of members that was answered is asked for again");
+        if (done)
+                return answer(r, peer, request, done->outcome);
         if (!replica_is_ready(r) || libraft_transferee(r) != 0)
                 return answer(r, peer, request, REPLICA_E_NO_LEADER);
         there = is_there(r, what, id, address);

@@ -27,6 +27,7 @@ static struct admin {
         enum order op;
         struct stray *of;
         char url[32];
+        uint64_t term; /* the last one that had begun when it asked */
 } operators[N_OPERATORS];
 
 /* A member that never starts. */
@@ -39,11 +40,12 @@ static struct stray {
         char url[32];      /* "": not known */
         bool learner;
         nsec_t told; /* when its addition was answered; 0: not yet */
+        bool by_one; /* ... and nobody else had led since it was asked for */
         bool moving; /* somebody has asked for another URL, and the outcome is not known */
 } strays[STRAYS_MAX];
 static size_t n_strays;
 /* Additions of which nobody was told that they were made. One that was refused may be made by
- * the same frame, if it arrives again. */
+ * another leader, which was asked meanwhile. */
 static unsigned unsure;
 
 static struct admin *admin_of(struct asker *a)
@@ -127,6 +129,7 @@ static void act(struct asker *a)
         struct admin *o = admin_of(a);
         char *urls[] = {o->url};
 
+        o->term = W->top_term;
         o->op = choose();
         o->of = some_stray();
         if (!o->of && o->op != ADD && o->op != ADD_LEARNER)
@@ -176,6 +179,7 @@ static void on_added(struct admin *o, struct view m)
         if (!s)
                 s = note(p->member->id, o->url, o->op == ADD_LEARNER);
         s->told = W->now;
+        s->by_one = o->term == W->top_term;
         W->counts.added++;
         pb_free(p);
 }
@@ -201,10 +205,9 @@ static void check_stray(const struct admin *o, const Pb__MemberListResponse *p,
                      "members: %" PRIx64 " was added at %.3f s, nobody removed it, and it is "
                      "not listed",
                      s->id, (double) s->added / 1e9);
-        /* An addition that is asked for twice adds it again: nobody remembers who was removed
-         * (issue "A core that a raft maintainer would merge"). */
-        if (m && s->told > 0 && s->removing > s->told + ASKED_TWICE && s->removed > 0 &&
-            s->removed < o->asker.asked_at)
+        /* One leader may have answered the addition, while another was asked for it again. */
+        if (m && s->told > 0 && (s->by_one || s->removing > s->told + ASKED_TWICE) &&
+            s->removed > 0 && s->removed < o->asker.asked_at)
                 fail(W, "members: %" PRIx64 " was removed at %.3f s, and is listed", s->id,
                      (double) s->removed / 1e9);
         if (m && *s->url && !s->moving && s->added < o->asker.asked_at &&
@@ -268,6 +271,9 @@ static void on_done(struct admin *o, struct view m)
 /* It was refused, for good or because time ran out. */
 static void on_refused(struct admin *o, enum rpc_code code)
 {
+        if ((o->op == ADD || o->op == ADD_LEARNER) && code == RPC_FAILED_PRECONDITION &&
+            o->term == W->top_term)
+                unsure--;
         if (o->op == REMOVE && code == RPC_NOT_FOUND) {
                 /* A refusal that arrives twice stands for that of another attempt. */
                 if (o->of->removals == 1 && o->of->told > 0 && !W->faults.loss)

@@ -637,6 +637,62 @@ TEST(an_addition_that_is_asked_for_again_is_done)
         stop();
 }
 
+static uint64_t away;
+
+static bool is_of_one_away(const struct frame *f)
+{
+        return f->from == away || f->to == away;
+}
+
+static bool is_listed(const struct net_node *n, uint64_t id)
+{
+        return replica_position(n->replica, id) >= 0;
+}
+
+/* A follower repeats a request every 300 ms until it is answered, so that one may arrive after
+ * the answer. Who was told that a member was not added must not find it later, and who removed
+ * it must not find it again. */
+TEST(a_change_that_was_answered_is_not_made_when_it_arrives_again)
+{
+        struct net_node *leader, *from, *third;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        third = follower(from);
+        pass(1000 * MS);
+        away = id_of(third);
+        net.lost = is_of_one_away;
+        pass(1000 * MS);
+        replica_change_members(from->replica, 100, REPLICA_ADD, 9, "http://9:1");
+        pass(10 * MS);
+        CHECK_EQ(net.outcome, REPLICA_E_UNHEALTHY);
+        net.lost = NULL;
+        pass(10 * NSEC_PER_SEC);
+        net.outcome = -1;
+        replica_change_members(from->replica, 100, REPLICA_ADD, 9, "http://9:1");
+        pass(1000 * MS);
+        CHECK_EQ(net.outcome, REPLICA_E_UNHEALTHY);
+        CHECK(!is_listed(leader, 9));
+
+        replica_change_members(from->replica, 101, REPLICA_ADD, 9, "http://9:1");
+        pass(1000 * MS);
+        CHECK_EQ(net.outcome, 0);
+        CHECK(is_listed(leader, 9));
+        replica_change_members(from->replica, 102, REPLICA_REMOVE, 9, "");
+        pass(1000 * MS);
+        CHECK_EQ(net.outcome, 0);
+        CHECK(!is_listed(leader, 9));
+        replica_change_members(from->replica, 101, REPLICA_ADD, 9, "http://9:1");
+        pass(1000 * MS);
+        CHECK(!is_listed(leader, 9));
+        /* Another replica may use the same number. */
+        replica_change_members(third->replica, 101, REPLICA_ADD, 9, "http://9:1");
+        pass(1000 * MS);
+        CHECK(is_listed(leader, 9));
+        stop();
+}
+
 static bool is_any(const struct frame *f)
 {
         return f != NULL;
