@@ -609,7 +609,8 @@ static void tell_commit(struct replica *r)
                 if (id == r->cfg.id || !libraft_match(r, id, &match))
                         continue;
                 match = min_of(match, commit);
-                if (match <= r->sent_commit[i] || replica_term_of(r, match) == 0)
+                if (match <= r->sent_commit[i] || replica_term_of(r, match) == 0 ||
+                    replica_room(r, id) == 0)
                         continue;
                 r->sent_commit[i] = match;
                 append_heartbeat(r, id, match);

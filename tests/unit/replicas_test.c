@@ -637,6 +637,27 @@ TEST(an_addition_that_is_asked_for_again_is_done)
         stop();
 }
 
+/* It was taken for told, and learned of the commit with the next heartbeat. */
+TEST(a_follower_whose_link_was_full_is_told_of_the_commit_once_there_is_room)
+{
+        struct net_node *leader, *one;
+
+        start();
+        leader = elect();
+        one = follower(leader);
+        net.delay = MS;
+        CHECK_EQ(propose(leader, 10), 0);
+        pass(2 * MS);
+        one->full = true;
+        pass(8 * MS);
+        CHECK_EQ(leader->applied, 1);
+        CHECK_EQ(one->applied, 0);
+        one->full = false;
+        pass(3 * MS);
+        CHECK_EQ(one->applied, 1);
+        stop();
+}
+
 static uint64_t away;
 
 static bool is_of_one_away(const struct frame *f)
