@@ -215,6 +215,15 @@ static int posix_reserve(struct disk *d, const char *name, size_t size)
         return r;
 }
 
+/* The other thread may have removed the file since. */
+static bool is_open(const struct posix *p, const char *name)
+{
+        struct stat st;
+
+        return p->open_fd >= 0 && strcmp(p->open_name, name) == 0 &&
+               fstat(p->open_fd, &st) == 0 && st.st_nlink > 0;
+}
+
 static int posix_write(struct disk *d, const char *name, uint64_t offset, const void *bytes,
                        size_t n)
 {
@@ -222,7 +231,7 @@ static int posix_write(struct disk *d, const char *name, uint64_t offset, const 
         bool keep = strncmp(name, "log-", 4) == 0;
         int fd, r;
 
-        if (keep && p->open_fd >= 0 && strcmp(p->open_name, name) == 0) {
+        if (keep && is_open(p, name)) {
                 fd = p->open_fd;
         } else {
                 fd = open_in(p, name, O_RDWR);
@@ -299,11 +308,7 @@ static int posix_rename(struct disk *d, const char *from, const char *to)
 
 static int posix_remove(struct disk *d, const char *name)
 {
-        struct posix *p = posix_of(d);
-
-        if (strcmp(p->open_name, name) == 0)
-                forget_open(p);
-        return unlinkat(p->dir_fd, name, 0) < 0 ? -errno : 0;
+        return unlinkat(posix_of(d)->dir_fd, name, 0) < 0 ? -errno : 0;
 }
 
 static void run(struct worker_job *job)

@@ -48,12 +48,12 @@ struct spare {
 
 enum job_kind {
         JOB_LOG,
-        JOB_REMOVE,
+        JOB_SPARE, /* new, or out of a spare of another size */
         /* Aside: the log does not wait for these. */
         JOB_SNAPSHOT,
         JOB_INSTALL,
-        JOB_SPARE,   /* new, or out of a spare of another size */
         JOB_RECYCLE, /* a segment becomes a spare */
+        JOB_REMOVE,  /* many at once, after a snapshot */
         JOB_ROOM,    /* for the next snapshot */
 };
 

@@ -337,7 +337,7 @@ void job_start(struct job *j)
         struct disk *d = j->store->disk;
 
         /* The log may be waiting for a spare, which must not wait behind a large snapshot. */
-        if (j->kind == JOB_LOG || j->kind == JOB_REMOVE || j->kind == JOB_SPARE)
+        if (j->kind == JOB_LOG || j->kind == JOB_SPARE)
                 d->ops->submit(d, &j->disk_job);
         else
                 d->ops->submit_aside(d, &j->disk_job);

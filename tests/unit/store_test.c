@@ -1016,6 +1016,33 @@ TEST(a_file_that_is_too_large_is_refused_before_it_is_read)
         }
 }
 
+/* The file that is written last stays open. It must not be, for the disk's other thread to
+ * remove it. */
+TEST(what_is_written_is_in_the_file_of_that_name)
+{
+        char dir[] = "/tmp/tenure-test-XXXXXX";
+        cleanup_(buf_fini) struct buf b = {0};
+        struct disk *d;
+        struct loop *l;
+
+        CHECK(mkdtemp(dir));
+        CHECK_EQ(loop_new(&l), 0);
+        CHECK_EQ(disk_posix_new(&d, dir, l), 0);
+        for (unsigned i = 0; i < 2; i++) {
+                CHECK_EQ(d->ops->create(d, "log-1", 8), 0);
+                CHECK_EQ(d->ops->write(d, "log-1", i, "abc", 3), 0);
+                CHECK_EQ(d->ops->write(d, "log-1", i + 3, "d", 1), 0);
+                CHECK_EQ(d->ops->read(d, "log-1", 8, &b), 0);
+                CHECK_EQ(d->ops->remove(d, "log-1"), 0);
+        }
+        CHECK_EQ(buf_len(&b), 16);
+        CHECK_EQ(memcmp(buf_head(&b), "abcd\0\0\0\0\0abcd\0\0\0", 16), 0);
+        disk_free(d);
+        loop_free(l);
+        remove_from(dir, "lock");
+        CHECK_EQ(rmdir(dir), 0);
+}
+
 /* Only entries that have been here since the start count: a log that a new leader cut off, or
  * that a snapshot replaced, is no loss. */
 TEST(what_was_here_is_not_lacking)
