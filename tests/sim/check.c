@@ -611,8 +611,29 @@ static const char *views(const struct world *w, int64_t id)
         return text;
 }
 
-/* I2 (A7, A8, A10): gone after TTL + outage, plus what an outage costs besides, and the loss of
- * frames. */
+/* What a lease may live longer than its TTL, and than the time in which nobody served. A
+ * network that loses 3 of 100 frames costs beacons and commits; a disk that stalls holds up
+ * what queues behind it; a leader that hands over to a replica that is down serves nobody for
+ * an election timeout or two; lease time stands still while a leader, each once, learns how
+ * long a round trip is; and when a majority crashes at once, lease time continues from the log
+ * (TICK_AFTER in core/expiry.c). If all has been well since the lease was renewed, it takes
+ * what an entry takes to be committed. */
+static nsec_t undead_most(const struct world *w, const struct lease_seen *l, uint64_t lulls)
+{
+        nsec_t age = w->now - l->renewed_at, more = 100 * MSEC;
+
+        if (age < calm_for(w) - PROMPT_CALM(w))
+                return 15 * MSEC;
+        more += (nsec_t) lulls * LULL_GRAIN;
+        more += w->faults.loss ? 5 * MSEC * w->slower + age / 3 : 0;
+        more += w->faults.stalls ? 500 * MSEC : 0;
+        more += l->renewed_at < w->slow_until ? SLOW_GRAIN : 0;
+        more += w->faults.transfers ? 12 * MSEC * w->slower + age / 2 : 0;
+        more += w->faults.crashes || w->faults.memory ? (nsec_t) (lulls + 1) * TICK_GRAIN : 0;
+        return more;
+}
+
+/* I2 (A7, A8, A10): gone after TTL + outage, plus what an outage costs besides. */
 void check_undead(struct world *w)
 {
         if (w->faults.members)
@@ -621,29 +642,10 @@ void check_undead(struct world *w)
                 struct lease_seen *l = &leases[k];
                 nsec_t ttl = l->ttl_ms * MSEC, lull = w->lull - l->lull_before;
                 uint64_t lulls = w->lulls - l->lulls_before;
-
-                /* A network that loses 3 of 100 frames costs beacons and commits; a disk that
-                 * stalls holds up what queues behind it; a leader that hands over to a replica
-                 * that is down serves nobody for an election timeout or two; lease time stands
-                 * still while a leader, each once, learns how long a round trip is; and when a
-                 * majority crashes at once, lease time continues from the log (TICK_AFTER in
-                 * core/expiry.c). */
                 nsec_t ahead = w->loops ? min_of(ttl / LOOP_PART, 50 * MSEC) : 0;
-                nsec_t more =
-                        (w->faults.loss ? 5 * MSEC * w->slower + (w->now - l->renewed_at) / 3
-                                        : 0) +
-                        (w->faults.stalls ? 500 * MSEC : 0) +
-                        (l->renewed_at < w->slow_until ? SLOW_GRAIN : 0) +
-                        (w->faults.transfers
-                                 ? 12 * MSEC * w->slower + (w->now - l->renewed_at) / 2
-                                 : 0) +
-                        (w->faults.crashes || w->faults.memory
-                                 ? (nsec_t) (lulls + 1) * TICK_GRAIN
-                                 : 0);
 
                 if (l->gone || w->now - l->renewed_at <= ttl + ahead + ttl / 500 + lull +
-                                                                 (nsec_t) lulls * LULL_GRAIN +
-                                                                 more + 100 * MSEC)
+                                                                 undead_most(w, l, lulls))
                         continue;
                 /* It ended within a snapshot, or before we heard that it was granted; or there
                  * is no replica to ask. */

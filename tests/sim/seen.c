@@ -8,7 +8,10 @@
 #include "consensus/internal.h"
 #include "world.h"
 
-#define COMMIT_MOST (20 * MSEC) /* until an entry is committed while all is well */
+/* Until an entry is committed, and until a follower knows, while all is well. It is told with
+ * the next entry, or when that is committed, too. */
+#define COMMIT_MOST (30 * MSEC)
+#define KNOWN_MOST (40 * MSEC)
 
 #define RIGHT_AFTER (5 * MSEC)
 
@@ -198,24 +201,40 @@ static void seen_snapshots(struct world *w, struct replica_node *n)
         s->saving = saving;
 }
 
-/* Once all has been well for a while, an entry waits for a round trip and two disks, and for
- * nothing that happens once in a heartbeat interval. */
+static void waits(struct world *w, const struct replica_node *n, nsec_t since, nsec_t most,
+                  const char *what)
+{
+        if (since > 0 && w->now - since > most && calm_for(w) > PROMPT_CALM(w))
+                fail(w, "entry %llu of replica %u %s for %.0f ms, though all is well",
+                     (unsigned long long) n->seen.commit + 1, n->i + 1, what,
+                     (double) (w->now - since) / 1e6);
+}
+
+/* Once all has been well for a while, an entry waits for a round trip and two disks, and then
+ * for its way to the followers, but for nothing that happens once in a heartbeat interval. */
 static void seen_commit(struct world *w, struct replica_node *n,
                         const struct replica_status *st)
 {
         struct seen *s = &n->seen;
+        bool moved = st->commit != s->commit;
 
-        if (s->waits > 0 && w->now - s->waits > COMMIT_MOST && calm_for(w) > PROMPT_CALM(w))
-                fail(w,
-                     "entry %llu of replica %u, which leads, waits for %.0f ms, though all is "
-                     "well",
-                     (unsigned long long) s->commit + 1, n->i + 1,
-                     (double) (w->now - s->waits) / 1e6);
+        waits(w, n, s->waits, COMMIT_MOST, "waits for a majority");
         if (!st->ready || st->commit == st->last)
                 s->waits = 0;
-        else if (s->waits == 0 || st->commit != s->commit)
+        else if (s->waits == 0 || moved)
                 s->waits = w->now;
+        waits(w, n, s->behind, KNOWN_MOST, "waits to be committed as the leader has done");
+        if (st->commit >= s->due)
+                s->behind = 0;
         s->commit = st->commit;
+        for (unsigned i = 0; st->ready && moved && i < w->n_replicas; i++) {
+                struct seen *f = &w->r[i].seen;
+
+                if (i == n->i || f->commit >= st->commit || f->behind > 0)
+                        continue;
+                f->due = st->commit;
+                f->behind = w->now;
+        }
 }
 
 void seen_look(struct world *w, struct replica_node *n)

@@ -129,8 +129,10 @@ struct seen {
         nsec_t confirmed_at;            /* when a client last got a success */
         uint64_t durable, durable_term; /* at a crash: what it considered durable */
         int64_t compacted;
-        uint64_t commit;   /* from its status ... */
-        nsec_t waits;      /* ... and since when the next entry waits; 0: none does */
+        uint64_t commit;   /* from its status */
+        nsec_t waits;      /* leader: since when the next entry waits; 0: none does */
+        uint64_t due;      /* follower: the leader has committed this entry ... */
+        nsec_t behind;     /* ... since then; 0: so has it */
         nsec_t segment_at; /* when a file of the log was last made */
         bool crashed;      /* it crashed, and was not checked since */
 };
