@@ -421,6 +421,7 @@ static void locker_goes_on(struct client *c)
                 q.lease = c->lease;
                 call(c, "/v3lockpb.Lock/Lock", &handler, &q.base, true);
                 c->waits.excused = is_behind_another;
+                c->waits.lasts = true;
                 break;
         case LOCKING:
                 c->state = HOLDING;

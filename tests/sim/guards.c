@@ -138,6 +138,7 @@ static void decide(struct program *p)
                 p->late = p->asker.cut.until > p->deadline;
         }
         write_held(p);
+        p->asker.waits.lasts = true;
 }
 
 static void act(struct asker *a)

@@ -235,6 +235,7 @@ static void serve(struct world *w, struct request *q)
                 return request_free(q);
         prompt_begin(&q->waits, q->to, kinds[q->kind].what,
                      PROMPT_MAJORITY + (kinds[q->kind].meets_caches ? CACHE_TERM : 0));
+        q->waits.lasts = kinds[q->kind].meets_caches;
         q->write.done = write_done;
         q->renewal.done = renew_done;
         q->renewal.lease = q->lease;

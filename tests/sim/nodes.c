@@ -30,6 +30,7 @@ void world_drive(struct world *w, struct replica_node *n)
         if (!n->up || n->paused || *w->failure)
                 return;
         was_busy = *core_busy(n->node.core);
+        n->room_at = NEVER;
         {
                 MEMORY(MEMORY_RUN);
                 if (n->passwords)
@@ -37,7 +38,7 @@ void world_drive(struct world *w, struct replica_node *n)
                 node_run(&n->node, now, NULL, NULL);
                 node_flush(&n->node, now);
         }
-        n->wake = true_time_of(w, n->ppm, node_next(&n->node));
+        n->wake = min_of(true_time_of(w, n->ppm, node_next(&n->node)), n->room_at);
         /* Between two slices, others have their turns; mostly short ones, because there may be
          * hundreds of slices, and leases wait for the last one. */
         if (*core_busy(n->node.core))
@@ -186,12 +187,19 @@ static void on_send(void *u, uint64_t peer, struct view frame)
                 post_frame(n, to, frame, at - W->now + some_time(W, MSEC, 100 * MSEC));
 }
 
-/* A narrow link accepts nothing more while data has been under way for long. */
+/* A narrow link accepts nothing more while data has been under way for long. Its process wakes
+ * when the link accepts something again, as from a socket. */
 static size_t on_room(void *u, uint64_t peer)
 {
-        const struct sim_link *l = &W->links[node_of(u)->i][(peer - 1) % REPLICAS_MAX];
+        struct replica_node *n = node_of(u);
+        const struct sim_link *l = &W->links[n->i][(peer - 1) % REPLICAS_MAX];
 
-        return W->now < l->down_until || l->last > W->now + W->narrow ? 0 : 1000;
+        if (W->now < l->down_until)
+                return 0;
+        if (l->last <= W->now + W->narrow)
+                return 1000;
+        n->room_at = min_of(n->room_at, l->last - W->narrow);
+        return 0;
 }
 
 bool on_frame(struct world *w, struct event *e)

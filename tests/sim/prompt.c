@@ -65,12 +65,14 @@ void prompts_check(struct world *w)
                 return;
         LIST_FOREACH (p, &waiting, next) {
                 const struct replica_node *n = &w->r[p->to];
+                nsec_t since = w->now - p->came, most = PROMPT_CALM(w);
 
-                if (!n->up || p->life != n->life || w->now - p->came <= PROMPT_CALM(w) ||
+                if (!p->lasts && since < calm - most)
+                        most = PROMPT_WELL;
+                if (!n->up || p->life != n->life || since <= most ||
                     (p->excused && p->excused(p)))
                         continue;
-                fail(w, "%s at replica %u waits for %.1f s, though all was well for %.1f s",
-                     p->what, p->to + 1, (double) (w->now - p->came) / 1e9,
-                     (double) calm / 1e9);
+                fail(w, "%s at replica %u waits for %.2f s, though all was well for %.1f s",
+                     p->what, p->to + 1, (double) since / 1e9, (double) calm / 1e9);
         }
 }

@@ -158,6 +158,7 @@ struct replica_node {
         unsigned io_errors;             /* of its disk in this life */
         uint64_t n_covered;             /* renewals that needed no entry, as last seen */
         nsec_t wake;                    /* when to drive it next, true time */
+        nsec_t room_at;                 /* when a full link of it has room again */
         struct event *parked, **last_parked; /* what waits in its sockets while it is paused */
         struct seen seen;
 };
@@ -589,14 +590,16 @@ struct prompt {
         nsec_t overtaken; /* for how long writes that came later are done, in this term, ... */
         uint64_t term;
         nsec_t seen; /* ... the last one at this time */
-        /* Whether it waits for something else just now; may be NULL. Set after prompt_begin().
-         */
+        /* The others are set after prompt_begin(). Whether it waits for something else just
+         * now; may be NULL. */
         bool (*excused)(struct prompt *p);
+        bool lasts; /* it may wait for other clients: for a lock, or the term of a cache */
 };
 
 /* The length of calm after which nothing waits for a lost frame, at any replica. But one that
  * installs a snapshot waits until it is written, perhaps after one of its own, and a write may
  * wait for the term of a cache that was given just before. */
+#define PROMPT_WELL (60 * MSEC) /* what came after that waits no longer, unless it lasts */
 #define PROMPT_CALM(w) (20 * MSEC * (w)->slower + 2 * (w)->snapshot_time + CACHE_TERM)
 
 void prompts_begin(void);
