@@ -1,5 +1,5 @@
-/* The replica's callbacks: apply an entry in slices; save the state; load another state beside
- * ours, which then replaces ours; free the old one in slices. */
+/* The replica's callbacks. They apply an entry in slices, save the state, load a second state
+ * that then replaces ours, and free the old one in slices. */
 #include "base/probe.h"
 #include "core/internal.h"
 
@@ -26,7 +26,8 @@ void core_drop_loaded(struct core *c)
         c->loaded = NULL;
 }
 
-/* The requester may have given up since the last slice. Returns 1 if there is more to do. */
+/* Finds the requester anew for each slice, since it may have given up. Returns 1 if there is
+ * more to do. */
 static int apply_command(struct core *c, const struct cmd *cmd, uint64_t term, size_t *left)
 {
         struct core_write *w = NULL;
@@ -87,7 +88,7 @@ static int apply_entry(struct core *c, uint64_t index, uint64_t term, struct lea
                 c->part.at = commands.len - rest.len;
         }
         if (r != -ENODATA)
-                return r; /* another version wrote this entry; to continue would break I4 */
+                return r; /* written by another version; skipping it would break I4 */
         core_reads_serve(c, index);
         return 0;
 }
@@ -104,7 +105,7 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
         struct core *c = u;
         int r = apply_entry(c, index, term, at, commands, left);
 
-        /* It may have been applied, and counted, in a former life. */
+        /* An earlier process may have applied and counted this entry. */
         if (index <= c->replayed_to)
                 c->state.counts = (struct state_counts){0};
         return r;
@@ -169,7 +170,7 @@ static struct lease_time on_adopt(void *u)
 
         state_drop_readers(&c->state);
         old = c->state;
-        PROBE_IF(c->part.on, "a snapshot replaces a state with an entry half applied");
+        PROBE_IF(c->part.on, "a snapshot replaces a state while an entry is half applied");
         c->state = c->loaded->state;
         c->state.counts = old.counts;
         c->loaded->state = old;
@@ -192,13 +193,13 @@ static void on_changed(void *u)
                 c->owner->changed(c->owner_data);
 }
 
-/* A snapshot skipped entries, among them perhaps some of our commands. */
+/* A snapshot skipped entries, some of which may hold our commands. */
 static void on_skipped(void *u)
 {
         struct core *c = u;
 
-        /* If commands of an earlier snapshot have not all been ended yet, this covers those as
-         * well. */
+        /* If commands that an earlier snapshot skipped have not all been ended yet, the new
+         * range includes them. */
         PROBE_IF(c->skipped.on,
                  "a snapshot comes before the commands that the last one skipped are ended");
         if (!c->skipped.on)

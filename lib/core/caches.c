@@ -1,5 +1,5 @@
-/* Writes that wait until the terms of cache leases end (state/cached.h), and cache leases that
- * we give. */
+/* Writes that wait until cache terms end (state/cached.h), and the cache leases that this
+ * replica gives. */
 #include "base/probe.h"
 #include "core/internal.h"
 
@@ -7,8 +7,8 @@
 
 void core_write_waits(struct core *c, struct core_write *w, const struct cached_wait *wait)
 {
-        /* An estimate, because the entry may be old. If it is too early, the write is refused
-         * once more. */
+        /* An estimate, because the entry may be old. A write that is proposed too early is
+         * refused once more. */
         struct lease_time now = lease_time_max(c->state.time, core_lease_time(c));
         nsec_t left = max_of(lease_time_diff(wait->until, now), AGAIN);
 
@@ -67,7 +67,7 @@ int core_cache(struct core *c, struct core_write *w, const struct cmd_user *user
 
         q->issuer = c->issuer;
         if (cached_is_crowded(&c->state.cached, &span, c->state.time)) {
-                PROBE("a term is short because several writes have waited");
+                PROBE("a cache term is short because several writes have waited");
                 q->term_ms = CACHED_TERM_MIN_MS;
         }
         pb_append(&body, &q->base);

@@ -22,8 +22,8 @@ void changes_ask(struct changes *c, struct core_change *ch, struct boot_time now
         replica_change_members(c->replica, ch->request, ch->what, ch->id, ch->address);
 }
 
-/* What an earlier request may have done, whose answer was lost. One that was refused has done
- * nothing. */
+/* Whether @outcome shows that an earlier request, whose answer was lost, made the change. A
+ * refused request changes nothing. */
 static bool done_already(const struct core_change *ch, int outcome)
 {
         if (ch->asked <= ch->refused + 1)
@@ -33,8 +33,8 @@ static bool done_already(const struct core_change *ch, int outcome)
                 return outcome == REPLICA_E_VOTER;
         case REPLICA_REMOVE:
                 return outcome == REPLICA_E_UNKNOWN;
-        case REPLICA_ADD: /* it is there under its id, and then the leader says that it is
-                           * done; or another member has its URL */
+        case REPLICA_ADD: /* if an earlier request added the member, the leader reports success;
+                           * any error is a real one */
         case REPLICA_ADD_LEARNER:
         case REPLICA_MOVE:
                 return false;
@@ -49,11 +49,11 @@ void changes_answered(struct changes *c, uint64_t request, int outcome)
         LIST_FOREACH (ch, &c->list, next) {
                 if (ch->request != request)
                         continue;
-                /* Busy is the leader before it has proposed anything; one that leads no more
-                 * may have. Both are tried again later. */
+                /* BUSY means that the leader has proposed nothing; after NO_LEADER the change
+                 * may have been proposed. In both cases the request is repeated later. */
                 ch->refused += outcome == REPLICA_E_BUSY;
                 PROBE_IF(done_already(ch, outcome),
-                         "a change of members proves to be made by an earlier request");
+                         "a change of members was made by an earlier request");
                 if (outcome == REPLICA_E_NO_LEADER || outcome == REPLICA_E_BUSY)
                         return;
                 return end(ch, done_already(ch, outcome) ? 0 : outcome);
@@ -81,7 +81,8 @@ void changes_run(struct changes *c, struct boot_time now)
                         ch->asked++;
                         replica_change_members(c->replica, ch->request, ch->what, ch->id,
                                                ch->address);
-                        return; /* the callback may have answered, and so changed the list */
+                        return; /* the replica may have answered at once, which changes the
+                                 * list */
                 }
         }
 }

@@ -1,5 +1,5 @@
 /*
- * Membership changes, requested again and again until they are answered.
+ * Membership changes, requested repeatedly until they are answered.
  *
  * A change that is lost with its leader is requested again; if it then turns out to have been
  * made already, that counts as success, unless every earlier request was refused. Part of the
@@ -15,7 +15,7 @@
 #include "core/status.h"
 
 struct core_change {
-        /* 0 or one of replica.h's outcomes; after NO_LEADER and BUSY the time has run out. */
+        /* 0 or one of replica.h's outcomes; NO_LEADER: no final answer by the deadline. */
         void (*done)(struct core_change *ch, int outcome);
         enum replica_change what;
         uint64_t id;
@@ -37,8 +37,8 @@ void changes_ask(struct changes *c, struct core_change *ch, struct boot_time now
                  nsec_t timeout);
 /* Takes the replica's answer. */
 void changes_answered(struct changes *c, uint64_t request, int outcome);
-/* Member @id, this replica, was removed: answers the requests for that, since no other replica
- * will notify us. */
+/* Member @id, this replica, was removed: completes the requests for its removal, since no other
+ * replica will answer them. */
 void changes_removed(struct changes *c, uint64_t id);
 void changes_run(struct changes *c, struct boot_time now);
 struct boot_time changes_next(const struct changes *c);

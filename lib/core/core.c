@@ -28,8 +28,8 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         c->waiting_at = BOOT_TIME_NEVER;
         c->busy_since = BOOT_TIME_NEVER;
         renew_pace_init(&c->pace, cfg->ahead_divisor);
-        /* Commands of an earlier life of this replica may still be in the log, and reads at a
-         * stalled leader, so numbers must not repeat. */
+        /* Commands of an earlier process of this replica may still be in the log, and its reads
+         * at a stalled leader, so numbers must not repeat. */
         c->next_seq = rnd_u64(&c->rnd) >> 1;
         c->next_read = rnd_u64(&c->rnd) >> 1;
         c->issuer = rnd_u64(&c->rnd);
@@ -45,8 +45,8 @@ struct core *core_free(struct core *c)
         if (!c)
                 return NULL;
         changes_end(&c->changes);
-        /* A caller whose write failed may start a read, and the other way round: giving up a
-         * lock deletes its key. */
+        /* A caller whose write failed may start a read, and vice versa: giving up a lock
+         * deletes its key. */
         while (!RB_EMPTY(&c->writes) || !TAILQ_EMPTY(&c->reads)) {
                 core_write_stop_first(c);
                 core_read_stop_first(c);
@@ -388,7 +388,7 @@ void core_flush(struct core *c, struct boot_time now)
 
         core_pass_time(c, now);
         c->reads_left = READS_AT_ONCE;
-        /* Needed because some entries hold no commands. */
+        /* apply_entry() serves reads as well, but some entries hold no commands. */
         if (!c->part.on)
                 core_reads_serve(c, max_of(applied, c->served));
         /* Slots are read only between entries: a slot that is free half-way through an entry

@@ -37,9 +37,8 @@ struct core_config {
         nsec_t leader_timeout;  /* after this time without a leader, `hasleader` streams end */
         nsec_t watch_progress;  /* the interval of progress notifications */
         nsec_t cache_term;      /* the longest term of a cache lease; 0: none are given */
-        unsigned ahead_divisor; /* a lease that is renewed in a loop is renewed ahead by this
-                                 * part of its TTL (pace.h); 0: the usual one, others are for
-                                 * tests */
+        unsigned ahead_divisor; /* a lease that is renewed in a loop is renewed ahead by TTL /
+                                 * this (pace.h); 0: the default; other values are for tests */
         uint64_t seed;
 };
 
@@ -58,11 +57,11 @@ struct core_write {
         const struct cmd_user *user; /* borrowed until `done`; NULL: the core itself */
         struct buf body;
         struct boot_time deadline;
-        /* For a write that was refused because clients may have cached what it changes; it
-         * waits. */
+        /* For a write that was refused because clients may have cached keys that it changes,
+         * and that now waits. */
         TAILQ_ENTRY(core_write) next_waiting;
-        uint64_t waits_for;        /* the cached range whose terms end last; 0: none */
-        struct boot_time again_at; /* when the terms will have ended */
+        uint64_t waits_for;        /* the cached range whose cache terms end last; 0: none */
+        struct boot_time again_at; /* when these cache terms will have ended */
 };
 
 /* A read that waits until the local state is linearizable for it. */
@@ -70,7 +69,7 @@ struct core_read {
         void (*done)(struct core_read *rd, struct status st);
         TAILQ_ENTRY(core_read) next;
         uint64_t id;
-        struct lease_time at; /* when it is done: lease time at a moment after the request
+        struct lease_time at; /* set when the read is done: a lease time after the request
                                * (struct replica_ops) */
         struct boot_time deadline;
 };
@@ -84,9 +83,9 @@ struct core_renewal {
          * until `done`. */
         ProtobufCBinaryData name;
         uint32_t slot;            /* a hint: the lease's slot when the renewal came */
-        struct boot_time came_at; /* the new term begins no earlier */
-        bool ahead;            /* the lease is renewed in a loop: the new term begins later */
-        struct core_read read; /* used if this replica does not know the lease (yet) */
+        struct boot_time came_at; /* the renewed TTL begins no earlier */
+        bool ahead;               /* the lease is renewed in a loop: its TTL begins later */
+        struct core_read read;    /* used if this replica does not know the lease (yet) */
         struct core *core;
 };
 
@@ -119,7 +118,7 @@ struct core_owner {
         void (*removed)(void *u);
 };
 void core_set_owner(struct core *c, const struct core_owner *owner, void *userdata);
-/* @r as replica_new() has opened it, before replica_start(). */
+/* @r: opened by replica_new(); replica_start() is called later. */
 void core_attach(struct core *c, struct replica *r);
 
 /* What this replica publishes about itself in MemberList. It is proposed once there is a
@@ -138,12 +137,12 @@ void core_each_peer(const struct core *c,
 /* A random lease id that is free as far as this replica knows. */
 int64_t core_new_lease_id(struct core *c);
 /* True while a command that removes many keys is half applied: then nobody may read the state,
- * and no request may be accepted. It is false between two commands of an entry. Borrowed, as
- * long as the core. */
+ * and no request may be accepted. It is false between two commands of an entry. Borrowed; valid
+ * as long as the core. */
 const bool *core_busy(const struct core *c);
 
 struct boot_time core_now(const struct core *c); /* the time of the last call */
-/* A pointer to that time; borrowed, as long as the core. */
+/* A pointer to that time; borrowed, and valid as long as the core. */
 const struct boot_time *core_clock(const struct core *c);
 
 /* For metrics: counts since the start. */
@@ -156,22 +155,22 @@ struct core_counts {
         uint64_t covered;      /* renewals that needed no command */
 };
 extern const struct histogram_shape core_left_shape;
-/* Borrowed, as long as the core; the last two as long as what it was attached to. */
+/* Borrowed. The first is valid as long as the core, the others as long as its replica. */
 const struct core_counts *core_counts(const struct core *c);
 const struct replica_counts *core_replica_counts(const struct core *c);
 const struct store_counts *core_store_counts(const struct core *c);
 
 /* Whether a snapshot of another replica is being installed. */
 bool core_is_installing(const struct core *c);
-/* Whether one that has more than we have is on its way to us, or is being installed: no
- * linearizable read succeeds before that. */
+/* Whether a snapshot with entries that we lack is being received or installed. No linearizable
+ * read succeeds before it is installed. */
 bool core_awaits_snapshot(const struct core *c);
 
 /* The number of commands that wait for the log. */
 size_t core_n_writes(const struct core *c);
 
-/* Leader: how many entries member @id is behind, as far as it has answered; 0 for itself, and
- * on others. */
+/* On the leader: how many entries member @id is behind, according to its last answer. 0 for the
+ * leader itself, and on other replicas. */
 uint64_t core_peer_lag(const struct core *c, uint64_t id);
 uint64_t core_forgetful(const struct core *c); /* see replica_forgetful() */
 
@@ -186,8 +185,8 @@ struct lease_time core_lease_time(const struct core *c);
 /* Fills cluster, member, term and revision. */
 void core_header(const struct core *c, Pb__ResponseHeader *h);
 
-/* Limits of the requests that wait for the log: their number, and their size. Beyond them:
- * -ENOBUFS. */
+/* Limits on the number and the total size of requests that wait for the log. Beyond them,
+ * core_write() returns -ENOBUFS. */
 #define CORE_WRITES_MAX 100000
 #define CORE_WRITE_BYTES_MAX ((size_t) 512 << 20)
 
@@ -203,18 +202,18 @@ void core_read(struct core *c, struct core_read *rd, nsec_t timeout);
 void core_renew(struct core *c, struct core_renewal *rn);
 
 /* False until the first read since the start has been confirmed: until then the state may be as
- * old as the end of the previous process. */
+ * old as when the previous process ended. */
 bool core_caught_up(const struct core *c);
 
-/* Cache leases (state/cached.h). Requests a term on [@q->key, @q->range_end) with this life of
- * this replica as issuer. The answer to @w is a CacheTerm; when it comes, the state is the one
- * in which the term was given. Otherwise like core_write(). */
+/* Cache leases (state/cached.h). Requests a cache term on [@q->key, @q->range_end) with this
+ * life of this replica as issuer. The answer to @w is a CacheTerm, and arrives while the state
+ * is the one in which the cache term was given. Otherwise like core_write(). */
 must_check_ int core_cache(struct core *c, struct core_write *w, const struct cmd_user *user,
                            Pb__CacheTerm *q, nsec_t timeout);
-/* All holders have given back the terms that this life gave on that range. Losing this message
- * is allowed. */
+/* Reports that the holders have returned all cache terms that this life gave on range @serial.
+ * The report may be lost. */
 void core_uncache(struct core *c, uint64_t serial);
-/* The end of the terms that this life has given on @r; 0: none. */
+/* When the last cache term that this life gave on @r ends; 0: there is none. */
 struct lease_time core_cached_until(const struct core *c, const struct cached_range *r);
 
 /* Withdraws a read; `done` will not be called. */
@@ -228,8 +227,8 @@ struct boot_time core_next(struct core *c);
 /* Changes the members; `done` is called in any case. */
 void core_change_members(struct core *c, struct core_change *ch, nsec_t timeout);
 
-/* Whether @bytes more may be added; if not, raises the alarm. This only keeps the command out
- * of the log: applying it checks again. */
+/* Whether @bytes more may be added; if not, raises the alarm. This check only keeps the command
+ * out of the log; it is repeated when the command is applied. */
 bool core_room(struct core *c, size_t bytes);
 
 /* An id for a new member. */
@@ -238,8 +237,8 @@ uint64_t core_new_member_id(struct core *c);
 /* Asks voter @member to lead. */
 struct status core_move_leader(struct core *c, uint64_t member);
 
-/* A number that changes whenever a snapshot replaces the state: then pointers into the former
- * state are invalid. */
+/* A number that changes whenever a snapshot replaces the state, which invalidates all pointers
+ * into the old state. */
 uint64_t core_installs(const struct core *c);
 
 /* Writes a snapshot now, so that old parts of the log can be removed. */

@@ -1,14 +1,14 @@
 /*
  * Renewals that need no entry, because the lease has been renewed ahead.
  *
- * A client that renews in a loop would make the core write to its disks for each round trip,
- * and every time for the few milliseconds that have passed since. So a lease that is renewed
- * again within a small part of its TTL is renewed ahead: its term begins that much later than
- * the renewal. Until then, a renewal of that lease asks for no more than a majority has on its
- * disks already, and is answered like a linearizable read: the lease exists (I7) and its
- * deadline is at least TTL away by the time of a leader that has been found to lead since the
- * renewal came (I1, I3, I8). Such a lease ends up to that part of its TTL later than others
- * (I2).
+ * A client that renews in a loop would make the core write to its disks on every round trip,
+ * each time to prolong the lease by a few milliseconds. So a lease that is renewed again within
+ * a small part of its TTL is renewed ahead: its TTL begins that much later than the renewal.
+ * Until then, the disks of a majority already hold a deadline that satisfies further renewals
+ * of that lease. They are answered like linearizable reads: the lease exists (I7), and its
+ * deadline is at least TTL away in the lease time of a leader whose leadership was confirmed
+ * after the renewal arrived (I1, I3, I8). In exchange, such a lease may outlive others by that
+ * part of its TTL (I2).
  */
 #include "base/probe.h"
 #include "core/internal.h"
@@ -47,8 +47,8 @@ static bool surplus_is_short(const struct core *c, const struct lease *l)
         return t.left - t.ttl < renew_pace_ahead(&c->pace, t.ttl) / 2;
 }
 
-/* Leases that are renewed in loops share their entries, although their loops began at different
- * times. */
+/* Adds renewals whose surplus is nearly used up, so that leases that are renewed in loops share
+ * entries although their loops began at different times. */
 void core_covered_join(struct core *c)
 {
         struct core_renewals all = STAILQ_HEAD_INITIALIZER(all);
@@ -60,7 +60,7 @@ void core_covered_join(struct core *c)
 
                 STAILQ_REMOVE_HEAD(&all, next);
                 if (l && surplus_is_short(c, l)) {
-                        /* It may be the one that tries. */
+                        /* This renewal may be the trial of renew_pace_ask(). */
                         renew_pace_not_confirmed(&c->pace);
                         core_renewal_enqueue(c, rn, l);
                 } else {
@@ -69,7 +69,7 @@ void core_covered_join(struct core *c)
         }
 }
 
-/* The time that came with the confirmation is the leader's. */
+/* @at is the leader's lease time, which came with the confirmation. */
 static bool is_covered_at(const struct core *c, const struct lease *l, struct lease_time at)
 {
         return at.ns != LEASE_TIME_NEVER.ns &&
@@ -77,7 +77,7 @@ static bool is_covered_at(const struct core *c, const struct lease *l, struct le
                        l->ttl_ms * NSEC_PER_MSEC;
 }
 
-/* @at: the lease time of the confirmation; LEASE_TIME_NEVER: none can be asked for, so each
+/* @at: the lease time of the confirmation; LEASE_TIME_NEVER: none could be requested, so each
  * renewal gets an entry. A lease that is missing now existed when the renewal came, so it has
  * ended. */
 static void settle(struct core *c, struct core_renewals *items, struct status st,

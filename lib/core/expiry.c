@@ -28,7 +28,7 @@ int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body)
 static bool was_busy(struct core *c)
 {
         if (c->part.on) {
-                PROBE_IF(core_status(c).leader, "leases wait with an entry half applied");
+                PROBE_IF(core_status(c).leader, "expiry waits while an entry is half applied");
                 c->busy_since = boot_min(c->busy_since, c->now);
                 return true;
         }
@@ -66,8 +66,8 @@ void core_expire(struct core *c)
                 (void) !core_propose_own(c, CMD_EXPIRE, &body);
 }
 
-/* If all replicas crash at once, only the log knows the lease time, so it is logged even if
- * nothing else is written. And each term begins with an entry, so that the fate of the last
+/* If all replicas crash at once, only the log knows the lease time, so the leader logs it even
+ * if nothing else is written. Each term begins with an entry, so that the outcome of the last
  * term's commands is known (core_writes_term()). */
 void core_tell_time(struct core *c)
 {

@@ -1,12 +1,12 @@
 /*
  * What the files of core/ share. Not for other folders.
  *
- *     core.c      set-up, requests, and what is done in each turn
+ *     core.c      set-up, requests, and what runs in each turn
  *     writes.c    commands on their way through the log
- *     caches.c    commands that wait until the terms of cache leases end
+ *     caches.c    commands that wait until cache terms end
  *     reads.c     reads that wait until they are linearizable
  *     renewals.c  renewals, in batches
- *     pace.c      when there is a batch, and for what
+ *     pace.c      when a batch is sent, and with which renewals
  *     covered.c   renewals of leases that have been renewed ahead
  *     expiry.c    expiry of leases, and lease time in the log
  *     apply.c     applies entries and installs snapshots, as the replica's callbacks
@@ -25,7 +25,7 @@
 
 RB_HEAD(core_writes, core_write);
 
-/* Reads up to this one are linearizable once the entry @index is applied. */
+/* Reads up to number @upto are linearizable once entry @index is applied. */
 struct confirmed {
         uint64_t upto, index;
         struct lease_time at;
@@ -81,8 +81,8 @@ struct core {
         struct boot_time waiting_at;                  /* when to check them */
         uint64_t waiting_returned;                    /* the count of returned terms at the last
                                                        * check */
-        uint64_t issuer;                              /* our id as an issuer of cache leases:
-                                                       * another one in each life */
+        uint64_t issuer;                              /* our id as an issuer of cache leases: a
+                                                       * new one in each life */
 
         TAILQ_HEAD(core_reads, core_read) reads;   /* by their ids, which ascend */
         struct confirmed confirmed[CONFIRMED_MAX]; /* both numbers ascend */
@@ -96,13 +96,14 @@ struct core {
         struct core_read first; /* our own: shows how far the others were when we started */
 
         struct core_renewals renewals;   /* waiting for the next batch ... */
-        struct core_renewals fresh;      /* ... too, since this turn: without `came_at` yet */
+        struct core_renewals fresh;      /* ... too, but new in this turn: `came_at` is not
+                                          * set */
         struct core_renewals to_confirm; /* to be confirmed at the end of the turn */
         struct renew_pace pace;
 
-        struct boot_time expire_not_before; /* while we may not act on deadlines */
-        struct boot_time busy_since;        /* since when an entry is half applied; NEVER: none
-                                             * is */
+        struct boot_time expire_not_before; /* when we may act on deadlines again */
+        struct boot_time busy_since;        /* since when an entry has been half applied; NEVER:
+                                             * none is */
         struct upkeep upkeep;
         struct changes changes;
         struct boot_time tick_at;     /* when to check again whether the log needs a lease
@@ -129,8 +130,8 @@ void core_write_stop_first(struct core *c);
 struct core_write *core_write_find(struct core *c, uint64_t seq);
 /* Proposes a command again like a new one; if that fails, the command ends. */
 void core_write_again(struct core *c, struct core_write *w);
-/* Propose to the present leader the commands whose proposals were lost; _all begins with the
- * first one. */
+/* Propose to the current leader the commands whose proposals were lost; _all starts over from
+ * the first one. */
 void core_writes_repropose_all(struct core *c);
 void core_writes_repropose(struct core *c);
 /* After a snapshot that skipped entries: ends some of the commands that may have been in
@@ -167,7 +168,8 @@ void core_reads_catch_up(struct core *c);
 
 /* ---- renewals.c ---- */
 
-/* Advances the time to at least @now, which the renewals that came since get as their stamp. */
+/* Advances the time to at least @now, and stamps with it the renewals that arrived since the
+ * last call. */
 void core_pass_time(struct core *c, struct boot_time now);
 /* Answers all of @list with @st, which leaves it empty. */
 void core_renewals_fail(struct core_renewals *list, struct status st);
@@ -177,20 +179,20 @@ void core_renewals_send(struct core *c);
 void core_renewal_enqueue(struct core *c, struct core_renewal *rn, const struct lease *l);
 /* Finds a renewal's lease. */
 struct lease *core_renewed_lease(const struct core *c, const struct core_renewal *rn);
-/* For a renewal by name that can be answered: whether another lease has the name by now; if so,
- * that lease is renewed next. If not, *@l is the lease that has the name, or NULL. */
+/* Before a renewal by name is answered: whether the name has passed to another lease; if so,
+ * queues the renewal for that lease. If not, *@l is the lease with that name, or NULL. */
 bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease **l);
 
 /* ---- covered.c ---- */
 
-/* Its TTL, and the time until its deadline as far as this replica can tell. */
+/* The TTL of @l, and the time until its deadline according to this replica. */
 struct renew_left core_renew_left(const struct core *c, const struct lease *l);
 /* Takes over a renewal that asks for a confirmation; returns false if it needs an entry. */
 bool core_take_covered(struct core *c, struct core_renewal *rn, const struct lease *l,
                        struct renew_left t);
-/* Takes back those whose leases a batch that is being sent should renew as well. */
+/* Moves renewals whose surplus is nearly used up into the batch that is about to be sent. */
 void core_covered_join(struct core *c);
-/* Asks the leader to confirm what waits for that. */
+/* Requests one confirmation from the leader for all renewals that wait for one. */
 void core_covered_ask(struct core *c);
 
 /* ---- expiry.c ---- */

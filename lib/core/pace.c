@@ -3,18 +3,19 @@
 #include "base/probe.h"
 #include "wire/cmd.h"
 
-#define MANY 4096 /* are sent at once */
+#define MANY 4096 /* this many waiting renewals are sent at once */
 #define CROWD 64
-#define CROWD_PAUSE \
-        (5 * NSEC_PER_MSEC) /* without an early one, after which the rest has gone */
+#define CROWD_PAUSE                                                                          \
+        (5 * NSEC_PER_MSEC) /* after this time without an early renewal, the rest of a crowd \
+                             * has gone */
 #define WINDOW_MIN (2 * NSEC_PER_MSEC)
 #define WINDOW_MAX (50 * NSEC_PER_MSEC)
-/* How many sends need not wait for the window; one more may follow every WINDOW_MAX. With many
- * clients this adds up to no more sends than the window makes. */
+/* How many sends need not wait for the batch window; one more may follow every WINDOW_MAX. With
+ * many clients there are no more sends than with the batch window alone. */
 #define FEW_MAX 20
 
-/* A lease is renewed ahead by this part of its TTL, but by no more than AHEAD_MAX; and not at
- * all by less than AHEAD_MIN, which would be over when the entry is written. */
+/* A lease is renewed ahead by TTL / AHEAD_DIVISOR, but by AHEAD_MAX at most; and not at all if
+ * that is less than AHEAD_MIN, which would have passed by the time the entry is written. */
 #define AHEAD_DIVISOR 1000
 #define AHEAD_MIN (5 * NSEC_PER_MSEC)
 #define AHEAD_MAX (50 * NSEC_PER_MSEC)
@@ -28,7 +29,7 @@ void renew_pace_init(struct renew_pace *p, unsigned ahead_divisor)
         renew_pace_forget(p);
 }
 
-/* ---- what asks for a confirmation ---- */
+/* ---- which renewals ask for a confirmation ---- */
 
 /* The log counts in milliseconds. */
 nsec_t renew_pace_ahead(const struct renew_pace *p, nsec_t ttl)
@@ -38,8 +39,9 @@ nsec_t renew_pace_ahead(const struct renew_pace *p, nsec_t ttl)
         return ahead < AHEAD_MIN ? 0 : min_of(ahead, AHEAD_MAX);
 }
 
-/* Some of the surplus passes while the leader is asked. If the others are far away, all of it
- * does, and the renewal would have waited for nothing; so one at a time tries, now and then. */
+/* Part of the surplus passes while the leader confirms. If the other replicas are far away, all
+ * of it does, and the renewal has waited in vain. So while confirmations are slow, one renewal
+ * at a time tries again, now and then. */
 bool renew_pace_ask(struct renew_pace *p, struct renew_left t)
 {
         nsec_t ahead = renew_pace_ahead(p, t.ttl), surplus = t.left - t.ttl;
@@ -68,9 +70,9 @@ void renew_pace_not_confirmed(struct renew_pace *p)
         p->tries = false;
 }
 
-/* ---- what is sent ---- */
+/* ---- which renewals are sent, and when ---- */
 
-/* More is left than can be. */
+/* More time is left than is possible: lease time is stale here. */
 static bool is_stale(struct renew_left t)
 {
         return t.left > t.ttl + AHEAD_MAX;
@@ -150,14 +152,14 @@ void renew_pace_answered(struct renew_pace *p, struct boot_time now)
         p->early_at = now;
 }
 
-/* Some may have come back already. A crowd is forgotten by a quarter with each send. */
+/* Part of the crowd may have returned already. Each send forgets a quarter of the old crowd. */
 void renew_pace_crowd(struct renew_pace *p, size_t n_early)
 {
         p->n_crowd = max_of(n_early + p->n_early, p->n_crowd - p->n_crowd / 4);
 }
 
-/* Those of a crowd that return first gain nothing by a command of their own, and all others
- * would have to wait for it. */
+/* The first renewals of a crowd would gain nothing from a command of their own, and all others
+ * would have to wait for that command. */
 static bool crowd_is_away(const struct renew_pace *p)
 {
         return p->n_crowd >= CROWD && p->n_early < p->n_crowd - p->n_crowd / 8;

@@ -47,7 +47,7 @@ void core_read_cancel(struct core *c, struct core_read *rd)
         read_remove(c, rd);
 }
 
-/* Forgets what was confirmed for reads that have ended. */
+/* Forgets the confirmations of reads that have ended. */
 static void forget(struct core *c)
 {
         const struct core_read *rd = TAILQ_FIRST(&c->reads);
@@ -61,7 +61,7 @@ static void forget(struct core *c)
         memmove(c->confirmed, c->confirmed + n, c->n_confirmed * sizeof(*c->confirmed));
 }
 
-/* What the first read may be served by now, or NULL. */
+/* The confirmation with which the first read can be served now, or NULL. */
 static const struct confirmed *servable(struct core *c)
 {
         forget(c);
@@ -100,7 +100,7 @@ void core_reads_at(void *u, uint64_t id, uint64_t index, struct lease_time at)
         struct core *c = u;
 
         forget(c);
-        /* Reads are served in their order: none overtakes one that waits for a later entry. */
+        /* Reads are served in order: none overtakes one that waits for a later entry. */
         if (c->n_confirmed > 0)
                 index = max_of(index, c->confirmed[c->n_confirmed - 1].index);
         c->n_confirmed -= c->n_confirmed == CONFIRMED_MAX; /* its reads wait for @index */
@@ -115,9 +115,9 @@ static void on_first(struct core_read *rd, struct status st)
         rd->done = NULL;
 }
 
-/* The first read waits until we have caught up with the others. If no client reads, we do it
- * ourselves: otherwise, once the others are lost, we could not vouch for anything, however long
- * we had run beside them. */
+/* The first read waits until we have caught up with the others. If no client reads, we start
+ * one ourselves: otherwise, once the others are lost, we could not vouch for our state, however
+ * long we had run beside them. */
 void core_reads_catch_up(struct core *c)
 {
         if (c->caught_up || c->first.done || core_status(c).leader_id == 0)

@@ -1,5 +1,5 @@
-/* Renewals, in batches: how the waiting ones become one command (pace.h: when), and how each is
- * answered. */
+/* Renewals, in batches: how waiting renewals become one command (pace.h decides when), and how
+ * each is answered. */
 #include "base/probe.h"
 #include "core/internal.h"
 #include "state/names.h"
@@ -21,7 +21,8 @@ struct renew_batch {
 
 static void look_up(struct core *c, struct core_renewal *rn);
 
-/* By its slot: with 10,000 of them, a look-up by id would cost more than everything else. */
+/* Looks it up by slot: for 10,000 renewals, a look-up by id would cost more than all the
+ * rest. */
 struct lease *core_renewed_lease(const struct core *c, const struct core_renewal *rn)
 {
         struct lease *l = leases_at(&c->state.leases, rn->slot);
@@ -29,7 +30,7 @@ struct lease *core_renewed_lease(const struct core *c, const struct core_renewal
         return l && l->id == rn->lease ? l : leases_find(&c->state.leases, rn->lease);
 }
 
-/* The answer to a renewal by name must be about a time when the lease had the name. */
+/* The answer to a renewal by name must refer to a time at which the lease had that name. */
 bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease **l)
 {
         if (rn->name.len == 0)
@@ -37,7 +38,7 @@ bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease 
         *l = names_find(&c->state, &rn->name);
         if (!*l || (*l)->id == rn->lease)
                 return false;
-        PROBE("a name is another lease's when its renewal is applied");
+        PROBE("a name belongs to another lease when its renewal is applied");
         rn->lease = (*l)->id;
         core_renewal_enqueue(c, rn, *l);
         return true;
@@ -56,7 +57,7 @@ void core_renewal_enqueue(struct core *c, struct core_renewal *rn, const struct 
         enqueue(c, &c->fresh, rn, l, core_renew_left(c, l));
 }
 
-/* For a confirmation, or else in @list. */
+/* Queues a renewal for a confirmation, or else in @list. */
 static void wait_in(struct core *c, struct core_renewals *list, struct core_renewal *rn,
                     const struct lease *l, struct renew_left t)
 {
@@ -80,7 +81,7 @@ static void look_again_at(struct core *c, struct core_renewals *waiting,
         }
 }
 
-/* Leases have been renewed ahead, perhaps also for some that have waited meanwhile. */
+/* Leases have been renewed ahead, which may cover some of the waiting renewals. */
 static void look_again(struct core *c)
 {
         struct core_renewals waiting = STAILQ_HEAD_INITIALIZER(waiting),
@@ -113,15 +114,15 @@ static void batch_done(struct core_write *w, struct status st, struct view reply
         if (st.code != RPC_OK)
                 core_renewals_fail(&b->items, st);
         while ((rn = STAILQ_FIRST(&b->items))) {
-                /* Use the TTL that the log says: the answer for a lease that is gone never has
-                 * a positive TTL (I7). */
+                /* Answer with the TTL in the applied state: for a lease that is gone, it is
+                 * never positive (I7). */
                 struct lease *l = core_renewed_lease(c, rn);
 
                 STAILQ_REMOVE_HEAD(&b->items, next);
                 if (core_renewal_goes_on(c, rn, &l))
                         continue;
-                if (l && l->born > b->as_of) { /* its id was given away anew */
-                        PROBE("a lease's id is given away anew while its renewal is under way");
+                if (l && l->born > b->as_of) { /* its id was granted again */
+                        PROBE("a lease's id is granted again while its renewal is under way");
                         core_renewal_enqueue(c, rn, l);
                 } else {
                         rn->done(rn, st, l ? l->ttl_ms : 0);
@@ -150,8 +151,8 @@ static int slot_cmp(const void *a, const void *b)
         return x->age_ms < y->age_ms ? -1 : x->age_ms > y->age_ms;
 }
 
-/* The current time may be older than a renewal, and its term must not begin before the renewal
- * came: so it gets the next time as its stamp. */
+/* c->now may be older than a renewal, whose TTL must not begin before it arrived. So the
+ * renewal is stamped with the next time that we are given. */
 void core_pass_time(struct core *c, struct boot_time now)
 {
         struct core_renewal *rn;
@@ -181,7 +182,7 @@ static int encode(const struct core *c, struct core_renewals *list, size_t n, st
                         PROBE("a lease ends while its renewal waits for a batch");
                         continue;
                 }
-                /* The term begins when it came, or that much later. */
+                /* The TTL begins when the renewal came; or later, if it is renewed ahead. */
                 age = boot_diff(c->now, rn->came_at);
                 if (rn->ahead)
                         age = max_of(renew_pace_ahead(&c->pace, l->ttl_ms * NSEC_PER_MSEC) -

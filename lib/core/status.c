@@ -13,7 +13,7 @@ const struct status status_malformed = {RPC_INTERNAL, "grpc: the message does no
 const struct status status_stopped = {RPC_UNAVAILABLE, "etcdserver: server stopped"};
 
 const struct status status_not_leader = {RPC_FAILED_PRECONDITION, "etcdserver: not leader"};
-/* Another member was asked before. */
+/* A transfer to another member is under way. */
 const struct status status_moving = {
         RPC_UNAVAILABLE, "etcdserver: request timed out, leader transfer took too long"};
 const struct status status_bad_transferee = {RPC_FAILED_PRECONDITION,
@@ -22,7 +22,7 @@ const struct status status_nomem = {RPC_RESOURCE_EXHAUSTED, "out of memory"};
 const struct status status_too_large = {RPC_INVALID_ARGUMENT,
                                         "etcdserver: request is too large"};
 
-/* etcd's clients turn away from a replica that answers UNAVAILABLE. */
+/* etcd's clients switch to another replica when one answers UNAVAILABLE. */
 const struct status status_learner = {RPC_UNAVAILABLE,
                                       "etcdserver: rpc not supported for learner"};
 

@@ -2,7 +2,7 @@
  * Keeps the store within its bounds: the alarms of the quota and of a full disk, and automatic
  * compaction.
  *
- * Decides only; the core proposes. Pure.
+ * It only decides; the core proposes. Pure.
  */
 #pragma once
 
@@ -13,7 +13,7 @@
 struct upkeep {
         struct boot_time quota_at, disk_at, former_at, compact_at, step_at; /* when to check
                                                                              * again */
-        int64_t goal;                    /* compact up to here, in steps */
+        int64_t goal;                    /* compact up to here, a part at a time */
         int64_t revisions[UPKEEP_STEPS]; /* a ring: the newest revisions at earlier times */
         size_t step;
         bool refused; /* a request was refused for lack of room, and no alarm stands yet */
@@ -38,15 +38,15 @@ bool upkeep_disks_full(const struct state *s);
 /* Whether our disk has become full, or has room again, and the alarms do not show it (yet). */
 bool upkeep_disk_due(const struct core_config *cfg, const struct state *s, bool full);
 
-/* Appends the AlarmRequest for that. No replica accepts more while one is short of room,
- * because the log must fit on all of them. Unlike the quota's alarm, it is taken back
- * automatically. */
+/* Appends the AlarmRequest that raises or clears that alarm. No replica accepts more while one
+ * is short of room, because the log must fit on all of them. Unlike the quota's alarm, this one
+ * is cleared automatically. */
 bool upkeep_disk(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                  bool full, struct boot_time now, struct buf *alarm);
 
-/* If a former member, according to @gone, has an alarm for lack of room, no other replica takes
- * it back: appends the AlarmRequest that does, whatever the reason. A CORRUPT alarm is left to
- * an operator. On the leader. */
+/* A former member cannot clear its own alarm for lack of room. If there is such an alarm (@gone
+ * tells who is a former member), appends the AlarmRequest that clears it, whatever its cause. A
+ * CORRUPT alarm is left to an operator. Called on the leader. */
 bool upkeep_former(struct upkeep *u, const struct state *s,
                    bool (*gone)(uint64_t member, void *arg), void *arg, struct boot_time now,
                    struct buf *disarm);
@@ -54,7 +54,7 @@ bool upkeep_former(struct upkeep *u, const struct state *s,
 /* When upkeep_compact() may have something to do. */
 struct boot_time upkeep_compact_next(const struct upkeep *u, const struct state *s,
                                      bool leader);
-/* If a compaction is due or has to continue: appends the CompactionRequest. On every replica,
- * because any of them may lead when it is due. */
+/* If a compaction is due or has to continue: appends the CompactionRequest. Called on every
+ * replica, because any of them may lead when it is due. */
 bool upkeep_compact(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                     struct boot_time now, struct buf *compaction);

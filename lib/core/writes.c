@@ -1,10 +1,9 @@
-/* Commands on their way through the log, until they are applied or their request is withdrawn.
- * */
+/* Commands on their way through the log, until they are applied, fail or time out. */
 #include "base/probe.h"
 #include "core/internal.h"
 
 #define PROPOSED_AT_ONCE ((size_t) 2000) /* proposed again in one turn: about 3 ms ... */
-#define PROPOSED_BYTES 2048          /* ... a command counts again for each of these bytes */
+#define PROPOSED_BYTES 2048          /* ... a command counts once more per this many bytes */
 #define LOST_AT_ONCE ((size_t) 1000) /* writes in doubt that are ended in one turn */
 
 static int write_cmp(const struct core_write *a, const struct core_write *b)
@@ -64,10 +63,9 @@ static int propose(struct core *c, struct core_write *w)
         return r == -ENOTCONN ? 0 : r;
 }
 
-/* Whether the command would be refused when applied because a disk is full. Until then it would
- * take space in the log, which may have no more than renewals and expiry need. If the quota was
- * exceeded, the log decides instead, because it knows whether the alarm was disarmed just
- * now. */
+/* Whether the command would be refused when applied because a disk is full. Proposing it would
+ * take log space that renewals and expiry may need. An exceeded quota is not checked here but
+ * when the command is applied, because an entry before it may disarm the alarm. */
 static bool is_refused(struct core *c, enum cmd_type type, struct view body)
 {
         cleanup_(arena_fini) struct arena a = {0};
@@ -129,7 +127,7 @@ static struct core_write *write_from(struct core *c, uint64_t seq)
         return RB_NFIND(core_writes, &c->writes, &(struct core_write){.seq = seq});
 }
 
-/* Whether it may still be applied: it was proposed, and no entry of a later term was
+/* Whether the command may still be applied: it was proposed, and no entry of a later term was
  * applied. */
 static bool is_out(const struct core_write *w, uint64_t term_seen)
 {
@@ -143,8 +141,8 @@ void core_writes_repropose_all(struct core *c)
         c->repropose_from = 0;
 }
 
-/* Sends commands to the present leader that were never proposed, or were proposed in a term
- * that is over and did not get through. There may be 100,000, so each turn sends some. */
+/* Sends commands to the current leader that were never proposed, or were lost with the term in
+ * which they were proposed. Each turn sends some of them, since there may be 100,000. */
 void core_writes_repropose(struct core *c)
 {
         size_t left = PROPOSED_AT_ONCE;
@@ -172,8 +170,8 @@ void core_writes_repropose(struct core *c)
 }
 
 /* The outcome of our commands in the skipped entries is unknown. Renewals may be repeated,
- * others may not. Until all have been ended, none is proposed again, because the outcome of
- * that proposal would be unknown, too. */
+ * other commands may not. Until all of them have been dealt with, no command is proposed again,
+ * because the outcome of that proposal would be unknown, too. */
 void core_writes_tell_lost(struct core *c)
 {
         size_t left = LOST_AT_ONCE;
@@ -226,8 +224,8 @@ void core_writes_time_out(struct core *c, size_t *left)
 {
         struct core_write *w, *w_next;
 
-        /* Writes are ordered by number, and so nearly by deadline; a short grpc-timeout is
-         * found when its turn comes. */
+        /* Writes are ordered by number, and thus roughly by deadline; a write with a short
+         * grpc-timeout is found when the iteration gets to it. */
         for (w = RB_MIN(core_writes, &c->writes); w && *left > 0; w = w_next) {
                 w_next = RB_NEXT(core_writes, &c->writes, w);
                 if (boot_before(c->now, w->deadline))
