@@ -183,9 +183,8 @@ static void on_fatal(void *u, const char *why)
 {
         struct program *p = u;
 
-        log_error("%s; this replica stops, since going on could lose what it acknowledged "
-                  "(data directory %s).",
-                  why, p->opt.data_dir);
+        log_error("Stopping, so that nothing acknowledged is lost (data directory %s): %s.",
+                  p->opt.data_dir, why);
         p->exit_code = 1;
         loop_stop(p->loop);
         /* Send nothing more: it could promise what is not on disk. */

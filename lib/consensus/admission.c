@@ -58,7 +58,7 @@ bool admission_check(const struct admission *a, struct stream *s, const char *ur
         if (!stream_is_secure(s)) {
                 snprintf(
                         why, 512,
-                        "it speaks plaintext, and the member's peer URLs are https:// (%.200s)",
+                        "it does not use TLS, but the member's peer URLs are https:// (%.200s)",
                         urls);
                 return plain_url_among(urls);
         }
@@ -81,17 +81,16 @@ bool admission_check(const struct admission *a, struct stream *s, const char *ur
                 return cn && among(a->cn, cn);
         }
         if (a->host) {
-                snprintf(
-                        why, 512,
-                        "its certificate (%s) is not for PeerCertAllowedHostname=%.100s by its "
-                        "subjectAltName",
-                        subject, a->host);
+                snprintf(why, 512,
+                         "the subjectAltName of its certificate (%s) is not for "
+                         "PeerCertAllowedHostname=%.100s",
+                         subject, a->host);
                 return is_one_of(s, a->host);
         }
         snprintf(why, 512,
-                 "its certificate (%s) is not for the host of the member's peer URL by its "
-                 "subjectAltName (%.150s); issue one that is, or set PeerCertAllowedCN= or "
-                 "PeerCertAllowedHostname=",
+                 "the subjectAltName of its certificate (%s) is not for the host of the "
+                 "member's peer URL (%.150s); reissue it, or set "
+                 "PeerCertAllowedCN= or PeerCertAllowedHostname=",
                  subject, urls);
         return host_among(s, urls);
 }
@@ -119,7 +118,8 @@ bool admission_tell(struct admission *a, uint64_t cause, struct boot_time now)
                 return false;
         }
         if (a->unlogged > 0)
-                log_warning("Refused %u more links, for too many different causes to log each.",
+                log_warning("Refused %u more links, for too many different reasons to log each "
+                            "one.",
                             a->unlogged);
         a->unlogged = 0;
         a->logged[free].cause = cause;

@@ -2,8 +2,8 @@
  * Sends entries to the followers: as many as their links take, in messages of bounded size.
  *
  * raft hands out AppendEntries of up to 128 entries, however large they are, and repeats them
- * with each heartbeat to a follower that does not answer. Here only the range that raft wants
- * to send is noted; its entries are read from the log when the link has room, which to raft
+ * with each heartbeat to a follower that does not answer. This file only notes the range that
+ * raft wants to send, and reads its entries from the log when the link has room; to raft this
  * looks like a slow network. Each message starts where the last one ended, so that a follower
  * sees no gap.
  */
@@ -33,7 +33,7 @@ static struct pipe *pipe_of(struct replica *r, uint64_t peer)
                 if (p->peer == peer || (!free_one && replica_position(r, p->peer) < 0))
                         free_one = p;
         }
-        assert(free_one); /* there are as many as there may be members */
+        assert(free_one); /* there is one for each possible member */
         *free_one = (struct pipe){.peer = peer, .term = replica_term(r)};
         return free_one;
 }
@@ -116,8 +116,8 @@ void append_heartbeat(struct replica *r, uint64_t peer, uint64_t prev)
                 (void) !send_entries(r, peer, prev, 0);
 }
 
-/* raft repeats entries with each heartbeat until they are answered. Large ones are still on
- * their way then, and are not sent a second time for a while. */
+/* raft repeats entries with each heartbeat until they are answered. Large ones may still be
+ * under way then, so they are not sent again for a while. */
 static bool is_under_way(const struct replica *r, const struct pipe *p, uint64_t prev)
 {
         return prev == p->start && p->bytes > message_bytes(r) &&

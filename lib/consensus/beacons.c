@@ -36,8 +36,8 @@ static struct boot_time majority_answered(const struct replica *r)
         return (struct boot_time){n >= need ? at[n - need] : 0};
 }
 
-/* An answer that comes late was lying in a socket that nobody had read: it does not show that
- * the core was healthy in the meantime. */
+/* A late answer may have waited in a socket that nobody read: it does not show that the core
+ * was healthy in the meantime. */
 void beacons_acked(struct replica *r, unsigned i, nsec_t sent)
 {
         nsec_t way = boot_diff(r->now, (struct boot_time){sent});
@@ -52,32 +52,32 @@ void beacons_acked(struct replica *r, unsigned i, nsec_t sent)
                 r->time.late[i] = min_of(r->time.late[i], way);
 }
 
-/* A network that is slow again within this time is slow by turns. Then it has to be good for
- * twice as long as the last time before we believe it: lease time stands still while a round
- * trip is learned, and no command is accepted. */
+/* A network that becomes slow again within this time is unsteady. Before we allow for less
+ * again, it must be quick for twice as long as the last time: while a round trip is learned,
+ * lease time stands still and no command is accepted. */
 #define BY_TURNS (600 * NSEC_PER_SEC)
 #define PATIENCE_MOST 64
 
-/* How many beacons it takes to learn how long a round trip is. */
+/* A round trip is learned after this many beacons without a timely answer from a majority. */
 static unsigned learn_after(const struct replica *r)
 {
         return (unsigned) (4 * r->cfg.election / r->cfg.heartbeat);
 }
 
-/* How many it takes to allow for less. */
+/* We allow for a shorter round trip after this many beacons that were answered more quickly. */
 static unsigned shorten_after(const struct replica *r)
 {
         return learn_after(r) / 2 * r->time.patience;
 }
 
-/* No answer is known to be late. */
+/* Forgets the late answers. */
 static void forget_late(struct replica *r)
 {
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
                 r->time.late[i] = INT64_MAX;
 }
 
-/* Times beacons anew. */
+/* Starts to time beacons anew. */
 static void forget_timed(struct replica *r)
 {
         r->time.n_timed = 0;
@@ -109,8 +109,8 @@ static void learn_way(struct replica *r)
         if (need == 0 || r->time.unanswered < learn_after(r) ||
             voters_sorted(r, r->time.late, late) < need || late[need - 1] == INT64_MAX)
                 return;
-        log_warning("The round trip to a majority of the replicas takes %lld ms; choose a "
-                    "HeartbeatInterval above that.",
+        log_warning("The round trip to a majority of the replicas takes %lld ms; set "
+                    "HeartbeatInterval= to more than that.",
                     (long long) (late[need - 1] / NSEC_PER_MSEC));
         PROBE("a leader learns how long a round trip takes");
         again = r->time.patience > 0 && boot_diff(r->now, r->time.learned_at) < BY_TURNS;
@@ -123,11 +123,11 @@ static void learn_way(struct replica *r)
         forget_late(r);
 }
 
-/* A majority has taken @took to answer a beacon. The round trip that we allow for becomes
- * shorter once all of so many beacons have taken less: otherwise a network that was slow for
- * some seconds would hide short outages for ever (I1). It is forgotten only below half a
- * heartbeat: one that is near what a heartbeat allows would be learned and forgotten by turns,
- * and lease time stands still while it is learned. */
+/* A majority has taken @took to answer a beacon. Once shorten_after() beacons in a row have
+ * taken less than the round trip that we allow for, we allow for a shorter one: otherwise a
+ * network that was slow for some seconds would hide short outages for ever (I1). We go back to
+ * none at all only below half a heartbeat: a round trip close to the heartbeat interval would
+ * be learned and forgotten again and again, and lease time stands still while it is learned. */
 static void shorten_way(struct replica *r, nsec_t took)
 {
         nsec_t slowest = max_of(r->time.slowest, took);
@@ -221,8 +221,8 @@ void beacons_run(struct replica *r)
         }
         count_excused(r, r->time.clock.outages - outages);
         if (r->time.clock.outages > outages)
-                log_debug("For %lld ms no renewal could be accepted; no lease is shortened by "
-                          "that.",
+                log_debug("No renewal could be accepted for %lld ms, which count against no "
+                          "lease.",
                           (long long) ((r->time.clock.outages - outages) / NSEC_PER_MSEC));
         if (boot_diff(r->now, r->time.beacon_at) < r->cfg.heartbeat * 9 / 10)
                 return;

@@ -1,8 +1,8 @@
-/* What arrives from other replicas: a row of one table for each type of frame. */
+/* Frames that arrive from other replicas: one table has a row for each type. */
 #include "consensus/internal.h"
 
-/* Whose frame counts; one of anybody else is dropped. Where the term of the frame, its first
- * number, has to be ours, it is one of this leadership. */
+/* From whom a type of frame is accepted; a frame from anybody else is dropped. The last two
+ * also require that the term of the frame, its first number, is ours. */
 enum whose {
         ANYBODYS,
         ANYBODYS_IF_WE_LEAD,
@@ -19,7 +19,8 @@ struct numbers {
 struct kind {
         /* Reads the whole frame itself. Returns 0 or -EBADMSG. */
         int (*whole)(struct replica *r, uint64_t peer, struct view in);
-        unsigned numbers; /* or it has that many numbers; what follows them is skipped */
+        unsigned numbers; /* otherwise, the frame has this many numbers; bytes after them are
+                           * skipped */
         enum whose whose;
         void (*on)(struct replica *r, const struct numbers *in);
 };

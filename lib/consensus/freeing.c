@@ -13,8 +13,8 @@ void freeing_add(struct replica *r, struct blob *data)
         SLIST_INSERT_HEAD(&r->freeing.blobs, data, entry);
 }
 
-/* Snapshots are not installed within milliseconds of each other, so mostly there is no other
- * one. */
+/* Snapshots are not installed within milliseconds of each other, so there is rarely another log
+ * to free. */
 void freeing_add_log(struct replica *r, struct log *l)
 {
         log_fini(&r->freeing.log);

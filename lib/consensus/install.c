@@ -2,18 +2,18 @@
  * Receives a snapshot of another replica: first as parts, then as complete bytes, then as a
  * state beside ours, which finally replaces ours.
  *
- * The snapshot is loaded before anything of our own gives way to it: one that does not load, or
- * was damaged in transit, is refused. It may be large, and nothing waits for it: its checksum
- * is computed as it arrives, it is loaded in slices between other work, and raft learns of it
- * when it is loaded. If a newer snapshot or another term comes before that, it is dropped as if
- * it had never come.
+ * The snapshot is loaded before it replaces anything of ours: one that does not load, or was
+ * damaged in transit, is refused. It may be large, and nothing waits for it: its checksum is
+ * computed as it arrives, it is loaded in slices between other work, and only then passed to
+ * raft. If a newer snapshot arrives or another term begins before that, it is dropped as if it
+ * had never arrived.
  */
 #include "base/probe.h"
 #include "consensus/internal.h"
 
-#define LOAD_STEPS 6000                       /* at once: about 2 ms ... */
-#define LOAD_PAUSE NSEC_PER_MSEC              /* ... and more after this time */
-#define BELIEVED ((size_t) 8 << 20)           /* must have come before the total is */
+#define LOAD_STEPS 6000             /* at once: about 2 ms ... */
+#define LOAD_PAUSE NSEC_PER_MSEC    /* ... and more after this time */
+#define BELIEVED ((size_t) 8 << 20) /* bytes to arrive before the stated total is believed */
 #define REFUSAL_LOG_AGAIN (10 * NSEC_PER_SEC) /* how often refusals are logged */
 
 static void forget(struct replica *r)
@@ -31,8 +31,8 @@ static void forget(struct replica *r)
         *c = (struct incoming){.refused_at = c->refused_at};
 }
 
-/* Keeps our state, and tells the sender that we have nothing of its snapshot, so that raft asks
- * for another one. */
+/* Keeps our state, and reports to the sender that we have nothing of its snapshot, so that its
+ * raft asks for another one. */
 static void refuse(struct replica *r, const char *why)
 {
         struct incoming *c = &r->incoming;
@@ -43,7 +43,7 @@ static void refuse(struct replica *r, const char *why)
                 log_warning("Refused the snapshot up to entry %" PRIu64 " of member %016" PRIx64
                             ", leader of term %" PRIu64
                             ": %s. This member keeps its state and asks for another snapshot. "
-                            "If this goes on, check that all members run the same version of "
+                            "If this repeats, check that all members run the same version of "
                             "tenure-core, check that member's memory and network, and let "
                             "another member lead (move-leader).",
                             c->index, c->peer, c->term, why);
@@ -84,7 +84,7 @@ static void hand_over(struct replica *r)
         if (r->taking.state == SNAPSHOT_INSTALLING)
                 return;
         PROBE("raft does not need a snapshot that was loaded");
-        /* Raft did not need it. If the same one comes again, it is accepted again. */
+        /* If the same snapshot arrives again, it is accepted again. */
         r->ops->drop(r->userdata);
         forget(r);
 }
@@ -139,7 +139,7 @@ int install_part(struct replica *r, uint64_t peer, struct view in)
                 uint64_t end = total - SNAPSHOT_CRC;
 
                 /* A part states the total size, which is not believed before much of the
-                 * snapshot is here. */
+                 * snapshot has arrived. */
                 if (c->have < BELIEVED && c->have + in.len >= BELIEVED)
                         buf_expect(&c->bytes, total - c->have);
                 buf_add(&c->bytes, in.p, in.len);
@@ -157,7 +157,7 @@ int install_part(struct replica *r, uint64_t peer, struct view in)
         return 0;
 }
 
-/* Whether all of a snapshot has come, and more has to be done with it. */
+/* Whether a snapshot has arrived completely, and has not been installed yet. */
 static bool is_busy(const struct replica *r)
 {
         return r->incoming.state >= INCOMING_COMPLETE &&

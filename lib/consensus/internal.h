@@ -3,18 +3,18 @@
  *
  *     libraft.c   struct raft, which no other file looks into
  *     replica.c   the exchange with raft, with the clock and with the store
- *     frames.c    what arrives from other replicas
+ *     frames.c    frames from other replicas
  *     start.c     from a directory to a replica that takes part
- *     taking.c    the state to the disk
- *     sending.c   the state to a replica that lags
+ *     taking.c    snapshots of our state, and how they get to the disk
+ *     sending.c   snapshots on their way to replicas that lag
  *     trim.c      how much of the log stays in memory
- *     freeing.c   large memory, in slices
- *     install.c   how a replica that lags installs it
+ *     freeing.c   frees large memory, in slices
+ *     install.c   snapshots that another replica sends us
  *     queue.c     commands on their way into entries
  *     append.c    entries on their way to the followers
  *     reads.c     linearizable reads
  *     beacons.c   lease time: the leader's beacons and their answers
- *     members.c   who the replicas are
+ *     members.c   the members, and changes of them
  */
 #pragma once
 
@@ -41,8 +41,8 @@ struct batch {
         struct buf bytes;
 };
 
-/* Which frames of one life of a sender have arrived: the highest number, and which of the 64
- * numbers up to it. */
+/* A receive window: which frames of one life of a sender have arrived, as the highest number
+ * and a bit for each of the 64 numbers up to it. */
 #define WINDOW 64
 struct window {
         uint64_t life; /* 0: unused */
@@ -76,7 +76,7 @@ struct pipe {
         struct boot_time began; /* ... and when it began */
 };
 
-/* Leader: what other replicas asked, each about its reads up to one. */
+/* Leader: a replica's request to confirm its reads up to @id. */
 struct asked_read {
         uint64_t peer, id;
 };
@@ -128,7 +128,8 @@ struct health {
 struct outgoing {
         uint64_t peer;            /* 0: unused */
         uint64_t wanted;          /* it must reach at least this index */
-        struct blob *head, *data; /* NULL head: not encoded yet; NULL data: all was sent */
+        struct blob *head, *data; /* NULL head: not encoded yet; NULL data: all of it was
+                                   * sent */
         uint64_t term, index;
         size_t total, sent, acked;
         size_t summed; /* the number of bytes in ... */
@@ -141,8 +142,8 @@ struct outgoing {
                                     * in which parts were lost ... */
         struct boot_time timed_at; /* ... up to this time */
         struct boot_time sent_at;  /* when a part was sent last */
-        struct boot_time at; /* when the last progress was made; after the last part: how long
-                              * the peer may take */
+        struct boot_time at; /* when the last progress was made; after the last part, this is in
+                              * the future, to allow for installing it */
 };
 
 /* install.c: a snapshot that another replica is sending us. */
@@ -161,7 +162,7 @@ struct incoming {
         struct buf bytes;            /* once it is loading: the state alone */
         uint32_t crc;                /* of the bytes so far */
         struct boot_time load_at;    /* when to load the next slice */
-        struct raft_message message; /* loading: what raft gets when that is done */
+        struct raft_message message; /* loading: the message for raft when loading is done */
         struct boot_time acked_at;   /* when its sender was last sent our progress */
         struct boot_time refused_at; /* when a refusal was last logged */
 };
@@ -170,10 +171,11 @@ struct incoming {
 struct queue {
         STAILQ_HEAD(, batch) batches;
         struct buf urgent;
-        uint64_t term;                  /* in which all that is queued was proposed */
+        uint64_t term;                  /* the term in which all queued commands were
+                                         * proposed */
         size_t bytes;                   /* of `batches` */
         size_t seen;                    /* leader: `bytes` as of the last flush ... */
-        bool gathers;                   /* ... and whether they wait for others ... */
+        bool gathers;                   /* ... and whether they wait for more ... */
         struct boot_time gathers_since; /* ... since then */
         uint64_t forwarded; /* the number of the last frame of proposals in this life */
         STAILQ_HEAD(, forwarded) unacked; /* the frames that the leader may not have */
@@ -182,8 +184,8 @@ struct queue {
         bool leader_full;                               /* the leader had no room for a frame */
         uint64_t sent_to;                               /* bit per peer: a frame was sent since
                                                          * the last flush */
-        struct windows proposed[2 * REPLICA_PEERS_MAX]; /* leader: frames that came, by sender,
-                                                         * including former members */
+        struct windows proposed[2 * REPLICA_PEERS_MAX]; /* leader: frames that arrived, by
+                                                         * sender, including former members */
         struct boot_time unknown_at; /* leader: when an unknown command was last logged */
 };
 
@@ -191,7 +193,7 @@ struct queue {
 struct compacted {
         uint64_t index, term;
         struct buf conf;     /* the members as of `index`, in raft's encoding ... */
-        uint64_t conf_index; /* ... and the entry with which they became so */
+        uint64_t conf_index; /* ... and the entry that made them so */
 };
 
 /* taking.c: a state on its way to the disk. */
@@ -207,17 +209,17 @@ enum snapshot_reason {
         SNAPSHOT_FOR_NOTHING,
         SNAPSHOT_FOR_MEMBERS, /* that lag: it is sent, and not written */
         SNAPSHOT_FOR_DISK,    /* the log there has grown */
-        SNAPSHOT_TO_LET_GO    /* it was asked for, to free space: little of the log is kept */
+        SNAPSHOT_TO_LET_GO    /* requested, to free space: little of the log is kept */
 };
 
 struct taking {
         enum snapshot_state state;
         enum snapshot_reason reason; /* of the present one, or the last */
-        enum snapshot_reason next;   /* of the next one, which was asked for or has failed; the
-                                        log may be another reason */
+        enum snapshot_reason next;   /* of the next one, which was requested or has failed;
+                                      * is_due() may find another reason */
         struct raft_snapshot_metadata pending; /* of the present one, unless idle */
         struct boot_time slice_at;             /* when to encode more */
-        struct boot_time again_at;             /* not before: the disk had no room */
+        struct boot_time again_at;             /* no sooner: the disk had no room */
         uint64_t disk_index;                   /* of the snapshot on disk */
         uint64_t size;                         /* of the last one */
         uint64_t bytes_from; /* bytes applied since the last one for the disk */
@@ -231,8 +233,8 @@ struct freeing {
 };
 
 /* reads.c: a round asks all peers; reads that arrive meanwhile wait for the next. The ids of
- * our own reads ascend, and an answer to one answers all before it, so two of them are enough
- * to know which wait. */
+ * our own reads ascend, and an answer to one answers all before it, so two ids are enough to
+ * know which reads wait. */
 struct reading {
         uint64_t newest;   /* the last of our own; 0: there was none yet ... */
         uint64_t answered; /* ... and the last that was answered */
@@ -253,13 +255,14 @@ struct timekeeping {
         struct lease_clock clock;
         bool asking; /* leader: it asks the others which lease time they know */
         struct boot_time asked_at;
-        uint64_t reported;                  /* bit per peer that has told */
+        uint64_t reported;                  /* bit per peer that has reported */
         struct boot_time beacon_at;         /* leader: when it sent the last beacon ... */
         nsec_t answered[REPLICA_PEERS_MAX]; /* ... the last beacon that each peer answered in
                                              * time ... */
         nsec_t late[REPLICA_PEERS_MAX];     /* ... and the quickest answer that came too late */
-        unsigned n_timed;  /* some beacons that a majority answered in time ... */
-        nsec_t slowest;    /* ... and the longest that it took for one of them */
+        unsigned n_timed;  /* beacons that a majority answered in time, since `way` was last
+                            * reviewed ... */
+        nsec_t slowest;    /* ... and the longest time that one of them took */
         unsigned patience; /* for how long all have to be quick before we allow for less ... */
         struct boot_time learned_at; /* ... and when a round trip was last learned */
         unsigned unanswered;   /* beacons since the last one that a majority answered in time */
@@ -335,9 +338,10 @@ static inline bool replica_is_ready(const struct replica *r)
 /* Sets raft up. Returns 0 or -ENOMEM. */
 must_check_ int libraft_begin(struct replica *r);
 void libraft_end(struct replica *r);
-/* Hands raft an event. Returns 0, with what is to be done in *@ret, or an error of raft's. */
+/* Passes an event to raft. Returns 0, with the resulting actions in *@ret, or an error of
+ * raft's. */
 must_check_ int libraft_step(struct replica *r, struct raft_event *ev, struct raft_update *ret);
-/* What such an error means; borrowed. */
+/* Describes such an error; borrowed. */
 const char *libraft_why(const struct replica *r, int k);
 
 bool replica_leads(const struct replica *r);
@@ -365,7 +369,7 @@ uint64_t libraft_committed(const struct replica *r, const struct raft_configurat
 void libraft_conf_appended(struct replica *r, uint64_t first);
 /* The configuration @e is applied. */
 void libraft_conf_applied(struct replica *r, const struct log_entry *e, uint64_t index);
-/* ... as well as one that raft takes for uncommitted since its start. */
+/* ... as well as one that raft has considered uncommitted since its start. */
 void libraft_conf_check(struct replica *r);
 
 /* Follower: forgets the leader, so that it votes for another one. */
@@ -373,9 +377,10 @@ void libraft_forget_leader(struct replica *r);
 /* ... and stands for election itself, unless another one is elected within @wait. */
 void libraft_stand(struct replica *r, nsec_t wait);
 
-/* Whether raft may have this message. */
+/* Whether raft may be given this message. */
 bool libraft_takes(const struct replica *r, uint64_t peer, const struct raft_message *m);
-/* [libraft] Entries from before our compaction point are rejected: makes them begin there. */
+/* [libraft] It rejects entries that begin before our compaction point: makes them begin
+ * there. */
 void libraft_skip_compacted(const struct replica *r, struct raft_append_entries *p);
 void libraft_drop_entries(struct raft_append_entries *p);
 /* Corrects an answer of raft's. @older: it answers entries of an older term. */
@@ -410,7 +415,7 @@ extern const struct store_ops replica_store_ops;
 
 /* ---- taking.c ---- */
 
-/* Whether one of ours is being encoded or written. */
+/* Whether a snapshot of ours is being encoded or written. */
 static inline bool taking_is_on(const struct replica *r)
 {
         return r->taking.state == SNAPSHOT_ENCODING || r->taking.state == SNAPSHOT_WRITING;
@@ -442,19 +447,19 @@ void sending_run(struct replica *r);
 struct boot_time sending_next(const struct replica *r);
 /* Whether a replica waits for a snapshot that is not encoded yet. */
 bool sending_is_wanted(const struct replica *r);
-/* Whether some bytes have not arrived yet. */
+/* Whether a snapshot is under way that has not arrived completely. */
 bool sending_is_on(const struct replica *r);
 /* The oldest snapshot that a replica is waiting for, whether it is being encoded, sent or
  * installed; UINT64_MAX: none does. Raft must not hear of a newer one, or it would ask for that
  * one instead; under load this would repeat, and no snapshot would ever arrive. */
 uint64_t sending_oldest(const struct replica *r);
-/* The size of the largest one. */
+/* The size of the largest snapshot that is under way. */
 size_t sending_largest(const struct replica *r);
 void sending_fini(struct replica *r);
 
 /* ---- trim.c ---- */
 
-/* Drops what is too much of the log. */
+/* Drops the oldest entries if the log takes too much memory. */
 void trim_run(struct replica *r);
 /* Whether the limit of entries that are committed but not yet applied is reached. */
 bool trim_log_is_full(const struct replica *r);
@@ -464,15 +469,15 @@ must_check_ int trim_metadata(const struct replica *r, uint64_t index,
                               struct raft_snapshot_metadata *ret);
 /* Raft has compacted the log up to this snapshot, or is about to. Returns 0 or -ENOMEM. */
 must_check_ int trim_remember(struct replica *r, const struct raft_snapshot_metadata *m);
-/* Tells raft about a snapshot, behind which @trailing entries stay. Takes @m's configuration
- * over. */
+/* Reports a snapshot to raft, and keeps the last @trailing of its entries in the log. Takes
+ * over @m's configuration. */
 void trim_to(struct replica *r, struct raft_snapshot_metadata *m, uint64_t trailing);
 
 /* ---- freeing.c ---- */
 
 /* Takes over the caller's reference to @data. Once there is no other reference, it is freed. */
 void freeing_add(struct replica *r, struct blob *data);
-/* Takes over what is in @l. */
+/* Takes over the entries in @l. */
 void freeing_add_log(struct replica *r, struct log *l);
 void freeing_run(struct replica *r);
 struct boot_time freeing_next(const struct replica *r);
@@ -482,7 +487,7 @@ void freeing_fini(struct replica *r);
 
 /* A part of a snapshot came from @peer. */
 must_check_ int install_part(struct replica *r, uint64_t peer, struct view in);
-/* Continues with what has come. */
+/* Continues with the snapshot that is arriving. */
 void install_run(struct replica *r);
 struct boot_time install_next(const struct replica *r);
 /* Raft accepts the snapshot: it is written to disk ... */
@@ -495,16 +500,16 @@ void install_fini(struct replica *r);
 
 /* Drops the commands that wait. */
 void queue_drop(struct replica *r);
-/* After each step: drops them if their term is over. */
+/* After each raft_step(): drops the waiting commands if their term is over. */
 void queue_enter_term(struct replica *r);
 must_check_ int queue_proposed(struct replica *r, uint64_t peer, struct view in);
-/* Leader: appends entries with the waiting commands; queue_flush() does unless they gather. */
+/* Leader: appends entries with the waiting commands; queue_flush() does so unless they
+ * gather. */
 void queue_submit(struct replica *r);
 void queue_flush(struct replica *r);
 /* Leader: called once when its term begins. */
 void queue_term_begins(struct replica *r);
-/* Leader: acknowledges forwarded frames to their senders; after everything else that a flush
- * sends.
+/* Leader: acknowledges forwarded frames to their senders; called last in a flush.
  */
 void queue_acknowledge(struct replica *r);
 /* Follower: sends waiting commands to the leader; learns which frames the leader has, and sends
@@ -534,7 +539,7 @@ void reads_clear(struct replica *r);
 void reads_add(struct replica *r, uint64_t peer, uint64_t id);
 /* At the end of a turn: a leader starts a round, another replica asks the leader. */
 void reads_flush(struct replica *r);
-/* Asks again what was not answered in time. */
+/* Repeats requests that were not answered in time. */
 void reads_run(struct replica *r);
 /* Whether a read waits for its answer. */
 bool reads_wait(const struct replica *r);
@@ -555,7 +560,7 @@ void beacons_reported(struct replica *r, unsigned i, uint64_t term, uint64_t tim
 
 /* ---- members.c ---- */
 
-/* After each step: acts on a change of the configuration, and on the end of a change. */
+/* After each raft_step(): acts on a change of the configuration, and on the end of a change. */
 void members_step(struct replica *r);
 void members_committed(struct replica *r);
 must_check_ int members_asked(struct replica *r, uint64_t peer, struct view in);

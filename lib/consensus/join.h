@@ -2,7 +2,7 @@
  * Lets a replica that others have added learn its id: it asks any of them, on their peer port,
  * which member has its URL.
  *
- * Tries the given URLs in turn until one replica knows. On the caller's loop.
+ * Tries the given URLs in turn until a replica knows it. Runs on the caller's loop.
  */
 #pragma once
 

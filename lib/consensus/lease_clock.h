@@ -1,23 +1,23 @@
 /*
- * The clock that makes lease time (base/clock.h): how much time counts against leases.
+ * The clock of lease time (base/clock.h): how much time counts against leases.
  *
- * The leader runs it. With each heartbeat it sends a beacon with its own boot_time and the
- * lease time then; followers remember the highest lease time that they have received and send
- * the boot_time back. Once a majority has answered a beacon, within a heartbeat, the core was
- * healthy when the beacon was sent: lease time has advanced by as much as boot_time since the
- * beacon before. If that is longer than LEASE_CLOCK_NORMAL heartbeats plus the round trip -
- * nobody led, the leader did not run, commits stood still, the majority was away - none of it
- * counts, and neither does the moment that clients take to try again.
+ * The leader runs it. With each heartbeat it sends a beacon that carries its own boot_time and
+ * the current lease time; followers remember the highest lease time that they have received and
+ * send the boot_time back. If a majority answers a beacon within a heartbeat, the core was
+ * healthy when the beacon was sent, and lease time has advanced by as much as boot_time since
+ * the beacon before. If that gap is longer than LEASE_CLOCK_NORMAL plus the round trip - there
+ * was no leader, the leader did not run, nothing was committed, the majority was away - none of
+ * it counts, and neither does the time that clients take to retry.
  *
- * A new leader continues from the latest lease time that a majority has received, since at
- * least one of these replicas answered the last confirmed beacon. Latest means of the highest
- * term, and within that the highest. It is a maximum of instants, so nothing is ever counted or
- * excused twice (I1, I2, A7). The resolution is the normal gap between two beacons plus a
- * heartbeat: shorter outages are not noticed, and of a longer one that much may count.
+ * A new leader asks a majority for the lease times that they have received, and continues from
+ * the latest: at least one of these replicas answered the last confirmed beacon. The latest is
+ * the highest one of the highest term. As a maximum of instants, it never counts or excuses any
+ * time twice (I1, I2, A7). The resolution is the normal gap between two beacons plus a
+ * heartbeat: shorter outages go unnoticed, and that much of a longer one may count.
  *
  * Entries of the log carry the lease time at which they were appended. Lease time that was
  * given out, in an entry or a beacon, is never taken back: a lease that is renewed later must
- * not end earlier. While it is not known whether an outage goes on, no entry is appended. Pure.
+ * not end earlier. While an outage may be going on, no entry is appended. Pure.
  */
 #pragma once
 
@@ -28,16 +28,17 @@
 #define LEASE_CLOCK_NORMAL(heartbeat) ((heartbeat) *5 / 2)
 
 struct lease_clock {
-        nsec_t normal, retry; /* see above; how long clients take to try again */
+        nsec_t normal, retry; /* see above; how long clients take to retry */
         nsec_t way;    /* round trip to a majority, if it is longer than heartbeats allow */
         uint64_t term; /* of the leader from which we have `known` */
         struct lease_time known; /* the latest lease time that we received or gave out */
         struct boot_time known_at;
-        bool running;           /* we lead, and know where to go on */
+        bool running;           /* we lead, and know from where to continue */
         struct lease_time at;   /* lease time as last confirmed ... */
         struct boot_time since; /* ... and when it had that value; after an outage, this is in
                                  * the future */
-        nsec_t outages;         /* the time not counted since we lead; for statistics */
+        nsec_t outages;         /* the time not counted since we became leader; for
+                                 * statistics */
 };
 
 void lease_clock_init(struct lease_clock *c, nsec_t heartbeat, nsec_t retry);
@@ -47,8 +48,8 @@ void lease_clock_init(struct lease_clock *c, nsec_t heartbeat, nsec_t retry);
 void lease_clock_learn(struct lease_clock *c, uint64_t term, struct lease_time t,
                        struct boot_time now);
 
-/* We lead in @term, a majority has reported the lease times that it knows, and commits work:
- * goes on from the latest of these. */
+/* We lead in @term, a majority has reported the lease times that it knows, and entries are
+ * being committed: continues from the latest of these times. */
 void lease_clock_start(struct lease_clock *c, uint64_t term, struct boot_time now);
 void lease_clock_stop(struct lease_clock *c);
 
@@ -65,8 +66,8 @@ struct lease_time lease_clock_read(const struct lease_clock *c, struct boot_time
 /* The same, for a new entry or beacon, which commits us to it. */
 struct lease_time lease_clock_give(struct lease_clock *c, struct boot_time now);
 
-/* Leader: whether the core was healthy until now, so that time may be given to an entry, and a
- * deadline that has passed is the holder's fault. */
+/* Leader: whether the core was healthy until now, so that an entry may be given a lease time,
+ * and a deadline that has passed is the holder's fault. */
 bool lease_clock_healthy(const struct lease_clock *c, struct boot_time now);
 
 /* When lease time will reach @t if all goes well; @now if it has already. */

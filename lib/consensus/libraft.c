@@ -1,12 +1,12 @@
-/* libraft itself: no other file looks into struct raft, or writes to it. What it lacks or gets
- * wrong for us is made up for here where that is possible, and marked [libraft]; the other
- * marks say why a file does something in its own way. */
+/* libraft itself: no other file reads or writes struct raft. Where libraft lacks something, or
+ * gets it wrong for us, the work-around is here if possible, and is marked [libraft]. The same
+ * mark in another file explains why that file deviates. */
 #include "base/probe.h"
 #include "consensus/internal.h"
 
 #define INFLIGHT_MAX 128
 
-/* Some of its functions take a pointer that is not const, and do not write. */
+/* Some of its functions take a pointer that is not const, but do not write to it. */
 static struct raft *raft_of(const struct replica *r)
 {
         return (struct raft *) (uintptr_t) &r->raft;
@@ -46,7 +46,7 @@ void libraft_end(struct replica *r)
         r->raft_up = false;
 }
 
-/* ---- what it knows ---- */
+/* ---- its term, leader and log ---- */
 
 bool replica_leads(const struct replica *r)
 {
@@ -148,17 +148,17 @@ void libraft_stand(struct replica *r, nsec_t wait)
 
 /* ---- steps ---- */
 
-/* [libraft] A replica that is not a voter as far as it knows refuses to vote. But it may have
- * become one, and the cluster may need its vote before it can learn that; the candidate decides
- * which votes count (Raft thesis, 4.2.2). For this event the replica becomes the only voter of
- * its configuration. Returns true if take_back() has to undo that. */
+/* [libraft] A replica that does not know that it is a voter refuses to vote. But it may have
+ * become one, and the cluster may need its vote before it can learn of that; the candidate
+ * decides which votes count (Raft thesis, 4.2.2). For this event the replica becomes the only
+ * voter of its configuration. Returns true if take_back() has to undo that. */
 static bool lend_vote(struct replica *r, const struct raft_event *ev,
                       struct raft_configuration *ret_own)
 {
         if (ev->type != RAFT_RECEIVE || ev->receive.message->type != RAFT_REQUEST_VOTE ||
             replica_votes(r))
                 return false;
-        PROBE("one that does not vote lends its vote");
+        PROBE("a replica that is not a voter lends its vote");
         *ret_own = r->raft.configuration;
         raft_configuration_init(&r->raft.configuration);
         if (raft_configuration_add(&r->raft.configuration, r->cfg.id, "", RAFT_VOTER) == 0)
@@ -173,11 +173,11 @@ static void take_back(struct replica *r, const struct raft_configuration *own)
         r->raft.configuration = *own;
 }
 
-/* [libraft] At a timeout it takes each follower that has sent nothing since the last check for
- * a quorum for unreachable, even if that was a moment ago and nothing was asked of it since.
- * Until such a follower acknowledges another entry, it is sent one message in a heartbeat
- * interval, and writes wait for that. So a check looks back as far as a leader may go without a
- * quorum. */
+/* [libraft] At a timeout it considers each follower unreachable that has sent nothing since the
+ * last quorum check, even if that check was a moment ago and the follower has been sent nothing
+ * since. Until such a follower acknowledges another entry, it is sent one message per heartbeat
+ * interval, and writes wait for that message. So we let each check look back as far as a leader
+ * may go without a quorum. */
 static void look_back(struct replica *r)
 {
         struct boot_time since = {r->now.ns - r->cfg.election};
@@ -233,12 +233,12 @@ bool libraft_takes(const struct replica *r, uint64_t peer, const struct raft_mes
                  * progress in that union. */
                 return !usurps(r, m->append_entries.term);
         case RAFT_APPEND_ENTRIES_RESULT:
-                /* [libraft] Rejecting what has been accepted since breaks an invariant; but a
-                 * rejection with another term says that we lead no more. */
+                /* [libraft] A late rejection of entries that have since been accepted breaks an
+                 * invariant; but a rejection with another term shows that we no longer lead. */
                 if (m->append_entries_result.term > replica_term(r))
                         return true;
-                /* [libraft] It would clamp that to our last entry, and so take an answer about
-                 * another log for an acknowledgement of ours. */
+                /* [libraft] It would clamp the index to our last entry, and so mistake an
+                 * answer about another log for an acknowledgement of ours. */
                 PROBE_IF(m->append_entries_result.rejected == 0 &&
                                  m->append_entries_result.last_log_index > log_last(&r->log),
                          "an answer acknowledges entries that the leader does not have");
@@ -247,7 +247,8 @@ bool libraft_takes(const struct replica *r, uint64_t peer, const struct raft_mes
                 return !libraft_match(r, peer, &match) ||
                        m->append_entries_result.rejected > match;
         case RAFT_INSTALL_SNAPSHOT:
-                /* [libraft] A second one while the first is being installed leaks memory. */
+                /* [libraft] A second snapshot while the first is being installed leaks
+                 * memory. */
                 return r->taking.state == SNAPSHOT_IDLE && !usurps(r, m->install_snapshot.term);
         default:
                 return true;
@@ -264,8 +265,8 @@ void libraft_drop_entries(struct raft_append_entries *p)
         p->n_entries = 0;
 }
 
-/* [libraft] Of what a snapshot has, raft knows the terms of those entries that are still in the
- * log, and of the last one; so it rejects entries that follow any other one. */
+/* [libraft] Of the entries in a snapshot, raft knows the terms of the last one and of those
+ * still in the log; so it rejects entries that follow any other one. */
 void libraft_skip_compacted(const struct replica *r, struct raft_append_entries *p)
 {
         uint64_t skip;
@@ -292,10 +293,10 @@ void libraft_mend(const struct replica *r, struct raft_message *m, bool older)
 {
         if (m->type == RAFT_APPEND_ENTRIES_RESULT && older) {
                 PROBE("entries of an older term are answered");
-                /* [libraft] Such a refusal says nothing about our log: as our last entry it has
-                 * what was on the stack, and it looks like an acceptance where entries began at
-                 * the first one. If the sender leads our term by now, it must take it for
-                 * neither (I5). */
+                /* [libraft] Such a refusal says nothing about our log: as our last entry it
+                 * reports garbage from the stack, and it looks like an acceptance if the
+                 * entries began at the first one. A sender that leads our term by now must not
+                 * believe either (I5). */
                 m->append_entries_result.rejected =
                         max_of(m->append_entries_result.rejected, (raft_index) 1);
                 m->append_entries_result.last_log_index = log_last(&r->log);
@@ -327,8 +328,8 @@ static int adopt_committed(struct replica *r, uint64_t index)
 
 /* [libraft] A follower assumes that the configuration in a message came with the message's
  * first entry (replicationAppend() passes that index), and remembers only the last one. So we
- * set the true index here, before anything is cut off or applied by it. The configuration
- * before it is committed, because changes are made one at a time. */
+ * set the true index here, before anything is cut off or applied according to it. The
+ * configuration before it is committed, because changes are made one at a time. */
 void libraft_conf_appended(struct replica *r, uint64_t first)
 {
         uint64_t at = log_last(&r->log), before;
@@ -364,7 +365,7 @@ void libraft_conf_applied(struct replica *r, const struct log_entry *e, uint64_t
 }
 
 /* [libraft] When it starts and its log ends with a configuration, it assumes that this
- * configuration is uncommitted, even if a snapshot has it. */
+ * configuration is uncommitted, even if a snapshot contains it. */
 void libraft_conf_check(struct replica *r)
 {
         struct raft_event ev = {.type = RAFT_CONFIGURATION};

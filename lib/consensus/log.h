@@ -38,7 +38,7 @@ size_t log_bytes(const struct log *l, uint64_t from, uint64_t upto);
 must_check_ int log_push(struct log *l, uint64_t term, uint8_t type, const void *data,
                          size_t len);
 
-/* Takes @data over, which malloc() has made, unless there is too little memory. */
+/* Takes over @data, which was allocated with malloc(), unless memory runs out. */
 must_check_ int log_take(struct log *l, uint64_t term, uint8_t type, void *data, size_t len);
 
 /* Drops entry @from and all after it. */

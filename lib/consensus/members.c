@@ -3,8 +3,8 @@
  * leader on request of any replica, and answered once it cannot be lost. A change after which
  * too few members may answer is refused, by etcd's rules.
  *
- * A learner is what libraft calls a standby: it gets the log and does not count. A removed
- * member is notified by the first member that hears of it, since raft does not tell it.
+ * A learner is what libraft calls a standby: it gets the log but does not vote. A removed
+ * member is notified by the first member that hears from it, since raft does not do so.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ void members_heard(struct replica *r, uint64_t peer)
                         h->since = (struct boot_time){0};
         } else if (h->broken || (replica_leads(r) && boot_before(r->led_at, h->heard) &&
                                  boot_diff(r->now, h->heard) > r->cfg.election)) {
-                h->since = r->now; /* followers do not hear of each other for long */
+                h->since = r->now; /* followers do not hear from each other for long periods */
         }
         h->broken = false;
         h->heard = r->now;
@@ -75,9 +75,9 @@ void members_restores(struct replica *r, uint64_t peer, raft_index index)
                 h->installs = index;
 }
 
-/* raft assumes that a follower still has what it acknowledged, and sends nothing before that. A
- * follower that has lost entries would accept nothing until another member leads, and would
- * vote as if nothing had been lost. So it is notified, and its process ends. */
+/* raft assumes that a follower still has the entries that it acknowledged, and does not send
+ * them again. A follower that has lost entries would accept nothing until another member leads,
+ * and would vote as if nothing had been lost. So it is notified, and its process ends. */
 void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p)
 {
@@ -96,7 +96,7 @@ void members_answered(struct replica *r, uint64_t peer,
         h->lacks_of = p->term;
         if (!lacks || ++h->n_lacks < LACKS_SURE)
                 return;
-        PROBE("a follower is told that it lacks what it acknowledged");
+        PROBE("a follower is notified that it lacks acknowledged entries");
         replica_send(r, peer, FRAME_LACKS, (uint64_t[]){p->term, match}, 2);
         if (h->lacks_logged_at.ns > 0 && boot_diff(r->now, h->lacks_logged_at) < LACKS_AGAIN)
                 return;
@@ -114,11 +114,11 @@ void members_lack(struct replica *r, uint64_t index)
 {
         char why[256];
 
-        PROBE("a replica hears that it lacks what it acknowledged");
+        PROBE("a replica learns that it lacks acknowledged entries");
         if (store_condemn(r->store, index) != 0)
                 return; /* the log was complete after all, or the leader will notify us again */
         snprintf(why, sizeof(why),
-                 "The log ends at entry %" PRIu64
+                 "the log ends at entry %" PRIu64
                  ", but the leader has this member's acknowledgement up to %" PRIu64
                  ": files of the data directory are gone, or an older copy was put in their "
                  "place. Remove this member, and add it again with an empty data directory",
@@ -210,13 +210,13 @@ static bool same(const struct raft_configuration *c, const struct configured *se
         return true;
 }
 
-/* What is counted by the position of a member begins anew, and so does what waits for a
- * majority, because another majority is needed now:
+/* Counts that are kept by a member's position begin anew, and so does everything that waits for
+ * a majority, because a different majority is needed now:
  *
  *     a round of reads       reads_members_changed() asks again; start_round() ends a round
  *                            that needs no answer any more
  *     lease time             beacons_members_changed() forgets who has answered
- *     a change of members    members_committed() looks after each step
+ *     a change of members    members_committed() checks after each raft_step()
  *     entries, elections     raft counts anew with each answer
  *     a handover             raft gives it up after an election timeout
  *     a snapshot on its way  sending_run() ends one to a former member
@@ -355,10 +355,10 @@ static unsigned voters(const struct replica *r, uint64_t ret[static REPLICA_PEER
 }
 
 /* A new voter counts at once, started or not, and in a cluster of two or three nothing is
- * committed without it. But once a majority of the previous voters has an entry of this term on
- * disk, any leader that either configuration elects has it. So it cannot be undone, and the
- * requester may be answered. etcd answers at the same point, because there the old
- * configuration commits the entry. */
+ * committed without it. But once a majority of the previous voters has the entry on disk, in
+ * this term, any leader that either configuration elects has it as well. So the change cannot
+ * be undone, and the requester may be answered. etcd answers at the same point, because there
+ * the old configuration commits the entry. */
 static bool is_settled(struct replica *r)
 {
         const struct changing *c = &r->changing;
@@ -515,21 +515,21 @@ uint64_t replica_excludes(const struct replica *r, uint64_t id)
         return members_position(c, id) < 0 && index > 1 ? index : 0;
 }
 
-/* A peer that is no member, as far as we know, stands for election. It may know a newer
+/* A peer that is not a member, as far as we know, stands for election. It may know a newer
  * configuration than we do. */
 void members_stranger(struct replica *r, uint64_t peer)
 {
         uint64_t index = replica_excludes(r, peer);
 
         if (index != 0) {
-                PROBE("a removed member stands for election and is told");
+                PROBE("a removed member stands for election and is notified");
                 replica_send(r, peer, FRAME_REMOVED, &index, 1);
         }
 }
 
-/* Whether we are a member, or were one before a change that may not last. A replica that joins
- * is none until its log has reached its addition. Others may know less of that than the leader
- * does, so until then nobody can tell it that it was removed. */
+/* Whether we are a member, or were one before a change that may not last. A joining replica is
+ * not a member until its log contains its addition. Other members may not know of the addition
+ * yet, so until then none of them can tell it that it was removed. */
 static bool was_member(const struct replica *r)
 {
         const struct raft_configuration *c;
@@ -542,7 +542,7 @@ void members_told_removed(struct replica *r, uint64_t index)
 {
         if (index <= libraft_committed(r, NULL) || replica_leads(r) || !r->ops->removed)
                 return;
-        PROBE_IF(!was_member(r), "a member that is joining is told that it was removed");
+        PROBE_IF(!was_member(r), "a joining member is notified that it was removed");
         if (was_member(r))
                 r->ops->removed(r->userdata);
 }

@@ -224,7 +224,7 @@ bool message_conf_is_sound(struct view conf)
         return true;
 }
 
-/* Whether this may be a part of a log: terms never fall, and there is no entry before the
+/* Whether these may be entries of a log: terms never fall, and there is no entry before the
  * first. [libraft] It accepts the terms of entries without a check. */
 static bool entries_follow(const struct raft_append_entries *p)
 {

@@ -3,8 +3,8 @@
  *
  *     frame = type:u8 payload
  *
- * Decoding trusts nothing: every length is checked, and what raft would own on success is freed
- * on failure. libraft's own struct versions stay behind this interface. Pure.
+ * Decoding trusts nothing: every length is checked, and memory that raft would own on success
+ * is freed on failure. libraft's own struct versions stay behind this interface. Pure.
  */
 #pragma once
 
@@ -32,12 +32,12 @@ enum frame_type {
         FRAME_REMOVED,      /* index:u64: to a peer that is no member, as of that entry */
         FRAME_TIME_TELL,    /* term:u64 of_term:u64 lease_time:u64 */
         FRAME_SNAPSHOT,     /* term:u64 index:u64 total:u64 offset:u64 bytes: a part of an
-                             * InstallSnapshot, which is too large for one frame. After its bytes
-                             * comes their CRC-32C, crc:u32 */
+                             * InstallSnapshot, which is too large for one frame. Its bytes are
+                             * followed by their CRC-32C, crc:u32 */
         FRAME_SNAPSHOT_ACK, /* term:u64 index:u64 have:u64: answer to a part: how many bytes
-                             * have come without a gap; 0 after all of them: refused */
+                             * have arrived without a gap; 0 after all of them: refused */
         FRAME_PROPOSED, /* term:u64 life:u64 high:u64 seen:u64 full:u64: leader to follower: of
-                         * that life's proposals, frame `high` has come, and each `high - i`
+                         * that life's proposals, frame `high` has arrived, and each `high - i`
                          * whose bit i is set in `seen`; full: there was no room for the last
                          * one */
         FRAME_LACKS,    /* term:u64 index:u64: leader to a follower whose log ends before an

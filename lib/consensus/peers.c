@@ -15,9 +15,9 @@
 #define MAGIC "TENPEER1"
 #define GREETING 24 /* bytes: magic, cluster, member */
 #define FRAME_MAX ((size_t) 256 << 20)
-/* Limits of what waits for a link. From the first one on, no more entries are read from the
- * log, so that they are in memory only once for all links; from the second one on, frames are
- * dropped. */
+/* Limits of the bytes that are queued for a link. Beyond the first, no more entries are read
+ * from the log, so that memory holds them only once for all links; beyond the second, frames
+ * are dropped. */
 #define TX_FULL ((size_t) 4 << 20)
 #define TX_MAX ((size_t) 16 << 20)
 #define STRANGERS_MAX 64 /* connections that have not identified themselves */
@@ -352,7 +352,7 @@ void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id))
                         in_free(i);
 }
 
-/* Tells a joiner its member id, and nothing else. Returns false if the link has ended. */
+/* Sends a joiner its member id, and nothing else. Returns false if the link has ended. */
 static bool greet_joiner(struct link_in *i)
 {
         uint64_t len = le64_get(buf_head(&i->rx) + 8);
@@ -414,7 +414,7 @@ static bool greet(struct link_in *i)
         if (le64_get(b + 8) != p->cfg.cluster_id) {
                 snprintf(why, sizeof(why),
                          "it belongs to cluster %016" PRIx64
-                         ", and this replica to %016" PRIx64,
+                         ", but this replica to %016" PRIx64,
                          le64_get(b + 8), p->cfg.cluster_id);
                 refuse(p, "a link from", i->id, stream_peer(i->stream), why);
                 return false;
@@ -438,8 +438,8 @@ static bool greet(struct link_in *i)
         return true;
 }
 
-/* Handles what has arrived completely. Returns false if the link has ended. After a frame
- * everything but the link itself may be gone, if the link was freed. */
+/* Handles the frames that have arrived completely. Returns false if the link has ended. If a
+ * frame made the owner free the link, everything but the link itself may be gone. */
 static bool take(struct link_in *i)
 {
         if (i->refused) {
@@ -542,9 +542,9 @@ static size_t n_of_address(const struct peers *p, const struct link_in *of)
         return n;
 }
 
-/* A connection has a few seconds to identify itself, and only a few may be unidentified. If
- * there are too many, the oldest of the address that has most of them is closed, so that a
- * flood does not end a member's handshake. Costs STRANGERS_MAX squared comparisons. */
+/* A connection has a few seconds to identify itself, and only a few may be unidentified at a
+ * time. If there are too many, the oldest of the address that has most of them is closed, so
+ * that a flood does not end a member's handshake. Costs STRANGERS_MAX squared comparisons. */
 static void bound_strangers(struct peers *p)
 {
         struct link_in *i, *first = NULL;

@@ -1,6 +1,6 @@
 /*
- * The links between replicas: one connection out to each peer, for what we send, and one in
- * from each, for what it sends.
+ * The links between replicas: one connection out to each peer, for the frames that we send, and
+ * one in from each, for the frames that it sends.
  *
  * After a greeting that names the cluster and the member, each link carries frames, each
  * preceded by its length; TLS is always mutual. A link that cannot be made is retried, at the
@@ -30,8 +30,8 @@ struct peers_ops {
         /* The link from member @id was made, or broke. */
         void (*called)(void *userdata, uint64_t id);
         void (*down)(void *userdata, uint64_t id);
-        /* A peer called as @id, which is not a member as far as we know. Returns the entry with
-         * the last change of the members, which the peer is told; or 0. */
+        /* A peer called as @id, which is not a member as far as we know. Returns the index of
+         * the last change of the members, which is sent to the peer; 0: nothing is. */
         uint64_t (*strange)(void *userdata, uint64_t id);
         /* A replica that joins asks which member has @url, and who the others are (join.h). */
         void (*who)(void *userdata, const char *url, struct joined *ret);

@@ -3,17 +3,17 @@
  * the other replicas.
  *
  * A forwarded frame is kept until the leader acknowledges it, and sent again if no
- * acknowledgement comes: a link may break with frames in it while leader and term stay, and
- * then nobody else would notice. The leader accepts each number once (struct window); so no
- * more frames are under way than it can tell apart, and the rest waits here, where more
- * commands are collected into one frame.
+ * acknowledgement arrives: a link may break and lose frames while leader and term stay the
+ * same, and nothing else would notice. The leader accepts each number once (struct window), so
+ * no more frames are under way than it can tell apart; further commands wait here, to be
+ * collected into one frame.
  */
 #include "base/probe.h"
 #include "consensus/internal.h"
 
 /* Commands are gathered into entries up to this size. */
 #define ENTRY_BYTES ((size_t) 1 << 20)
-/* Renewals, expiries and the like; they all go into one entry. */
+/* The limit of renewals, expiries and the like, which all go into one entry. */
 #define URGENT_BYTES_MAX ((size_t) 8 << 20)
 /* How much of the lost frames is sent again at once. */
 #define RESEND_BYTES ((size_t) 1 << 20)
@@ -23,11 +23,11 @@
 #define UNKNOWN_AGAIN (60 * NSEC_PER_SEC)
 /* How long commands gather at most. */
 #define GATHER_MOST (4 * NSEC_PER_MSEC)
-/* [libraft] After a conflict it goes back one entry a round trip, so only a few entries may be
- * uncommitted. */
+/* [libraft] After a conflict it goes back one entry per round trip, so only a few entries may
+ * be uncommitted. */
 #define UNCOMMITTED_MAX 64
-/* Nor may there be more than can be applied in about a second, because everything after them
- * waits. */
+/* Nor may more be unapplied than can be applied in about a second, because all later entries
+ * wait for them. */
 #define UNAPPLIED_BYTES_MAX ((size_t) 32 << 20)
 
 static void forwarded_free(struct replica *r, struct forwarded *f)
@@ -141,7 +141,8 @@ static bool is_new(struct window *w, uint64_t n)
         return true;
 }
 
-/* Windows are kept when members change, because a frame may be repeated after a change. */
+/* Receive windows are kept when members change, because a frame may be repeated after a
+ * change. */
 static struct windows *windows_of(struct replica *r, uint64_t peer)
 {
         struct windows *free_one = NULL;
@@ -155,7 +156,7 @@ static struct windows *windows_of(struct replica *r, uint64_t peer)
                                  : !free_one && replica_position(r, w->peer) < 0)
                         free_one = w;
         }
-        assert(free_one); /* there are more than there can be members */
+        assert(free_one); /* there are more of them than of members */
         *free_one = (struct windows){.peer = peer};
         return free_one;
 }
@@ -174,9 +175,10 @@ static struct window *window_of(struct replica *r, uint64_t peer, uint64_t life)
         return &of->lives[0];
 }
 
-/* An entry with a command that a member cannot apply would end that member, at each start again
- * (I13). So the frame is dropped, and its clients time out. It counts as received: otherwise it
- * would be sent again and again, and close its sender's window, for renewals too (I1). */
+/* An entry with a command that a member cannot apply would end that member's process, at each
+ * start again (I13). So the frame is dropped, and its clients time out. It counts as received:
+ * otherwise it would be sent again and again, and block its sender's other frames, even
+ * renewals (I1). */
 static void drop_unknown(struct replica *r, uint64_t peer)
 {
         if (r->queue.unknown_at.ns > 0 &&
@@ -205,8 +207,8 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
                 return k;
         if (priority > REPLICA_URGENT)
                 return -EBADMSG;
-        /* The sender gives up what it proposed in an older term. If we accepted it now, it
-         * would be applied without the sender's knowledge. */
+        /* The sender gives up commands that it proposed in an older term. If we accepted it
+         * now, it would be applied without the sender's knowledge. */
         if (!replica_leads(r) || term != replica_term(r) || replica_position(r, peer) < 0) {
                 PROBE_IF(term < replica_term(r),
                          "forwarded commands arrive when their term is over");
@@ -218,8 +220,8 @@ int queue_proposed(struct replica *r, uint64_t peer, struct view in)
         w = window_of(r, peer, life);
         w->unacked++;
         /* Our own clients may fill only half of the queue. Otherwise they would take all the
-         * room, and a forwarded frame that is refused again and again closes its sender's
-         * window, for renewals too (I1). */
+         * room, and a forwarded frame that is refused again and again blocks its sender's other
+         * frames, even renewals (I1). */
         w->full = priority == REPLICA_URGENT
                           ? buf_len(&r->queue.urgent) + in.len > URGENT_BYTES_MAX
                           : r->queue.bytes + in.len > 2 * queued_max(r);
@@ -267,7 +269,7 @@ void queue_acknowledge(struct replica *r)
         }
 }
 
-/* Not before the present lease time is known, and not during a handover of leadership:
+/* Commands wait until the current lease time is known, and during a handover of leadership:
  * [libraft] raft would refuse the entry, and the commands would be lost. */
 static bool may_submit(const struct replica *r)
 {
@@ -399,8 +401,8 @@ void queue_forward(struct replica *r)
                 drop_first(r);
 }
 
-/* How long a frame may go unacknowledged before it is sent again: the leader's next
- * acknowledgement, or the one after it, would cover it. */
+/* How long a frame may go unacknowledged before it is sent again: by then the leader's next
+ * acknowledgement, or the one after it, should have covered it. */
 static nsec_t patience(const struct replica *r)
 {
         return 4 * r->cfg.heartbeat;
@@ -434,8 +436,8 @@ void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_
                 if (life == r->cfg.seed && f->n <= high && high - f->n < WINDOW &&
                     (seen & UINT64_C(1) << (high - f->n)))
                         forwarded_free(r, f);
-        /* A refused frame is sent again, and its answer tells whether there is room by then. A
-         * frame that was repeated in vain changes nothing. */
+        /* A refused frame is sent again, and the answer to it shows whether there is room by
+         * then. If no frame is left to repeat, the refusal was of a needless repetition. */
         r->queue.leader_full = full && !STAILQ_EMPTY(&r->queue.unacked);
         if (!full)
                 send_again(r, life == r->cfg.seed ? high : 0, r->cfg.heartbeat);

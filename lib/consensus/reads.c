@@ -29,7 +29,7 @@ static struct lease_time confirmed_time(const struct replica *r)
                        : LEASE_TIME_NEVER;
 }
 
-/* What is not answered READ_RETRY from now is asked again. */
+/* Reads that are not answered READ_RETRY from now are requested again. */
 static void expect_answer(struct replica *r)
 {
         r->reading.overdue = r->reading.newest;
@@ -78,7 +78,7 @@ void reads_members_changed(struct replica *r)
         ping(r);
 }
 
-/* Starts the next round, unless one is under way. That one ends here if its answers are not
+/* Starts the next round, unless one is under way. A round ends here if its answers are not
  * needed any more: the last other voter was removed meanwhile, and nobody can be elected
  * without our vote. */
 static void start_round(struct replica *r)

@@ -227,8 +227,8 @@ static void become_leader(struct replica *r)
         struct raft_entry e = {.term = replica_term(r), .type = RAFT_BARRIER};
 
         /* [libraft] It adds an entry of its own only if the log is longer than the commit
-         * index. We always need one, to know that everything committed before is known to be
-         * committed (Raft section 8). */
+         * index. We always need one, because only then do we know everything that was committed
+         * before (Raft section 8). */
         r->led_at = r->now;
         beacons_begin(r);
         memset(r->sent_commit, 0, sizeof(r->sent_commit));
@@ -249,7 +249,7 @@ static bool has_more_to_apply(const struct replica *r)
         return r->applied < r->committed && log_get(&r->log, r->applied + 1);
 }
 
-/* Another replica may know the command, so to skip it could give two replicas different states
+/* Another replica may know the command, so skipping it could give two replicas different states
  * (I4). */
 static void cannot_apply(struct replica *r, uint64_t index, uint64_t term, int k)
 {
@@ -257,15 +257,15 @@ static void cannot_apply(struct replica *r, uint64_t index, uint64_t term, int k
 
         if (k == -ENOTSUP)
                 snprintf(why, sizeof(why),
-                         "Log entry %" PRIu64 " (term %" PRIu64
-                         ") holds a command that this version cannot read: start the version "
+                         "log entry %" PRIu64 " (term %" PRIu64
+                         ") holds a command that this version cannot read; start the version "
                          "that wrote it",
                          index, term);
         else if (k == -EBADMSG)
                 snprintf(why, sizeof(why),
-                         "Log entry %" PRIu64 " (term %" PRIu64 ") is malformed", index, term);
+                         "log entry %" PRIu64 " (term %" PRIu64 ") is malformed", index, term);
         else
-                snprintf(why, sizeof(why), "Cannot apply log entry %" PRIu64 ": %s", index,
+                snprintf(why, sizeof(why), "cannot apply log entry %" PRIu64 ": %s", index,
                          strerror(-k));
         replica_fatal(r, why);
 }
@@ -301,7 +301,7 @@ static void apply_committed(struct replica *r)
                         return;
                 }
                 if (r->applying) {
-                        r->apply_left = 0; /* what had to wait for the entry gets a turn */
+                        r->apply_left = 0; /* work that had to wait for the entry gets a turn */
                         r->counts.slow_applies +=
                                 boot_diff(r->now, r->applying_since) > SLOW_APPLY;
                 }
@@ -312,8 +312,8 @@ static void apply_committed(struct replica *r)
         }
 }
 
-/* Most often there is one entry, and nothing else in its memory: then the log takes that over.
- * [libraft] It comes from raft_malloc(), and is ours. */
+/* Most often there is one entry, and nothing else in its memory: then the log takes over that
+ * memory. [libraft] It was allocated with raft_malloc(), and is ours. */
 static bool owns_its_memory(const struct raft_update *u)
 {
         const struct raft_entry *e = &u->entries.batch[0];
@@ -399,7 +399,7 @@ void replica_step(struct replica *r, struct raft_event *ev)
         if (u.flags & (RAFT_UPDATE_MESSAGES))
                 for (unsigned i = 0; i < u.messages.n; i++)
                         send_message(r, &u.messages.batch[i], older);
-        queue_enter_term(r); /* who is called below may propose in it */
+        queue_enter_term(r); /* the callbacks below may propose in the new term */
         if (was_leader && !replica_leads(r)) {
                 r->time.asking = false;
                 lease_clock_stop(&r->time.clock);
@@ -495,8 +495,8 @@ static void check_learner(struct replica *r)
 
 /* [libraft] It has no event for "the leader is gone". We clear its leader, so that it votes for
  * another one, and let its election timer run out when our turn comes. The first turn comes
- * after half a heartbeat: by then the others have given up the leader as well, and nobody is
- * refused because of it. */
+ * after half a heartbeat: by then the others have given up the leader as well, and refuse no
+ * candidate for its sake. */
 static void check_leader_down(struct replica *r)
 {
         nsec_t wait = (1 + 4 * rank_without(r, replica_leader(r))) * (r->cfg.heartbeat / 2);
@@ -532,7 +532,7 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
         if (m->type == RAFT_APPEND_ENTRIES) {
                 libraft_skip_compacted(r, &m->append_entries);
                 /* We hold as many committed but unapplied entries as we may: drop these as if
-                 * they had been lost on their way. We make room by applying, which needs no
+                 * they had been lost in transit. We make room by applying, for which we need no
                  * other replica. */
                 if (trim_log_is_full(r)) {
                         PROBE("a follower drops entries because too many are not applied");
@@ -595,7 +595,7 @@ struct boot_time replica_next(const struct replica *r)
 
 /* Followers learn the commit index from the next message. If none follows soon, they would
  * apply, and notify their watchers, up to a heartbeat late. So each follower that has the
- * committed entries gets a heartbeat at once, which to raft is one like any other. */
+ * committed entries gets a heartbeat at once; to raft it is one like any other. */
 static void tell_commit(struct replica *r)
 {
         uint64_t commit = libraft_commit(r);
@@ -647,7 +647,7 @@ static void transfer(struct replica *r, uint64_t id)
         ev.transfer.server_id = id;
         PROBE_IF(r->taking.state == SNAPSHOT_ENCODING,
                  "leadership is handed over while a snapshot is taken");
-        queue_submit(r); /* what gathers would be lost with the leadership */
+        queue_submit(r); /* commands that still gather would be lost with the leadership */
         replica_step(r, &ev);
 }
 

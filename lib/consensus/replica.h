@@ -33,7 +33,7 @@ struct replica_config {
         const struct replica_peer *peers; /* all members of a new cluster, including us */
         size_t n_peers;
         bool join; /* a fresh directory belongs to a member that others have added: it waits
-                      until everything is sent to it */
+                    * until they send it the log */
         bool any_change; /* members may be changed even if that may cost the majority */
         nsec_t election, heartbeat;
         uint64_t seed;             /* random; another one in each life of the process */
@@ -41,11 +41,10 @@ struct replica_config {
         size_t snapshot_slice;     /* bytes encoded or sent at once; 0: the default */
         uint64_t snapshot_bytes;   /* at least this much is applied between two snapshots; 0:
                                     * the default */
-        size_t log_bytes;     /* how much of what was applied is kept in memory, about; 0: the
+        size_t log_bytes;     /* about how much of the applied log is kept in memory; 0: the
                                * default */
-        size_t message_bytes; /* of the entries in one message with more than one; 0: the
-                               * default */
-        size_t queued_bytes;  /* of commands that wait; beyond it, more are refused; 0: the
+        size_t message_bytes; /* limit of a message with more than one entry; 0: the default */
+        size_t queued_bytes;  /* of waiting commands; beyond it, more are refused; 0: the
                                * default */
         size_t segment_size;  /* of the log's files; 0: the default */
         size_t apply_slice;   /* cost of the entries applied in one turn; 0: the default */
@@ -66,7 +65,7 @@ struct replica_status {
                               * interval, or was and is not yet short again */
 };
 
-/* For metrics: what has happened here since the start. */
+/* For metrics: counts since the start. */
 struct replica_peer_counts {
         uint64_t id;             /* 0: unused */
         uint64_t sent, received; /* bytes */
@@ -91,12 +90,12 @@ struct replica_ops {
          * Large frames then wait here until a replica_flush() finds room. NULL: no limit. */
         size_t (*room)(void *u, uint64_t peer);
         /* Whether the commands of another replica's proposal can be applied: 0; -ENOTSUP: this
-         * version does not know one of them; -EBADMSG. NULL: whatever is proposed. */
+         * version does not know one of them; -EBADMSG. NULL: all can. */
         int (*check)(void *u, struct view commands);
         /* Apply a committed entry, which the leader appended at lease time @at; @commands is
-         * borrowed. Takes its cost off *@left, in steps of roughly 0.3 us, and returns 1 if
-         * that was not enough: the same call comes again in the next turn, unless a snapshot is
-         * loaded first. Returns 0, or a negative errno that ends the process; -ENOTSUP and
+         * borrowed. Subtracts its cost from *@left, in units of roughly 0.3 us, and returns 1
+         * if that was not enough: the same call is repeated in the next turn, unless a snapshot
+         * is loaded first. Returns 0, or a negative errno that ends the process; -ENOTSUP and
          * -EBADMSG as above. */
         int (*apply)(void *u, uint64_t index, uint64_t term, struct lease_time at,
                      struct view commands, size_t *left);
@@ -106,17 +105,17 @@ struct replica_ops {
          * -ENOMEM. */
         void (*save)(void *u);
         int (*save_more)(void *u, size_t bytes, struct buf *out);
-        /* Begins to load such a state, beside the present one; @snapshot is borrowed until that
-         * has ended, or is dropped. Returns 0 or -ENOMEM. */
+        /* Begins to load such a state, beside the present one; @snapshot is borrowed until
+         * loading ends or is dropped. Returns 0 or -ENOMEM. */
         int (*load)(void *u, struct view snapshot);
-        /* Continues loading: takes its cost off *@left, in steps as above. Returns 1 if that
-         * was not enough, 0 when all was loaded; -ENOMEM, or another errno if it is not such a
-         * state; then loading has ended. */
+        /* Continues loading: subtracts its cost from *@left, in units as above. Returns 1 if
+         * that was not enough; 0 when all was loaded; -ENOMEM, or another errno if @snapshot
+         * holds no state; then loading has ended. */
         int (*load_more)(void *u, size_t *left);
         /* The state that was loaded last replaces the present one. Returns the lease time that
          * it had reached. No state is being saved meanwhile. */
         struct lease_time (*adopt)(void *u);
-        /* The state that is being or was loaded is not needed. */
+        /* The state that is being loaded, or has been, is not needed. */
         void (*drop)(void *u);
         /* Leader, term or our readiness changed. */
         void (*changed)(void *u);
@@ -124,8 +123,8 @@ struct replica_ops {
          * @index is linearizable (I8). @at: the leader's lease time when a majority had
          * confirmed it, which is later than the request; LEASE_TIME_NEVER: not known. */
         void (*read_at)(void *u, uint64_t id, uint64_t index, struct lease_time at);
-        /* A snapshot of another replica was installed: commands of ours may be in it, for which
-         * `apply` was not called. */
+        /* A snapshot of another replica was installed: it may contain commands of ours for
+         * which `apply` was not called. */
         void (*skipped)(void *u);
         /* replica_change_members() @request has ended: 0, or an outcome below. */
         void (*changed_members)(void *u, uint64_t request, int outcome);
@@ -140,8 +139,8 @@ struct replica_ops {
 };
 
 /* [libraft] After a failed allocation libraft continues with whatever it has of its log, and at
- * start it frees memory that is ours. After this call the process ends instead. Programs call
- * it once. */
+ * start it frees memory that is ours. After this call, a failed allocation ends the process
+ * instead. Programs call it once. */
 void replica_end_without_memory(void);
 
 /* Opens the log on @d, borrowed, and loads the snapshot; a fresh directory becomes a replica of
@@ -191,8 +190,8 @@ void replica_peer_up(struct replica *r, uint64_t peer, struct boot_time now);
 void replica_run(struct replica *r, struct boot_time now);
 struct boot_time replica_next(const struct replica *r);
 
-/* Sends and writes what has been gathered; called at the end of each turn of the loop. A leader
- * to which each turn brings more commands goes on to gather them, for 4 ms and a turn at most.
+/* Sends and writes what has been queued; called at the end of each turn of the loop. A leader
+ * that gets more commands in each turn keeps gathering them, for at most 4 ms and a turn.
  */
 void replica_flush(struct replica *r, struct boot_time now);
 
@@ -217,7 +216,8 @@ must_check_ int replica_propose(struct replica *r, const void *commands, size_t 
                                 enum replica_priority priority);
 
 /* Requests a linearizable read; read_at() follows, once there is a leader. The ids ascend, and
- * begin at a random one in each life of a process: an answer may be to a former one. */
+ * begin at a random one in each life of a process, since an answer may be meant for an earlier
+ * life. */
 void replica_read(struct replica *r, uint64_t id);
 
 /* Lease time (base/clock.h), as this replica knows it; on followers an estimate that is
@@ -266,8 +266,9 @@ enum {
 void replica_change_members(struct replica *r, uint64_t request, enum replica_change what,
                             uint64_t id, const char *address);
 
-/* The last committed change of the members, if @id is not one after it: then it was removed, or
- * we do not know of its addition yet. 0: it is a member, or we are not one ourselves. */
+/* The index of the last committed change of the members, if @id is not a member after it: it
+ * was removed, or we do not know of its addition yet. 0: it is a member, or we are not one
+ * ourselves. */
 uint64_t replica_excludes(const struct replica *r, uint64_t id);
 
 /* Requests a snapshot, whether or not one is due. */
@@ -280,11 +281,12 @@ uint64_t replica_applied(const struct replica *r);
 bool replica_learns(const struct replica *r);
 bool replica_short_of_room(const struct replica *r);
 
-/* Both borrowed, as long as the replica. */
+/* Both are borrowed, and valid as long as the replica. */
 const struct replica_counts *replica_counts(const struct replica *r);
 const struct store_counts *replica_store_counts(const struct replica *r);
 
-/* Leader: how many entries member @id is behind, as far as it has answered; 0 on others. */
+/* Leader: how many entries member @id is behind, according to its last answer; 0 on other
+ * replicas. */
 uint64_t replica_lag(const struct replica *r, uint64_t id);
 
 /* Leader: a member that lacks entries that it had acknowledged, and gets no more; 0: none. */
@@ -292,8 +294,8 @@ uint64_t replica_forgetful(const struct replica *r);
 
 /* Whether a snapshot of another replica is being installed. */
 bool replica_installs(const struct replica *r);
-/* Whether one is on its way to us, or is being installed, that has more than we have: no
- * linearizable read succeeds before it is installed. */
+/* Whether a snapshot with entries that we lack is being received or installed. No linearizable
+ * read succeeds before it is installed. */
 bool replica_awaits_snapshot(const struct replica *r);
 
 /* The size of log and snapshot on the disk; adds up every file of the log. */

@@ -1,8 +1,9 @@
 /*
  * Snapshots on their way to other replicas, which lag too far for the log.
  *
- * What is sent is the present state, encoded for them (taking.c), which is newer than the one
- * on disk. It goes in parts that the other side acknowledges, so that heartbeats go in between.
+ * They contain the current state, encoded for these replicas (taking.c), which is newer than
+ * the snapshot on disk. They are sent in parts that the receiver acknowledges, so that
+ * heartbeats fit in between.
  */
 #include "base/probe.h"
 #include "consensus/internal.h"
@@ -77,8 +78,8 @@ void sending_asked(struct replica *r, uint64_t peer, uint64_t index)
 {
         struct outgoing *o = outgoing_of(r, peer);
 
-        /* One that the replica has got may still be loading there, however old it is: another
-         * one would make it begin again. */
+        /* A snapshot that the replica has received may still be loading there, however old it
+         * is: another one would make it start over. */
         if (o && o->head && (!is_under_way(r, o) || (o->data && o->index < index))) {
                 PROBE_IF(o->data, "a snapshot on its way is too old, and another one is sent");
                 end(o);
@@ -116,7 +117,7 @@ static void sum_up(struct outgoing *o, size_t upto)
 }
 
 /* Heartbeats queue behind the parts on the same link: so the parts under way must not occupy a
- * slow link for as long as heartbeats may take. */
+ * slow link for longer than heartbeats may be delayed. */
 static void begin_window(const struct replica *r, struct outgoing *o)
 {
         o->window = max_of(taking_slice(r) / 4, min_of(taking_slice(r), WINDOW_LEAST));
@@ -241,7 +242,8 @@ void sending_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t ha
                 return;
         if (!o->data) {
                 /* The replica has all of it and is still installing it; or it refused it, and
-                 * will be sent another one, but not at once, since that may be no better. */
+                 * will be sent another one, but not at once, since the next one may be no
+                 * better. */
                 if (have == o->total)
                         o->at = boot_max(o->at, boot_add(r->now, r->cfg.election));
                 else if (have == 0)

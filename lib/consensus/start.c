@@ -139,7 +139,8 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
         if (!entries_are_sound(rec) ||
             (rec->term == 0 && (rec->n_entries > 0 || rec->snapshot.index > 0))) {
                 snprintf(err->text, sizeof(err->text),
-                         "the log holds an entry that no replica writes. " STORE_WAY_OUT);
+                         "the log holds an entry that no replica can have "
+                         "written. " STORE_WAY_OUT);
                 return -EBADMSG;
         }
         if (rec->half_restored) {
@@ -223,7 +224,7 @@ static int leave_term(struct replica *r)
                 if (log_get(&r->log, i)->type == RAFT_CHANGE)
                         e = log_get(&r->log, i);
         if (e && raft_configuration_decode(&(struct raft_buffer){e->data, e->len}, &c) != 0)
-                return -ENOMEM; /* only this is left: the encoding was checked before */
+                return -ENOMEM; /* no other error is left: the encoding was checked before */
         conf = e ? &c : conf;
         for (unsigned i = 0; i < conf->n; i++)
                 if (conf->servers[i].role == RAFT_VOTER) {
@@ -264,8 +265,8 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         if (cfg->segment_size > 0)
                 store_set_segment_size(r->store, cfg->segment_size);
         store_keep_aside(r->store);
-        /* The directory of another member has an id that two of these may have; it is refused
-         * later. */
+        /* If the directory belongs to another member, two of the peers may have the same id;
+         * the directory is refused later. */
         for (size_t i = 0; i < cfg->n_peers && !r->address; i++)
                 if (cfg->peers[i].id == cfg->id)
                         r->address = strdup(cfg->peers[i].address);

@@ -14,12 +14,12 @@
 #define SMALL ((uint64_t) 1 << 20)
 /* Entries kept behind a snapshot, for replicas that lag a little. */
 #define TRAILING 4096
-#define TRAILING_BYTES ((size_t) 1 << 20) /* their size after a snapshot that was asked for */
+#define TRAILING_BYTES ((size_t) 1 << 20) /* their size after a snapshot that was requested */
 /* When the disk is full, log and snapshots are trimmed sooner. */
 #define BYTES_WHEN_SHORT ((uint64_t) 1 << 20)
 #define AGAIN (5 * NSEC_PER_SEC) /* after a snapshot that could not be written */
 #define SLICE ((size_t) 512 << 10)
-#define PAUSE (2 * NSEC_PER_MSEC) /* between slices, which so take 1/8 of the time */
+#define PAUSE (2 * NSEC_PER_MSEC) /* between slices, which thus take 1/8 of the time */
 
 size_t taking_slice(const struct replica *r)
 {
@@ -92,7 +92,7 @@ static void begin(struct replica *r, enum snapshot_reason reason)
         r->ops->save(r->userdata);
 }
 
-/* The present snapshot is no longer needed. */
+/* Ends the current snapshot. */
 static void end(struct replica *r)
 {
         r->taking.state = SNAPSHOT_IDLE;
@@ -142,7 +142,8 @@ static void encode(struct replica *r)
         }
 }
 
-/* Not while an entry is half applied, nor if the state is about to be replaced. */
+/* No snapshot begins while an entry is half applied, or if the state is about to be replaced.
+ */
 static bool may_begin(const struct replica *r)
 {
         return r->taking.state == SNAPSHOT_IDLE && !r->applying &&
@@ -181,8 +182,8 @@ void replica_want_snapshot(struct replica *r)
 
 /* ---- callbacks of the store ---- */
 
-/* How many entries to keep behind the snapshot at @index. A snapshot that was asked for, to
- * defragment, is meant to free space, so then only a few are kept, by their size. */
+/* How many of the entries up to the snapshot at @index to keep. A snapshot that was requested
+ * to defragment is meant to free space: then only a few are kept, by their size. */
 static uint64_t trailing(const struct replica *r, uint64_t index)
 {
         uint64_t max = min_of(entries(r), (uint64_t) TRAILING), n = 0;

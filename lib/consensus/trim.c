@@ -1,15 +1,15 @@
 /*
  * How much of the log stays in memory. Beyond a number of bytes its oldest applied entries are
- * dropped, without a snapshot of our own: what a replica that lacks them is sent is the present
- * state. Raft is told of a snapshot of what has been applied, as if there were one.
+ * dropped, without a snapshot of our own: a replica that lacks them is sent the current state.
+ * A snapshot of the applied entries is reported to raft as if there were one.
  */
 #include "base/probe.h"
 #include "consensus/internal.h"
 
 /* How much the log in memory may hold: twice what may be committed and not applied yet. */
 #define LOG_BYTES ((size_t) 64 << 20)
-/* While a snapshot is on its way the log may hold so many times more; or as many bytes as the
- * snapshot has, if those are more. */
+/* While a snapshot is on its way the log may hold this many times more; or as many bytes as the
+ * snapshot, if that is more. */
 #define SENDING_TIMES 4
 
 int trim_remember(struct replica *r, const struct raft_snapshot_metadata *m)
@@ -69,7 +69,7 @@ int trim_metadata(const struct replica *r, uint64_t index, struct raft_snapshot_
         return k == 0 ? 0 : -ENOMEM;
 }
 
-/* Tells raft about a snapshot at @m->index, and gives it @m's configuration. */
+/* Reports to raft a snapshot at @m->index, and passes it @m's configuration. */
 void trim_to(struct replica *r, struct raft_snapshot_metadata *m, uint64_t trailing)
 {
         struct raft_event ev = {.type = RAFT_SNAPSHOT};

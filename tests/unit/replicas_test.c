@@ -848,7 +848,7 @@ TEST(an_entry_with_an_unknown_command_is_not_skipped)
         CHECK_EQ(replica_propose(leader->replica, "?", 1, REPLICA_NORMAL), 0);
         pass(200 * MS);
         CHECK(leader->ended);
-        CHECK_EQ(memcmp(leader->why, "Log entry 3 (term ", 18), 0);
+        CHECK_EQ(memcmp(leader->why, "log entry 3 (term ", 18), 0);
         stop();
 }
 
