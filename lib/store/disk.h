@@ -18,10 +18,10 @@ struct disk;
 struct disk_job {
         void (*run)(struct disk_job *job);
         void (*done)(struct disk_job *job);
-        void (*drop)(struct disk_job *job); /* instead of `done`, when the disk goes first */
+        void (*drop)(struct disk_job *job); /* instead of `done`, if the disk is freed first */
         void *impl[7];                      /* the implementation's own */
-        /* Of a disk that measures: for `done`, how long `run` took, and all since it was
-         * submitted. */
+        /* Set for `done` by a disk that measures: how long `run` took, and how long the job
+         * took since it was submitted. */
         nsec_t took, took_in_all;
 };
 
@@ -30,11 +30,11 @@ typedef int (*disk_list_fn)(const char *name, uint64_t size, void *arg);
 struct disk_ops {
         /* Calls @fn with every file's name and size. */
         int (*list)(struct disk *d, disk_list_fn fn, void *arg);
-        /* Appends the file to @out, but of a longer one no more than @most bytes. */
+        /* Appends the file to @out, but no more than @most bytes of it. */
         int (*read)(struct disk *d, const char *name, size_t most, struct buf *out);
         /* Makes the content of @name durable or, with NULL, the names in the directory: other
-         * processes may have written them and been killed before they could sync. Without this,
-         * a read would show what the next power loss takes away. */
+         * processes may have written them and been killed before they could sync. Otherwise, a
+         * read could return data that the next power loss takes away. */
         int (*sync)(struct disk *d, const char *name);
         /* Makes a file of @size zero bytes. An existing file is overwritten in place, and needs
          * no new room; a new file for which there is no room is removed again. (job) */
@@ -50,7 +50,7 @@ struct disk_ops {
          * on failure that file is as large as before. (job) */
         int (*replace)(struct disk *d, const char *name, const char *room, const struct view *v,
                        size_t n);
-        /* @to, if it is there, is replaced. (job) */
+        /* An existing @to is replaced. (job) */
         int (*rename)(struct disk *d, const char *from, const char *to);
         /* Not durable at once: after a power loss the file may exist again. (job)
          */
@@ -69,8 +69,8 @@ struct disk {
 struct loop;
 
 /* A real directory, which must exist; other processes are kept out by a lock. Symbolic links in
- * it are not followed. Returns 0, -EBUSY when another process has it, -ELOOP when its file lock
- * is a link, or another negative errno. */
+ * it are not followed. Returns 0, -EBUSY if another process has it, -ELOOP if the file "lock"
+ * in it is a link, or another negative errno. */
 must_check_ int disk_posix_new(struct disk **ret, const char *dir, struct loop *l);
 
 static inline struct disk *disk_free(struct disk *d)

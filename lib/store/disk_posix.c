@@ -11,8 +11,8 @@
 #define READ_MAX ((size_t) 1 << 20)
 #define WRITE_MAX ((size_t) 4 << 20)
 /* The size of each write when a file is created. The page cache keeps the pages of one write
- * together; the larger such a unit is, the more each later small write into it costs, and its
- * sync. */
+ * together; the larger such a unit is, the more each later small write into it, and its sync,
+ * will cost. */
 #define ZERO_MAX ((size_t) 64 << 10)
 
 struct posix {
@@ -37,8 +37,8 @@ static struct posix *posix_of(struct disk *d)
         return container_of(d, struct posix, base);
 }
 
-/* Opens a file of the directory; a symbolic link is -ELOOP. The directory may belong to another
- * user than the one we run as, who would choose the file that we write. */
+/* Opens a file of the directory; a symbolic link is -ELOOP. The directory may belong to a user
+ * other than the one we run as, who could then choose the file that we write. */
 static int open_in(const struct posix *p, const char *name, int flags)
 {
         int fd = openat(p->dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
@@ -173,7 +173,7 @@ static int open_room(struct posix *p, const char *name, uint64_t size, int *ret_
         return r;
 }
 
-/* Restores a file that could not get its space to its former size, or removes it. */
+/* After a file could not get its space: restores its former size, or removes it. */
 static void give_back(struct posix *p, int fd, const char *name, off_t was)
 {
         if (was == 0 || ftruncate(fd, was) < 0)

@@ -4,7 +4,7 @@
  *     record.c    one entry as bytes
  *     recover.c   from a directory to a store
  *     store.c     writing
- *     room.c      files made in advance, so that a full disk is met late
+ *     room.c      files made in advance, as a reserve for when the disk is full
  */
 #pragma once
 
@@ -48,7 +48,7 @@ struct spare {
 
 enum job_kind {
         JOB_LOG,
-        JOB_SPARE, /* new, or out of a spare of another size */
+        JOB_SPARE, /* new, or made from a spare of another size */
         /* Aside: the log does not wait for these. */
         JOB_SNAPSHOT,
         JOB_INSTALL,
@@ -84,10 +84,10 @@ struct store {
         size_t n_entry_bytes;
 
         struct store_identity id;
-        char half_restored[32]; /* the snapshot that is there without a meta; "": none */
+        char half_restored[32]; /* a snapshot that exists without a meta; "": none */
         uint64_t meta_version;
-        uint64_t mark; /* at start-up: the newest segment that there must be, 0: not known... */
-        uint64_t mark_size;              /* ...and how large it is at least */
+        uint64_t mark; /* at start-up: the newest segment that must exist; 0: not known... */
+        uint64_t mark_size;              /* ...and its minimum size */
         STAILQ_HEAD(, segment) segments; /* the last one is written to */
         uint64_t next_seq;
         uint64_t trimmed; /* entries up to here are not needed */
@@ -95,40 +95,40 @@ struct store {
         size_t offset; /* in the last segment, queued bytes included */
         uint32_t batch;
         uint64_t last;    /* the last index queued... */
-        uint64_t had;     /* ...and the highest that ever was, in this life */
-        uint64_t durable; /* up to here every present entry is on the disk */
+        uint64_t had;     /* ...and the highest one ever queued, in this life */
+        uint64_t durable; /* all present entries up to here are on the disk */
         struct buf queued;
-        struct buf reused;      /* empty: the memory of the write before, for the next one */
-        uint64_t queued_index;  /* when that is written, all up to here is durable... */
-        uint64_t writing_index; /* ...and with the write under way, up to here */
+        struct buf reused;      /* empty: memory of the previous write, for the next one */
+        uint64_t queued_index;  /* once `queued` is written, all up to here is durable... */
+        uint64_t writing_index; /* ...and after the write under way, all up to here */
         bool writing;
-        bool installing; /* a snapshot that resets the log is written: the log waits */
+        bool installing; /* a snapshot that resets the log is being written: the log waits */
         bool failed;
         struct store_counts counts;
         uint64_t snapshot_index;
         uint64_t snapshot_size;
 
-        /* What is made in advance (room.c). */
-        bool keeps_aside; /* else only what is waited for is made */
-        bool wanted;      /* a spare is waited for */
+        /* Files made in advance (room.c). */
+        bool keeps_aside; /* otherwise, only files that the log waits for are made */
+        bool wanted;      /* the log waits for a spare */
         STAILQ_HEAD(, spare) spares;
         size_t n_making; /* spares on their way */
         uint32_t spare_seq;
-        size_t large;     /* a segment of this size is waited for; 0: none */
-        size_t room;      /* for the next snapshot: what there is... */
-        size_t room_goal; /* ...and is to be */
+        size_t large;     /* the log waits for a segment of this size; 0: it does not */
+        size_t room;      /* for the next snapshot: its size now... */
+        size_t room_goal; /* ...and the intended one */
         size_t second;    /* SECOND_ROOM */
         bool rooming;
         bool lacks_spare, lacks_room; /* the disk was full when these were to be made */
-        bool blocked;                 /* ...and is not asked again before store_retry() */
-        STAILQ_HEAD(, job) stalled;   /* what waits for that too */
+        bool blocked;                 /* ...and is not tried again before store_retry() */
+        STAILQ_HEAD(, job) stalled;   /* jobs that wait for that, too */
 };
 
 /* ---- store.c ---- */
 
 void store_fail(struct store *s, const char *file, int r);
-/* Records in `meta` that segment @seq exists with @size: after its name is durable, and before
- * anything in it is reported durable. A start that does not find the segment is refused. */
+/* Records in `meta` that segment @seq exists with @size. Called after its name is durable, and
+ * before anything in it is reported durable. A start that does not find the segment fails. */
 must_check_ int store_mark(struct disk *d, uint64_t seq, size_t size);
 /* A job, to be filled in; job_start() hands it to the disk, and job_drop() ends it. */
 struct job *job_new(struct store *s, enum job_kind kind, const char *name);
@@ -139,11 +139,11 @@ void job_drop(struct disk_job *dj);
 
 /* The next snapshot is written into this. */
 #define ROOM "snapshot.room"
-/* Exists until there is a snapshot that the one after the next may overwrite. */
+/* Becomes ROOM once the first snapshot has used that, since there is no older one to reuse. */
 #define SECOND_ROOM "snapshot.room2"
 #define WIP "wip-"
 #define SPARE "spare-"
-#define SPARES 3 /* that are ready while there is room */
+#define SPARES 3 /* kept ready while there is room */
 
 static inline bool no_room(int r)
 {
@@ -153,7 +153,7 @@ static inline bool no_room(int r)
 /* A spare for a write of @n bytes, taken out of the list; NULL: none yet. Ends with free(). */
 struct spare *room_take(struct store *s, size_t n);
 must_check_ int room_add(struct store *s, const char *name, size_t size);
-/* Begins to make what is missing. */
+/* Starts to make the files that are missing. */
 void room_tend(struct store *s);
 /* @seg, owned, is not needed any more. */
 void room_recycle(struct store *s, struct segment *seg);
@@ -172,7 +172,8 @@ void store_segment_name(uint64_t seq, char out[static 32]);
 
 /* ---- record.c ---- */
 
-/* Appends @e as a record of write @batch; it is the first of it when @b is empty. */
+/* Appends @e as a record of write @batch; it is the first record of that write if @b is
+ * empty. */
 void record_add(struct buf *b, uint32_t batch, const struct store_entry *e);
 size_t record_size(size_t len);
 

@@ -60,8 +60,9 @@ bool all_zero(const uint8_t *p, size_t n)
         return true;
 }
 
-/* Checksums from the beginning of a file to each of its blocks, so that one of any part of it
- * costs the same: lengths that clients' values choose would be read again and again. */
+/* Checksums from the beginning of a file to each of its blocks, so that the checksum of any
+ * part costs the same. Otherwise, values of clients that look like long records could make
+ * recovery read the same bytes again and again. */
 struct sums {
         const uint8_t *file;
         uint32_t *of; /* owned; NULL if memory is short: then each part is read */
@@ -131,8 +132,8 @@ bool record_is_torn(const uint8_t *file, size_t size, size_t at, uint32_t last_b
         }
         if (!hole)
                 return false;
-        /* The next write began only after this one had been synced. So if a record of it is
-         * there, the disk lost this one; a crash did not. */
+        /* The next write began only after this one had been synced. So if the next write has a
+         * record there, it was the disk that lost this one, not a crash. */
         sums = sums_of(file, size);
         for (size_t a = (at + 8) & ~(size_t) 7; a < size; a += 8)
                 if (is_later(&sums, size, a, last_batch))

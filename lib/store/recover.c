@@ -1,5 +1,5 @@
-/* Recovery: reads what was persisted from the files of a directory, and makes a store that
- * continues it. */
+/* Recovery: reads the persisted data from the files of a directory, and makes a store that
+ * continues from there. */
 #include "base/crc32c.h"
 #include "base/le.h"
 #include "base/probe.h"
@@ -16,8 +16,8 @@ static int refuse_version(struct store_error *err, const char *file, uint32_t fo
 {
         snprintf(err->text, sizeof(err->text),
                  "%s has format %" PRIu32
-                 ", which this version of tenure-core does not know; it "
-                 "knows format %d. Nothing was changed. Start the version that wrote it.",
+                 ", but this version of tenure-core reads only format %d. Nothing was "
+                 "changed. Start the version that wrote it.",
                  file, format, FORMAT);
         return -EBADMSG;
 }
@@ -113,7 +113,7 @@ static int read_meta(struct store *s, struct store_error *err)
         if (r < 0)
                 return r;
         if (buf_len(&b) > META_MOST)
-                return refuse(err, "meta", META_MOST, "it is longer than it can be");
+                return refuse(err, "meta", META_MOST, "it is too long");
         for (size_t at = 0; at + META_SIZE <= buf_len(&b); at += META_SLOT) {
                 const uint8_t *p = b.data + at;
 
@@ -204,7 +204,8 @@ static int replay(struct store *s, const struct store_entry *e, size_t *cap)
                 rec->n_entries--;
         if (e->type == TYPE_TRUNCATE)
                 return 0;
-        /* There is a gap where a snapshot was installed: that has all that came before. */
+        /* There is a gap where a snapshot was installed, which contains everything before
+         * it. */
         if (rec->n_entries > 0 && rec->entries[rec->n_entries - 1].index + 1 != e->index)
                 rec->n_entries = 0;
         if (array_reserve(&rec->entries, cap, rec->n_entries + 1, sizeof(*rec->entries)) < 0)
@@ -247,7 +248,7 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         int r;
 
         if (seq > SEQ_MOST)
-                return refuse(err, name, 0, "no log reaches such a number");
+                return refuse(err, name, 0, "its number is too large for a log");
         r = skip_gap(s, seq, err);
         if (r < 0)
                 return r;
@@ -409,7 +410,7 @@ static int recover(struct store *s, struct store_error *err)
         if (r < 0)
                 return r;
         if (*all.large)
-                return refuse(err, all.large, SEGMENT_MOST, "it is longer than it can be");
+                return refuse(err, all.large, SEGMENT_MOST, "it is too long");
         if (all.n > 0)
                 qsort(all.name, all.n, sizeof(*all.name), name_cmp);
         if (s->rec.fresh && all.n > 0)
@@ -472,8 +473,8 @@ static int recover(struct store *s, struct store_error *err)
                 PROBE("a start finds a log that ends before the snapshot");
                 s->rec.n_entries = 0;
         }
-        /* The same goes for a log with another history up to the snapshot: a crash came before
-         * it was cut off (Raft section 7). The next write cuts it off. */
+        /* The same is true of a log with another history up to the snapshot: a crash came
+         * before that log was cut off (Raft section 7). The next write cuts it off. */
         if (contradicts(&s->rec)) {
                 struct store_entry all_void = {.index = 1, .type = TYPE_TRUNCATE};
 
@@ -489,7 +490,7 @@ static int recover(struct store *s, struct store_error *err)
         s->last = s->rec.n_entries > 0 ? s->rec.entries[s->rec.n_entries - 1].index
                                        : s->rec.snapshot.index;
         s->durable = s->had = s->last;
-        /* A crash, or an earlier version of ours, left it unmarked. */
+        /* A crash, or an earlier version of ours, left the newest segment unmarked. */
         newest = STAILQ_LAST(&s->segments, segment, next);
         return newest && newest->seq > s->mark ? store_mark(s->disk, newest->seq, newest->size)
                                                : 0;

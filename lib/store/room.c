@@ -101,7 +101,7 @@ static struct spare *take_misfit(struct store *s)
         return sp;
 }
 
-/* Makes the next spare out of one of another size, if there is any: when the disk is full, that
+/* Makes the next spare from one of another size, if there is any: when the disk is full, that
  * is the only space left. */
 static void make_next(struct store *s)
 {
@@ -232,7 +232,7 @@ void room_done(struct job *j)
                 if (n_ready(s) >= SPARES)
                         s->lacks_spare = false;
         }
-        /* Only a lack of space makes anybody retry. */
+        /* Without a lack of space, nobody calls store_retry(). */
         if (!store_short_of_room(s))
                 s->blocked = false;
         store_flush(s);

@@ -6,7 +6,7 @@
 #include "base/probe.h"
 #include "store/internal.h"
 
-/* Of a write, for the next one. */
+/* How much memory of a write is kept for the next one. */
 #define MEMORY_KEPT ((size_t) 256 << 10)
 
 void store_segment_name(uint64_t seq, char out[static 32])
@@ -119,7 +119,7 @@ int store_condemn(struct store *s, uint64_t index)
         uint8_t p[LACKS_SIZE] = {0};
 
         if (index > 0 && index <= s->had) {
-                PROBE("a replica has had what it is said to lack");
+                PROBE("a replica has had the entries that it is said to lack");
                 return STORE_E_HAD;
         }
         le64_put(p + 8, index);
@@ -258,8 +258,8 @@ static void count(struct store *s, const struct job *j)
         }
 }
 
-/* What is queued next need not grow from nothing again. One write is under way at a time, and
- * what was kept before has gone into it. */
+/* Keeps the memory of a write, so that the next queue need not grow from nothing. One write is
+ * under way at a time, and the memory that was kept before is in use by it. */
 static void keep_memory(struct store *s, struct buf *b)
 {
         s->reused = *b;
@@ -296,7 +296,7 @@ static void job_done(struct disk_job *dj)
                         room_missed(s, buf_len(&j->bytes) + blob_view(j->data).len);
                 if (full && j->kind == JOB_INSTALL)
                         return room_stall(s, j);
-                /* Without a snapshot of our own the log is longer, nothing worse. */
+                /* Without a snapshot of our own the log only gets longer. */
                 if (j->r < 0 && j->kind == JOB_SNAPSHOT)
                         s->ops->snapshot_failed(s->userdata, j->index, j->r);
                 else if (j->r < 0)

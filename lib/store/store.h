@@ -109,22 +109,22 @@ must_check_ int store_begin_again(struct store *s);
 /* Blocks until term and vote are durable (Raft section 5.1: before answering). */
 must_check_ int store_vote(struct store *s, uint64_t term, uint64_t vote);
 
-/* Blocks until it is durable that the log lacks entries up to @index. 0 takes that back.
- * Returns 0; STORE_E_HAD if they were here since the start, so that those that are gone were
- * cut off or superseded rightly; or a negative errno.
+/* Records that the log lacks entries up to @index, and blocks until the record is durable; 0
+ * deletes it. Returns 0; STORE_E_HAD if the log has had them since the start, so that those
+ * that are gone were rightly cut off or superseded; or a negative errno.
  */
 enum { STORE_E_HAD = 1 };
 must_check_ int store_condemn(struct store *s, uint64_t index);
 
-/* Queues entries, copied; if the first one is not after the last, the entries from there on are
- * cut off. Returns 0 or -ENOMEM. */
+/* Queues entries, which are copied. If the first index is not after the last one of the log,
+ * the entries from that index on are cut off. Returns 0 or -ENOMEM. */
 must_check_ int store_append(struct store *s, const struct store_entry *e, size_t n);
 
-/* Starts writing what is queued, unless a write is under way: that one starts the next when it
- * ends. */
+/* Starts to write the queued entries, unless a write is under way; the end of that write starts
+ * the next one. */
 void store_flush(struct store *s);
 
-/* Queues a snapshot; @conf and @data are copied. With @reset the log restarts behind it (an
+/* Queues a snapshot; @conf and @data are copied. With @reset the log restarts after it (an
  * install). Returns 0 or -ENOMEM. */
 must_check_ int store_save_snapshot(struct store *s, const struct store_snapshot *snap,
                                     bool reset);
@@ -136,19 +136,19 @@ must_check_ int store_save_blob(struct store *s, const struct store_snapshot *sn
 /* Entries up to @index are not needed any more: removes segments that hold nothing else. */
 void store_trim(struct store *s, uint64_t index);
 
-/* From now on room is kept aside, and the store waits on a full disk. Without this, as in a
- * program that writes one thing and ends, a full disk is `failed`, and no job is under way that
- * nobody waits for. */
+/* From now on the store keeps room in reserve, and waits while the disk is full. Without this
+ * call, as in a program that writes one thing and ends, a full disk is reported by `failed`,
+ * and no job runs that nobody waits for. */
 void store_keep_aside(struct store *s);
 
 /* Whether the disk is full: a file could not be made in advance, a snapshot could not be
- * written, or the log waits for room. The log goes on in existing files, so only what grows has
- * to stop. False again when all of that has been done. */
+ * written, or the log waits for room. The log continues in existing files, so only growth has
+ * to stop. False again once all of this has been done. */
 bool store_short_of_room(const struct store *s);
 
-/* The room kept aside is used up, too: nothing becomes durable until there is room. */
+/* The reserved room is used up, too: nothing becomes durable until there is room. */
 bool store_waits_for_room(const struct store *s);
-/* Tries again what there was no room for; to be called from time to time while that is so. */
+/* Retries what there was no room for; to be called from time to time while the disk is full. */
 void store_retry(struct store *s);
 
 /* For metrics: what was written since the start, and how long it took, as far as the disk
@@ -156,11 +156,12 @@ void store_retry(struct store *s);
 struct store_counts {
         uint64_t log_bytes;
         struct histogram syncs;     /* of the log: writes, until they are durable... */
-        struct histogram commits;   /* ...from being handed over to being known to be */
+        struct histogram commits;   /* ...from their submission until the loop knows that they
+                                     * are */
         struct histogram snapshots; /* of ours, in a file */
         struct histogram installs;  /* of other replicas */
 };
-/* Borrowed, as long as the store. */
+/* Borrowed; valid as long as the store. */
 const struct store_counts *store_counts(const struct store *s);
 
 /* Bytes of log and snapshots on disk. */

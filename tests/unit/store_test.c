@@ -951,7 +951,7 @@ TEST(a_file_of_the_log_with_too_high_a_number_is_refused)
         finish(d);
         store_free(s);
         CHECK_EQ(d->ops->create(d, "log-ffffffffffffffff", 0), 0);
-        check_refused(d, "log-ffffffffffffffff", "no log reaches such a number");
+        check_refused(d, "log-ffffffffffffffff", "its number is too large for a log");
         CHECK_EQ(d->ops->remove(d, "log-ffffffffffffffff"), 0);
         s = open_store(d, 0);
         CHECK_EQ(store_recovered(s)->snapshot.index, 9);
@@ -984,9 +984,8 @@ TEST(a_file_that_is_too_large_is_refused_before_it_is_read)
         static const char *const names[] = {"meta", "log-0000000000000001",
                                             "log-0000000000000002",
                                             "snapshot-0000000000000007"};
-        static const char *const says[] = {
-                "it is longer than it can be", "it is longer than it can be",
-                "it is longer than it can be", "its length is wrong"};
+        static const char *const says[] = {"it is too long", "it is too long", "it is too long",
+                                           "its length is wrong"};
         const off_t huge = (off_t) 1 << 40;
 
         for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
