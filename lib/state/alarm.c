@@ -1,5 +1,5 @@
 /* Alarms: they keep the whole cluster from accepting writes until an operator has dealt with
- * the cause, or a disk that was full has room again. */
+ * the cause, or a full disk has room again. */
 #include "base/probe.h"
 #include "state/internal.h"
 
@@ -82,8 +82,8 @@ int state_alarm(struct state *s, const Pb__AlarmRequest *q, struct state_reply *
         if (q->action == PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE) {
                 if (q->alarm != PB__ALARM_TYPE__NOSPACE && q->alarm != PB__ALARM_TYPE__CORRUPT)
                         return answer(s, alarms, 0, reply);
-                /* A member raises one alarm of each type, but an operator may ask for any
-                 * number. The first alarm of a type is enough to stop writes. */
+                /* A member raises one alarm of each type, but an operator may raise any number.
+                 * The first alarm of a type is enough to stop writes. */
                 if (s->n_alarms >= STATE_ALARMS_MAX && state_alarmed(s, q->alarm))
                         return answer(s, alarms, 0, reply);
                 r = state_add_alarm(s, q->memberid, q->alarm, why);

@@ -3,7 +3,7 @@
 #include "state/charge.h"
 #include "state/reach.h"
 
-#define TYPE_UNKNOWN 255 /* what is kept of a permission's type that no byte can hold */
+#define TYPE_UNKNOWN 255 /* stands for a type of permission that no byte can hold */
 
 void auth_init(struct auth *a)
 {
@@ -486,10 +486,10 @@ enum state_outcome auth_check_permission(const Pb__Permission *p)
                        : STATE_OK;
 }
 
-/* Earlier versions let unknown types into the log and apply them, so such an entry is not
- * refused: a replica that replays it would have another auth revision than one that has it in a
- * snapshot (I4). They permit nothing. A type that fits into a snapshot's byte is in those of
- * earlier versions as it is. */
+/* Earlier versions let unknown types into the log and apply them. So such an entry is not
+ * refused: a replica that replayed it would get another auth revision than one that loaded it
+ * with a snapshot (I4). Unknown types permit nothing. Those that fit into a snapshot's byte are
+ * stored unchanged, as earlier versions did. */
 static Pb__Permission__Type applied_type(const Pb__Permission *p)
 {
         return (Pb__Permission__Type) (p->permtype >= 0 && p->permtype < TYPE_UNKNOWN

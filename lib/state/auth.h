@@ -2,9 +2,9 @@
  * Users, their roles, and what the roles permit: a part of the replicated state (state.h).
  *
  * A role permits ranges of keys to be read or written; a user has roles; the role root permits
- * everything. Pure, and the same on every replica: permissions are checked where a command is
- * applied, with the users and the leases' keys of that moment, so that nothing slips through
- * between check and act. The core's own commands - expiry, renewals - are not checked (A17,
+ * everything. Pure, and the same on every replica: permissions are checked when a command is
+ * applied, against the users and the leases' keys of that moment, so that nothing can change
+ * between check and use. The core's own commands - expiry, renewals - are not checked (A17,
  * A19).
  *
  * Passwords are stored as crypt(5) made them; etcd/auth_methods.c checks them, and handles
@@ -47,7 +47,7 @@ struct auth_user {
         char **roles;   /* owned, ascending */
         size_t n_roles, roles_cap;
         struct reach *reach; /* what the roles permit; shared with users that have the same
-                                roles; NULL: not needed since the roles changed */
+                              * roles; NULL: not computed since the roles changed */
 };
 
 struct auth {
@@ -68,8 +68,8 @@ struct auth {
 void auth_init(struct auth *a);
 void auth_fini(struct auth *a);
 
-/* The same in slices: takes its cost off *@left, in steps of roughly 0.3 us. Returns false if
- * that was not enough; then only the same call may follow. */
+/* The same in slices: subtracts its cost from *@left, in units of roughly 0.3 us. Returns false
+ * if that was not enough; then only the same call may follow. */
 must_check_ bool auth_free_some(struct auth *a, size_t *left);
 
 /* NULL if there is none. Borrowed until the next change. */
@@ -78,14 +78,14 @@ const struct auth_role *auth_role_find(const struct auth *a, const char *name);
 bool auth_user_has(const struct auth_user *u, const char *role);
 
 /* Whether a role can be given @p, which may be NULL. A type is an open enum on the wire, and a
- * snapshot has a byte for it. For where a request comes in: auth_change() takes any type. */
+ * snapshot has a byte for it. Called when a request arrives; auth_change() accepts any type. */
 enum state_outcome auth_check_permission(const Pb__Permission *p);
 
 /* Makes a change; a client's mistake is reported as an outcome. Returns 0 or -ENOMEM. */
 must_check_ int auth_change(struct auth *a, const Pb__AuthChange *change,
                             enum state_outcome *ret);
 
-/* The part of a snapshot: auth_save() writes what comes before the users; then each user, the
+/* This part of a snapshot: auth_save() writes everything before the users; then each user, the
  * number of roles, and each role follow. Returns 0, -EBADMSG or -ENOMEM. */
 void auth_save(const struct auth *a, struct buf *out);
 /* Appends users and roles, from number *@at on, until @out has @until bytes. Returns false if

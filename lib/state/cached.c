@@ -4,8 +4,8 @@
 #include "base/probe.h"
 #include "state/charge.h"
 
-/* A client retries a change that was refused. For this long nobody gets a new cache lease in
- * between, which would prolong the wait. */
+/* A client retries a change that was refused. For this long nobody gets a new cache lease,
+ * which would prolong the wait. */
 #define AWAITED_FOR NSEC_PER_SEC
 #define RESTS_FOR (10 * NSEC_PER_SEC)
 
@@ -66,15 +66,15 @@ struct lease_time cached_until(const struct cached_range *r, uint64_t issuer)
         return (struct lease_time){0};
 }
 
-/* Whether a change waited and the last term ended by time alone, or is going to: some holder
- * did not give it back. */
+/* Whether a change waited and the last cache term ended by time, or is going to: some holder
+ * did not return it. */
 static bool is_overdue(const struct cached_range *r)
 {
         return r->awaited && lease_time_before(r->awaited_at, last_end(r));
 }
 
-/* The client may have given up its refused change, for example because it cannot wait for the
- * end of a term; its next attempt would be refused in the same way. */
+/* Includes a change that its client may have given up, for example because it cannot wait for
+ * the end of a cache term: its next attempt would be refused in the same way. */
 static bool holds_back(const struct cached_range *r, struct lease_time now)
 {
         return lease_time_before(now, r->rests_until) ||
@@ -127,7 +127,7 @@ bool cached_is_crowded(const struct cached *c, const struct kv_span *span,
         return false;
 }
 
-/* The first of several changes is through. */
+/* The first of several waiting changes has been applied. */
 static void note_crowd(struct cached *c, const struct cached_range *r, struct lease_time now)
 {
         if (r->n_refused < 2)
@@ -228,8 +228,8 @@ void cached_touch(struct cached *c, size_t i, struct lease_time now, struct cach
         if (!lease_time_before(now, end)) {
                 note_crowd(c, r, now);
                 r->n_refused = 0;
-                if (is_overdue(r)) { /* a holder that did not give it back is still caching the
-                                        range */
+                if (is_overdue(r)) { /* a holder that did not return its cache term is still
+                                        caching the range */
                         PROBE("a range rests because a holder kept it to the end");
                         r->rests_until = lease_time_add(end, RESTS_FOR);
                         r->serial = ++c->last_serial;

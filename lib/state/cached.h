@@ -3,18 +3,19 @@
  * Cheriton, "Leases: An Efficient Fault-Tolerant Mechanism for Distributed File Cache
  * Consistency", 1989).
  *
- * A cache lease promises its holder that nothing changes in a range of keys for a term (I11).
- * The holders are not stored here, only the end of the longest term that each issuer has given.
- * An issuer is one life of one replica, which knows its holders; after a crash nobody does, and
- * the terms that it has given end by time. A command that would change such a range before all
- * terms have ended, or were given back, is refused; from then on no term is given for the
- * range, so that a writer never waits for longer than the longest term. If the term that a
- * write waited for ended by time, or the write gave up, no term is given for a while: a holder
- * that does not answer does not make every write wait. Of several writes that wait for one
- * range, each replica tries its own again; the next term may come between them, so while a
- * range is crowded its terms should be short.
+ * A cache lease promises its holder that nothing changes in a range of keys for a while, the
+ * cache term (I11). Holders are not stored here, only the end of the longest cache term that
+ * each issuer has given. An issuer is one life of one replica, which knows its holders; after a
+ * crash nobody does, and its cache terms end by time. A command that would change a range
+ * before all of its cache terms have ended or were returned is refused. From then on no cache
+ * term is given for the range, so that a writer never waits for longer than the longest one. If
+ * the cache term that a write waited for ended by time, or the write gave up, none is given for
+ * a while: a holder that does not answer must not make every write wait. If several writes wait
+ * for one range, each replica retries its own; another cache term may come in between, so while
+ * a range is crowded its cache terms should be short.
  *
- * Part of the replicated state: the log decides what comes first, the change or the term. Pure.
+ * Part of the replicated state: the log decides which comes first, the change or the cache
+ * term. Pure.
  */
 #pragma once
 
@@ -40,10 +41,10 @@ struct cached_range {
         uint64_t serial;               /* never used for another range */
         struct kv_span span;           /* shows `bytes` */
         struct span_entry indexed;     /* the same, unless it is empty */
-        bool touched;                  /* by the change of a key that is looked at now */
+        bool touched;                  /* by the change of a key that is being examined */
         bool awaited;                  /* a change was refused ... */
         struct lease_time awaited_at;  /* ... and this was the last time */
-        struct lease_time rests_until; /* no term is given before that */
+        struct lease_time rests_until; /* no cache term is given before that */
         unsigned n_refused;            /* changes, by this range; not part of the state */
         size_t n_issuers;
         struct cached_issuer issuers[CACHED_ISSUERS_MAX];
@@ -62,7 +63,7 @@ struct cached {
         size_t bytes; /* as the quota counts them (charge.h) */
         uint64_t last_serial;
         /* Not part of the state. They change when a write begins to wait for a range, and when
-         * a term is given back. */
+         * a cache term is returned. */
         uint64_t n_awaited, n_returned;
         struct cached_crowd crowds[CACHED_CROWDS_MAX]; /* a ring */
         size_t next_crowd;
@@ -70,7 +71,7 @@ struct cached {
 
 /* Why a command was refused, and when it may be tried again. */
 struct cached_wait {
-        uint64_t serial; /* of the range whose terms end last; 0: nothing is in the way */
+        uint64_t serial; /* of the range whose cache terms end last; 0: nothing is in the way */
         struct lease_time until;
 };
 
@@ -78,30 +79,30 @@ void cached_fini(struct cached *c);
 
 struct cached_range *cached_find(const struct cached *c, uint64_t serial);
 
-/* cached_is_live(): whether any term of @r runs at @now. cached_until(): the end of @issuer's
- * term, or 0. */
+/* cached_is_live(): whether any cache term of @r runs at @now. cached_until(): the end of
+ * @issuer's cache term, or 0. */
 bool cached_is_live(const struct cached_range *r, struct lease_time now);
 struct lease_time cached_until(const struct cached_range *r, uint64_t issuer);
 
-/* Gives @issuer a term on @span up to @until. Not allowed while cached_is_awaited(), which is
- * when a change is waiting or was waiting a moment ago. Returns 0, -ENOSPC if there are too
- * many ranges or issuers, or -ENOMEM. */
+/* Gives @issuer a cache term on @span up to @until. Not allowed while cached_is_awaited(): a
+ * change is waiting, or was waiting a moment ago. Returns 0, -ENOSPC if there are too many
+ * ranges or issuers, or -ENOMEM. */
 must_check_ int cached_promise(struct cached *c, const struct kv_span *span, uint64_t issuer,
                                struct lease_time now, struct lease_time until,
                                struct cached_range **ret);
 bool cached_is_awaited(const struct cached *c, const struct kv_span *span,
                        struct lease_time now);
 
-/* Whether several changes waited for a term on @span, and some may not be through yet. For the
- * issuer; the state does not depend on it. */
+/* Whether several changes waited for a cache term on @span, and some may still be waiting. For
+ * the issuer; the state does not depend on it. */
 bool cached_is_crowded(const struct cached *c, const struct kv_span *span,
                        struct lease_time now);
 
-/* All holders of @issuer have given back their terms, up to the one that ends at @until. */
+/* All holders of @issuer have returned their cache terms, up to the one that ends at @until. */
 void cached_return(struct cached *c, uint64_t serial, uint64_t issuer, struct lease_time until);
 
-/* @span is about to be changed. Ranges with running terms are awaited from now on and added to
- * @wait; ranges whose terms have ended are removed. */
+/* @span is about to be changed. Ranges with running cache terms are awaited from now on and
+ * added to @wait; ranges whose cache terms have ended are removed. */
 void cached_change(struct cached *c, const struct kv_span *span, struct lease_time now,
                    struct cached_wait *wait);
 /* The same for range @i alone, which the change touches; the range may be removed. */

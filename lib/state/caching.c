@@ -13,8 +13,7 @@ enum state_outcome state_awaits_caches(struct state *s, const ProtobufCBinaryDat
         return reply->wait.serial != 0 ? STATE_E_CACHED : STATE_OK;
 }
 
-/* Goes through the cached ranges rather than through the lease's keys, which may be many
- * more. */
+/* Iterates over the cached ranges rather than over the lease's keys, which may be many more. */
 enum state_outcome state_revoke_awaits_caches(struct state *s, const struct lease *l,
                                               struct state_reply *reply)
 {
@@ -58,7 +57,7 @@ static enum state_outcome steady_until(struct state *s, const struct kv_span *sp
         return STATE_OK;
 }
 
-/* The reply names the range, and the term that was given; 0: none. */
+/* The reply names the range, and the cache term that was given; 0: none. */
 int state_cache(struct state *s, const struct cmd_user *who, const Pb__CacheTerm *q,
                 struct state_reply *reply, size_t *left)
 {

@@ -1,12 +1,12 @@
 /*
- * What the quota counts for each thing that the state holds, in bytes.
+ * How many bytes the quota counts for each thing that the state holds.
  *
- * Each replica compares a command with the quota in it when it applies the command, so these
+ * Each replica checks a command against the quota in it when it applies the command, so these
  * numbers belong to the meaning of the log (I4, I13): they are the same in each version and on
- * each machine, whatever the structs take there. They are what the structs of release 0.1.0
- * took on a 64-bit machine, with the places in arrays that lead to them and what malloc() adds.
- * The asserts notice when a struct takes much more, so that the quota still bounds memory; then
- * fewer bytes are to be found in the struct, since the numbers stay.
+ * each machine, whatever the size of the structs there. They are the sizes of the structs of
+ * release 0.1.0 on a 64-bit machine, with the array slots that point to them and the overhead
+ * of malloc(). The asserts fail when a struct takes much more, so that the quota still bounds
+ * memory; then the struct has to shrink, since the numbers stay.
  */
 #pragma once
 

@@ -4,8 +4,8 @@
 
 struct deadline {
         nsec_t end;
-        nsec_t key;  /* what the heap sorts by: an end that may be out of date, or a later
-                        instant when hidden by deadlines_pop() */
+        nsec_t key;  /* the heap's sort key: an end that may be out of date, or a later instant
+                      * while deadlines_pop() hides the slot */
         uint32_t at; /* position in the heap, or NOWHERE if absent */
 };
 
@@ -119,7 +119,7 @@ struct lease_time deadlines_get(const struct deadlines *d, uint32_t slot)
 }
 
 /* Corrects the root: a lease that was renewed since it was placed moves down to where its end
- * belongs. A million of them may follow each other, so each costs one of *@looks. Returns false
+ * belongs. There may be a million of them in a row, so each costs one of *@looks. Returns false
  * if these ran out. */
 static bool settle(struct deadlines *d, size_t *looks)
 {

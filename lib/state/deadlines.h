@@ -2,8 +2,8 @@
  * The granter's deadlines: when each lease may be called expired, soonest first.
  *
  * In lease time (base/clock.h), so that they follow from the log alone and every replica has
- * the same: a new leader goes on with the true remaining time (I2, A7), and an outage, in which
- * lease time stands still, costs no lease anything (I1). Only the leader acts on them. Pure:
+ * the same: a new leader continues with the true remaining time (I2, A7), and an outage, during
+ * which lease time stands still, shortens no lease (I1). Only the leader acts on them. Pure:
  * the caller passes `now`. Renewing costs O(1), since a deadline only moves later, and the heap
  * is corrected only when the old one is reached, for a few leases in each turn; adding and
  * dropping cost O(log n).
@@ -33,18 +33,18 @@ void deadlines_clear(struct deadlines *d, uint32_t slot);
 /* The end of @slot; LEASE_TIME_NEVER when it has none. */
 struct lease_time deadlines_get(const struct deadlines *d, uint32_t slot);
 
-/* How many renewed leases are corrected in the heap in one turn: less than a millisecond's
- * work. */
+/* How many renewed leases are corrected in the heap in one turn: it takes less than a
+ * millisecond. */
 #define DEADLINES_LOOKS ((size_t) 2048)
 
-/* When to look again: no later than the soonest end that was not yet returned; earlier while
- * renewed leases remain to be corrected, some with each call; LEASE_TIME_NEVER if there are no
- * deadlines. */
+/* When to call deadlines_pop() next: no later than the soonest end that was not yet returned;
+ * earlier while renewed leases remain to be corrected, some with each call; LEASE_TIME_NEVER if
+ * there are no deadlines. */
 struct lease_time deadlines_next(struct deadlines *d);
 
 /* Returns a slot whose end is at or before @now, and hides it until @again: a proposed expiry
- * may fail, and is then due again (A10); only deadlines_clear(), at apply, ends it. Takes the
- * number of leases that it corrected off *@looks. Returns false when nothing is due, or when
- * *@looks was used up before it found out. */
+ * may fail, and is then due again (A10); only deadlines_clear(), at apply, ends it. Subtracts
+ * the number of leases that it corrected from *@looks. Returns false if nothing is due, or if
+ * *@looks was used up before that was known. */
 bool deadlines_pop(struct deadlines *d, struct lease_time now, struct lease_time again,
                    size_t *looks, uint32_t *ret_slot);

@@ -3,9 +3,9 @@
  *
  *     state.c     a command, its outcome and its answer
  *     txn.c       transactions
- *     touched.c   which keys the operations of a transaction write, and whether two write one
- *     weigh.c     what a command will read, before any of it is done
- *     caching.c   what waits for clients that cache
+ *     touched.c   whether two operations of a transaction write the same key
+ *     weigh.c     how much a command will read, computed before it is run
+ *     caching.c   commands of cache leases, and commands that wait for them
  *     alarm.c     alarms
  */
 #pragma once
@@ -27,16 +27,17 @@ must_check_ int state_set_member(struct state *s, uint64_t id, const char *name,
 
 /* ---- weigh.c ---- */
 
-/* What a command may still read; the functions below return false if that is not enough. */
+/* How much a command may still read; the functions below return false if that is not enough. */
 struct budget {
         size_t steps;
-        size_t put, n_ranges;           /* bytes put so far, and ranges that may read them */
+        size_t put, n_ranges;           /* bytes put up to here, and ranges that may read
+                                         * them */
         size_t n_puts, longest, second; /* and the bytes of the longest two, keys included */
         bool writes;
         size_t answer; /* bytes of the answer */
-        /* Whether what a sort or a comparison may have to read counts. It does where requests
-         * come in, and not where they are applied: earlier versions do not count it, and all
-         * replicas have to refuse the same ones (I4). */
+        /* Whether to count the bytes that a sort or a comparison may have to read. They count
+         * when requests arrive, but not when they are applied: earlier versions do not count
+         * them, and all replicas have to refuse the same requests (I4). */
         bool counts_compared;
 };
 bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b);
@@ -58,7 +59,7 @@ must_check_ int state_alarm(struct state *s, const Pb__AlarmRequest *q,
 
 /* ---- caching.c ---- */
 
-/* STATE_E_CACHED if running terms prevent a change; the change is awaited from now on. */
+/* STATE_E_CACHED if running cache terms prevent a change; the change is awaited from now on. */
 enum state_outcome state_awaits_caches(struct state *s, const ProtobufCBinaryData *key,
                                        const ProtobufCBinaryData *end,
                                        struct state_reply *reply);

@@ -141,8 +141,8 @@ static struct kept_pin *oldest_pin(struct kept *k)
         return !p || (h && h->revision < p->revision) ? h : p;
 }
 
-/* Ends the oldest pin. No other pin is ended until the versions that only this one needed have
- * been freed, which takes a while; there is enough room for that. */
+/* Ends the oldest pin. The next pin is not ended before the versions that only this one needed
+ * have been freed, which takes a while; until then there is enough room. */
 static void make_room(struct kept *k)
 {
         if (k->bytes >= k->max && !kept_wants_sweep(k))
@@ -279,8 +279,8 @@ const struct kept_version *kept_look(const struct kept_version *at, const struct
         *ret = NULL;
         do {
                 --*steps;
-                /* The end of a former life stays visible for ever, so several may be: the
-                 * newest counts. */
+                /* The deletion that ends an earlier life of the key stays visible for ever, so
+                 * several versions may be visible: the newest counts. */
                 if (e->v->mod_revision <= revision && revision < e->until && (!down || !*ret))
                         *ret = e->v;
                 e = down ? RB_PREV(kept_versions, NULL, e) : RB_NEXT(kept_versions, NULL, e);

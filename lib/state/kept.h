@@ -2,9 +2,9 @@
  * Versions that a compaction has dropped and a reader still needs.
  *
  * A reader that reads the keys in slices pins a revision; versions that are visible at that
- * revision and are dropped meanwhile are kept aside until no pin needs them. A reader of the
- * history, such as a snapshot, pins everything up to that revision, deletions as well. None of
- * this is part of the state: not of its hash, its snapshots or its quota (I4). Bounded in
+ * revision but are dropped while it reads are set aside until no pin needs them. A reader of
+ * the history, such as a snapshot, pins everything up to that revision, deletions as well. None
+ * of this is part of the state: not of its hash, its snapshots or its quota (I4). Bounded in
  * bytes: when there are too many, the reader of the oldest revision loses its pin, and versions
  * that only that reader could see are freed in slices. Pure.
  */
@@ -20,7 +20,7 @@ struct kv_span;
 
 struct kept_pin {
         RB_ENTRY(kept_pin) by_revision;
-        struct kept *of; /* NULL: it pins nothing, or was lost */
+        struct kept *of; /* NULL: nothing is pinned, or the pin was lost */
         int64_t revision;
         int64_t compacted; /* for a history: the compacted revision when it was pinned; else
                             * -1 */
@@ -42,8 +42,8 @@ struct kept {
 void kept_init(struct kept *k);
 /* Ends all pins. */
 void kept_unpin_all(struct kept *k);
-/* After that, frees what was kept, in slices: takes its cost off *@left, in steps of roughly
- * 0.3 us. Returns false if that was not enough. */
+/* After that, frees the kept versions in slices: subtracts its cost from *@left, in units of
+ * roughly 0.3 us. Returns false if that was not enough. */
 must_check_ bool kept_free_some(struct kept *k, size_t *left);
 
 void kept_pin(struct kept *k, struct kept_pin *p, int64_t revision);

@@ -2,7 +2,7 @@
 
 #include "state/charge.h"
 
-#define COMPACT_MAX 2048                  /* changes in one step: about 5 ms ... */
+#define COMPACT_MAX 2048                  /* changes in one compaction: about 5 ms ... */
 #define COMPACT_BYTES ((size_t) 64 << 20) /* ... and bytes, which take about 3 ms to free */
 
 static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
@@ -148,7 +148,7 @@ static void key_free(struct kv *kv, struct kv_key *k)
 }
 
 /* A compaction drops @v and all older versions. The version that is newer than @v has the
- * revision @until. Returns the steps that their bytes cost. */
+ * revision @until. Returns the cost of freeing their bytes. */
 static size_t versions_drop(struct kv *kv, struct kv_version *v, int64_t until)
 {
         size_t steps = 0;
@@ -568,8 +568,8 @@ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k)
 }
 
 /* Called for a version @v below @revision. Of the older versions only those exist that the last
- * compaction left. Drops them, and @v itself unless it is what a reader sees at @revision.
- * Returns the steps that their bytes cost. */
+ * compaction left. Drops them, and @v itself unless a reader sees it at @revision. Returns the
+ * cost of freeing their bytes. */
 static size_t version_compact(struct kv *kv, struct kv_version *v, int64_t revision)
 {
         struct kv_version *newer = v->newer;
@@ -631,7 +631,7 @@ int64_t kv_compact_step(const struct kv *kv, int64_t revision)
         }
         if (at >= kv->history_to || kv->history[at]->mod_revision >= revision)
                 return revision;
-        /* A revision is one step, however many changes it has. */
+        /* A revision is compacted as a whole, however many changes it has. */
         return max_of(kv->history[at]->mod_revision, kv->compacted + 1);
 }
 

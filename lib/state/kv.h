@@ -65,7 +65,7 @@ struct kv {
         size_t history_from, history_to, history_cap;
         int64_t compacted; /* revisions below are gone; 0: never compacted */
         size_t n_keys;     /* live ones */
-        size_t n_all;      /* with those that are kept only for their history */
+        size_t n_all;      /* including those that are kept only for their history */
         uint64_t n_gone;   /* how many keys were removed: while this stays the same, every key
                               still exists */
         size_t bytes;      /* of all versions and keys, as the quota counts them (charge.h) */
@@ -89,12 +89,12 @@ bool kv_spans_overlap(const struct kv_span *a, const struct kv_span *b);
 void kv_init(struct kv *kv);
 void kv_fini(struct kv *kv);
 
-/* The same in slices, once all pins are lost: takes its cost off *@left, in steps of roughly
- * 0.3 us. Returns false if that was not enough; then only the same call may follow. */
+/* The same in slices, once all pins are lost: subtracts its cost from *@left, in units of
+ * roughly 0.3 us. Returns false if that was not enough; then only the same call may follow. */
 must_check_ bool kv_free_some(struct kv *kv, size_t *left);
 
-/* What it costs to free @bytes of a value or a key, in such steps, besides the one for each
- * block: the kernel takes the pages of a large block back one by one. */
+/* The cost of freeing @bytes of a value or a key, in these units, besides the one for each
+ * block: the kernel takes back the pages of a large block one by one. */
 size_t kv_free_steps(size_t bytes);
 
 /* The key with exactly these bytes, live or deleted; NULL if it never existed or was compacted.
@@ -147,9 +147,9 @@ must_check_ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct 
  * Versions that a reader has pinned go to `kept`. */
 void kv_compact(struct kv *kv, int64_t revision);
 
-/* The same in slices: takes its cost off *@left, in steps of roughly 0.3 us. Returns false if
- * that was not enough: then nothing else may change the keys until the same call has finished.
- * Reads at @revision or later are possible meanwhile. */
+/* The same in slices: subtracts its cost from *@left, in units of roughly 0.3 us. Returns false
+ * if that was not enough: then nothing else may change the keys until the same call has
+ * finished. Reads at @revision or later are possible meanwhile. */
 must_check_ bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left);
 
 /* How far towards @revision one compaction may go so that it takes milliseconds, unless one
@@ -159,15 +159,15 @@ int64_t kv_compact_step(const struct kv *kv, int64_t revision);
 /* The position in `history` of the first event at @revision or later. */
 size_t kv_history_seek(const struct kv *kv, int64_t revision);
 
-/* Puts back one version while a snapshot is loaded; the versions of a key must come oldest
+/* Restores one version while a snapshot is loaded; the versions of a key must come oldest
  * first. Returns 0, -EBADMSG if they do not, or -ENOMEM; on failure @v still belongs to the
  * caller. */
 must_check_ int kv_restore(struct kv *kv, const void *key, size_t key_len,
                            struct kv_version *v);
 
-/* Sorts the history after the last kv_restore(), in slices: takes its cost off *@left, in steps
- * of roughly 0.3 us. Returns 1 if that was not enough, 0 or -ENOMEM. @o is zeroed at first; the
- * history is not in order until this has returned 0. kv_order_fini() follows. */
+/* Sorts the history after the last kv_restore(), in slices: subtracts its cost from *@left, in
+ * units of roughly 0.3 us. Returns 1 if that was not enough, 0 or -ENOMEM. @o is zeroed at
+ * first; the history is not in order until this has returned 0. kv_order_fini() follows. */
 struct kv_order {
         struct kv_version **to; /* owned; pairs of runs of the history, merged */
         size_t width;           /* of the runs; 0: they are being made */

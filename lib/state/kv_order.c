@@ -1,10 +1,10 @@
-/* Puts the history of a snapshot, which comes key by key, into the order of changes. Works in
- * slices, since it may be long. */
+/* Sorts the history of a snapshot, which is stored key by key, into the order of changes. Works
+ * in slices, since it may be long. */
 #include "state/kv.h"
 
 #define RUN ((size_t) 2048) /* sorted at once: takes half a millisecond */
 #define RUN_STEPS 2048
-#define AT_ONCE 4 /* changes merged in one step */
+#define AT_ONCE 4 /* changes merged per unit of cost */
 
 static int history_cmp(const void *a, const void *b)
 {

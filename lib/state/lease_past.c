@@ -47,7 +47,7 @@ static void drop(struct leases *t, struct lease_kept *e)
         free(e);
 }
 
-/* How far the remaining readers have come is computed only when one of them moves on: many may
+/* The progress of the remaining readers is computed only when one of them moves on: many may
  * end in one turn. */
 static void lose(struct lease_past *p)
 {

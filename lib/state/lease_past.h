@@ -34,15 +34,15 @@ struct lease_past {
 void lease_past_begin(struct lease_past *p, struct state *s, bool pin);
 void lease_past_fini(struct lease_past *p);
 
-/* Reads the next lease. Works for about *@steps of 50 ns, and takes the used ones off. Returns
- * 1 with a lease; 0 at the end, when the reader is finished; -EAGAIN if the steps were not
+/* Reads the next lease. Works for about *@steps units of 50 ns, and subtracts those used.
+ * Returns 1 with a lease; 0 at the end, when the reader is finished; -EAGAIN if *@steps was not
  * enough; or -ESTALE if the reader was lost: another state was loaded, or more changed than
  * could be kept. */
 must_check_ int lease_past_next(struct lease_past *p, int64_t *steps, struct lease_then *ret);
 
 /* ---- for code that changes leases ---- */
 
-/* What is in @slot, which may be free, is about to change. */
+/* The content of @slot, which may be free, is about to change. */
 void lease_past_keep_slot(struct state *s, uint32_t slot);
 static inline void lease_past_keep(struct state *s, uint32_t slot)
 {
@@ -50,8 +50,8 @@ static inline void lease_past_keep(struct state *s, uint32_t slot)
                 lease_past_keep_slot(s, slot);
 }
 
-/* Ends all readers, because all leases go away. */
+/* Ends all readers, because all leases are about to be freed. */
 void lease_past_drop_readers(struct leases *t);
-/* After that, frees what was kept, in slices: takes its cost off *@left, in steps of roughly
+/* After that, frees the copies in slices: subtracts its cost from *@left, in units of roughly
  * 0.3 us. Returns false if that was not enough. */
 must_check_ bool lease_past_free_some(struct leases *t, size_t *left);

@@ -1,5 +1,6 @@
 /*
- * The table of leases: their owners, their TTLs, and which log index renewed each last.
+ * The table of leases: their owners, their TTLs, and the log index at which each was last
+ * renewed.
  *
  * Replicated state: everything here follows from the log alone. It holds TTLs, never instants;
  * the granter's deadlines are deadlines.h. A lease has an id, which clients use, and a dense
@@ -46,8 +47,8 @@ struct leases {
         struct slots taken; /* the slots in use */
         size_t n;
         size_t bytes; /* with their deadlines, as the quota counts them (charge.h) */
-        /* lease_past.h: readers in slices, and what has changed since they began. Not part of
-         * the state. */
+        /* lease_past.h: readers in slices, and the slots that have changed since they began.
+         * Not part of the state. */
         struct lease_pasts pasts;
         struct lease_kepts kept;
         uint64_t n_begun;
@@ -58,9 +59,9 @@ struct leases {
 void leases_init(struct leases *t);
 void leases_fini(struct leases *t);
 
-/* The same in slices, when there are no readers any more (lease_past.h): takes its cost off
- * *@left, in steps of roughly 0.3 us. Returns false if that was not enough; then only the same
- * call may follow. */
+/* The same in slices, when there are no readers any more (lease_past.h): subtracts its cost
+ * from *@left, in units of roughly 0.3 us. Returns false if that was not enough; then only the
+ * same call may follow. */
 must_check_ bool leases_free_some(struct leases *t, size_t *left);
 
 struct lease *leases_find(const struct leases *t, int64_t id);

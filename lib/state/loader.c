@@ -2,8 +2,8 @@
 
 #include "state/internal.h"
 
-/* Limits what a snapshot may ask for. Slots are dense, so none is above STATE_LEASES_MAX now; a
- * snapshot from before this limit existed may have larger ones. */
+/* Limits the memory that a snapshot can claim. Slots are dense, so none is above
+ * STATE_LEASES_MAX now; a snapshot from before this limit may have larger ones. */
 #define SLOT_MAX (4 * STATE_LEASES_MAX)
 
 /* The cost of one item among a million: most are not in the processor's cache. */
@@ -41,8 +41,8 @@ static int begin_part(struct state_loader *l, unsigned part)
         return view_u64(&l->in, &l->n);
 }
 
-/* Loads the remaining items of this part while *@left lasts; @one takes its cost off *@left.
- * Returns 0 at the end of the part, 1 before it, or an error of @one. */
+/* Loads the remaining items of this part while *@left lasts; @one subtracts its cost from
+ * *@left. Returns 0 at the end of the part, 1 before it, or an error of @one. */
 static int load_each(struct state_loader *l, size_t *left,
                      int (*one)(struct state_loader *l, size_t *left))
 {

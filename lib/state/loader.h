@@ -9,10 +9,10 @@
 
 struct state_loader {
         struct state *state; /* borrowed */
-        struct view in;      /* what is still to be read; borrowed */
+        struct view in;      /* the rest, which has not been read yet; borrowed */
         unsigned part;       /* the part of the snapshot that is being loaded, of which ... */
         uint64_t n;          /* ... this many items are left */
-        struct view key;     /* the key of which the next versions are */
+        struct view key;     /* the key to which the next versions belong */
         uint64_t n_versions;
         struct kv_order order;
 };
@@ -21,8 +21,8 @@ struct state_loader {
  */
 void state_load_start(struct state_loader *l, struct state *s, struct view snapshot);
 
-/* Continues: takes its cost off *@left, in steps of roughly 0.3 us. Returns 1 if that was not
- * enough; 0 when everything was loaded; -EBADMSG or -ENOMEM. */
+/* Continues: subtracts its cost from *@left, in units of roughly 0.3 us. Returns 1 if that was
+ * not enough; 0 when everything was loaded; -EBADMSG or -ENOMEM. */
 must_check_ int state_load_some(struct state_loader *l, size_t *left);
 
 void state_loader_fini(struct state_loader *l);

@@ -3,10 +3,9 @@
  *
  * A lease has the name with which it was granted. A lease that was granted without a name, and
  * to which the key of a node is attached, has the node's name: NODE in the cluster "default",
- * CLUSTER/nodes/NODE in another one. That name follows the key: a host that takes its place
- * over from an earlier life gets the name of the place in the same command, and does not need
- * the name to be free. If another lease was granted with such a name before, the node's lease
- * has none.
+ * CLUSTER/nodes/NODE in another one. That name follows the key: a host that takes over its
+ * place from an earlier life gets the name of the place by the same command, although that name
+ * is in use. If another lease was granted with such a name before, the node's lease has none.
  *
  * Pure functions of the replicated state: a name is looked up when a command is applied.
  */

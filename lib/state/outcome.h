@@ -17,7 +17,7 @@ enum state_outcome {
         STATE_E_LEASE_EXISTS,
         STATE_E_TTL_TOO_LARGE,
         STATE_E_LEASES_FULL,          /* the limit of leases is reached */
-        STATE_E_LEASE_KEYS,           /* the lease has as many keys as it may have */
+        STATE_E_LEASE_KEYS,           /* the lease has reached its limit of keys */
         STATE_E_LEASE_NAME,           /* too long */
         STATE_E_LEASE_NAME_USED,      /* a living lease has it */
         STATE_E_LEASE_NAME_NOT_FOUND, /* no lease has it */
@@ -42,7 +42,7 @@ enum state_outcome {
         STATE_E_AUTH_NAME, /* the name of a user or a role is too long */
         STATE_E_AUTH_FULL, /* the limit of users, roles or permissions is reached */
         /* Cache leases: state/cached.h. */
-        STATE_E_CACHED,          /* a client may have cached what would be changed */
+        STATE_E_CACHED,          /* a client may have cached a key that would be changed */
         STATE_E_CACHE_TOO_LARGE, /* too many keys for one cached range */
         STATE_E_CACHE_FULL,      /* the limit of cached ranges is reached */
         STATE_E_PERMISSION_TYPE, /* neither READ nor WRITE nor READWRITE */

@@ -102,8 +102,8 @@ static bool next_key(struct past *p)
 
 /* ---- from version to version ---- */
 
-/* The oldest version that was dropped since. NULL if only versions were kept that are too new,
- * for other readers: then none of ours was dropped. */
+/* The oldest version of ours that was dropped since. NULL if all kept versions are too new and
+ * kept for other readers: then none of ours was dropped. */
 static const struct kv_version *oldest_dropped(const struct past *p, bool *ret_any)
 {
         const struct kv_version *v = NULL;

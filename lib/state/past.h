@@ -13,7 +13,7 @@
 
 /* What past_next() returned. */
 enum {
-        PAST_PAUSE = 1, /* the steps ran out */
+        PAST_PAUSE = 1, /* *@steps ran out */
         PAST_KEY,       /* `named`, which has `n` versions */
         PAST_VERSION,   /* `version`, the key's next one; borrowed while it is pinned */
 };
@@ -24,7 +24,7 @@ struct past {
         bool pinned;
         int64_t revision, compacted; /* at the moment of the start */
         uint64_t n_gone;             /* value of kv.n_gone when `key` was looked up */
-        struct kv_key *named;        /* a reference to the present key; NULL: before the
+        struct kv_key *named;        /* a reference to the current key; NULL: before the
                                       * first */
         struct kv_key *key;          /* the same key in the tree; NULL: it is not there any
                                       * more */
@@ -36,23 +36,23 @@ struct past {
         int64_t at_revision; /* the revision of `at`, which may have been freed */
 };
 
-/* Begins to read the present keys, up to @revision. @pin: compactions may happen meanwhile.
+/* Begins to read the current keys, up to @revision. @pin: compactions may happen meanwhile.
  * past_fini() follows. */
 void past_begin(struct past *p, struct kv *kv, int64_t revision, bool pin);
 void past_fini(struct past *p);
 
-/* Starts again with the first key; the pin stays. */
+/* Starts over with the first key; the pin stays. */
 void past_rewind(struct past *p);
 
-/* Works for about *@steps of 50 ns, and takes the used ones off. Returns what it has reached; 0
- * at the end; or -ESTALE if a compaction happened meanwhile and the reader has no pin or has
- * lost it. */
+/* Works for about *@steps units of 50 ns, and subtracts those used. Returns one of the values
+ * above; 0 at the end; or -ESTALE if a compaction happened meanwhile and the reader has no pin
+ * or has lost it. */
 must_check_ int past_next(struct past *p, int64_t *steps);
 
 /* True while the item that was returned last exists; otherwise past_next() returns -ESTALE. */
 bool past_is_good(const struct past *p);
 
-/* A hash of everything that a past contains: equal on every replica (I4). */
+/* Computes a hash of everything that a past contains: equal on every replica (I4). */
 struct kv_hasher {
         struct past past;
         uint64_t hash;

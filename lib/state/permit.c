@@ -74,7 +74,7 @@ static enum state_outcome user_lease(const struct state *s, const struct auth_us
 
         if (!u || !l || auth_user_has(u, AUTH_ROOT))
                 return STATE_OK;
-        /* Goes from one permitted range to the next: a lease may have 100,000 keys, and each
+        /* Skips from one permitted range to the next: a lease may have 100,000 keys, and each
          * put that attaches another one is checked. */
         for (k = lease_key_from(l, (struct view){0}); k;) {
                 struct place at = {.key = {k->bytes, k->len}}, behind = at;
@@ -119,13 +119,13 @@ enum state_outcome permit_owner(const struct state *s, const struct cmd_user *wh
         name[who->name.len] = '\0';
         if (strcmp(name, l->owner) == 0)
                 return STATE_OK;
-        PROBE("a user asks for another user's lease");
+        PROBE("a user wants to renew or revoke another user's lease");
         u = auth_user_find(&s->auth, name);
         return u && auth_user_has(u, AUTH_ROOT) ? STATE_OK : STATE_E_DENIED;
 }
 
-/* Leases that a txn may use: nothing is written before all of it has been checked, so that the
- * answer is the same for each put. Most txns have one or two. */
+/* Leases that the txn was found to be allowed to use. Nothing is written before all of the txn
+ * has been checked, so the answer is the same for each put. Most txns use one or two leases. */
 struct passed {
         const struct lease *of[8];
         size_t n;
@@ -149,7 +149,7 @@ static enum state_outcome user_put(const struct state *s, const struct auth_user
 
         if (o == STATE_OK && q->prev_kv)
                 o = user_range(s, u, &q->key, &none, PERMIT_READ);
-        /* Another check reports that the lease does not exist. */
+        /* If the lease does not exist, another check reports that. */
         if (o != STATE_OK || names_put_lease(s, q, &l) != STATE_OK || has_passed(passed, l))
                 return o;
         o = user_lease(s, u, l, PERMIT_WRITE, passed->left);

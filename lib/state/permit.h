@@ -3,15 +3,15 @@
  *
  * All functions return STATE_OK, STATE_E_USER_EMPTY for a client that is not logged in,
  * STATE_E_TOKEN for a login that has expired, or STATE_E_DENIED. While auth is off, and for the
- * core itself (@who NULL), everything is permitted. To check a lease may take long; each part
- * of its keys, of which there are no more than permitted ranges, is taken off *@left, which may
- * be NULL, as a step of about 0.3 us.
+ * core itself (@who NULL), everything is permitted. Checking a lease may take long: for each
+ * permitted range that its keys touch, one unit of about 0.3 us is subtracted from *@left,
+ * which may be NULL.
  */
 #pragma once
 
 #include "state/state.h"
 
-/* Which leases only the user that granted them may renew and revoke. */
+/* Which leases can be renewed and revoked only by the user that granted them. */
 enum lease_tie {
         LEASE_TIE_NONE,
         LEASE_TIE_AGENTS, /* those that have a key of an agent, and so are a host's place */

@@ -1,4 +1,4 @@
-/* Reads: ranges with all of etcd's options. */
+/* Range reads, with all of etcd's options. */
 #include "state/scan.h"
 
 enum state_outcome state_check_range(const Pb__RangeRequest *q)

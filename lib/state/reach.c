@@ -127,7 +127,7 @@ static bool have_same_roles(const struct auth_user *a, const struct auth_user *b
         return true;
 }
 
-/* The user's own, or that of another one with the same roles; NULL if memory is short. */
+/* The reach of the user, or of another user with the same roles; NULL if memory is short. */
 static struct reach *reach_of(const struct auth *a, const struct auth_user *u)
 {
         struct reach **own = (struct reach **) (uintptr_t) &u->reach;
@@ -144,7 +144,7 @@ static struct reach *reach_of(const struct auth *a, const struct auth_user *u)
         return *own;
 }
 
-/* Gives back what an array was allocated too large. */
+/* Frees the unused end of an array. */
 static struct stretch *fit(struct stretch *all, size_t n)
 {
         struct stretch *less = n > 0 ? realloc(all, n * sizeof(*all)) : NULL;

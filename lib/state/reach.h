@@ -1,7 +1,7 @@
 /* What a user may read and write: the permissions of all their roles, combined into as few
- * ranges as possible, sorted. So a check takes O(log n), whatever the permissions are. They are
- * combined when they are first needed after a change of a permission, and once for all users
- * that have the same roles. Not part of the state (I4). */
+ * ranges as possible, sorted. So a check takes O(log n), whatever the permissions are. The
+ * ranges are computed when they are first needed after a permission has changed, and once for
+ * all users that have the same roles. Not part of the state (I4). */
 #pragma once
 
 #include "state/auth.h"
@@ -23,5 +23,5 @@ struct place place_end_of(const struct kv_span *span);
 bool reach_go_on(const struct auth *a, const struct auth_user *u, enum permit what,
                  struct place *at);
 
-/* A user that has it goes, or its roles change. Returns NULL; accepts it. */
+/* A user that shares it is removed, or gets other roles. Returns NULL; accepts it. */
 struct reach *reach_unref(struct reach *r);

@@ -23,8 +23,8 @@
 #include "base/hash.h"
 #include "base/le.h"
 
-#define VERSION_LEN 36    /* for versions of a past */
-#define BYTES_PER_STEP 16 /* for a past */
+#define VERSION_LEN 36    /* of an encoded version, without its value */
+#define BYTES_PER_STEP 16 /* bytes to encode per step of a past */
 
 /* Writes all but the value, which follows. */
 static void save_version(const struct kv_version *v, struct buf *out)
@@ -260,7 +260,7 @@ int state_save_more(struct state_saver *sv, size_t bytes)
                         save_version(p->version, out);
                         part_begin(sv, p->version->value, p->version->value_len);
                 } else {
-                        if (sv->n_keys != 0) /* there are not as many as were announced */
+                        if (sv->n_keys != 0) /* there are fewer keys than announced */
                                 return -ESTALE;
                         buf_add(out, buf_head(&sv->tail), buf_len(&sv->tail));
                         if (buf_error(&sv->tail) < 0)

@@ -5,7 +5,7 @@
  * Members and alarms are few, and encoded at once. Users and roles come next: they seldom
  * change, and if one changes before all are encoded, their encoding starts again. Leases
  * (lease_past.h), then keys with their history (past.h), are pinned: their content at the start
- * is found later, whatever is changed or compacted meanwhile; loading another state ends it.
+ * stays readable, whatever is changed or compacted meanwhile, until another state is loaded.
  * Equal state gives equal bytes (I4).
  */
 #pragma once
@@ -15,8 +15,8 @@
 #include "state/state.h"
 
 struct state_saver {
-        struct buf out;  /* what was encoded; the caller may consume what it has read */
-        struct buf tail; /* what follows the keys */
+        struct buf out;  /* the encoded bytes; the caller may consume those that it has read */
+        struct buf tail; /* the parts that follow the keys */
         struct state *state;
         uint64_t auth_revision; /* the revision of users and roles when their encoding began
                                  * ... */
@@ -38,9 +38,9 @@ struct state_saver {
 /* Begins. @sv is zeroed or finished. */
 void state_save_start(struct state_saver *sv, struct state *s);
 
-/* Optional, before the first state_save_more(): counts about @bytes more, to find out the size
- * of the whole. After that, `out` has the leases. Returns 1 if there is more to count, 0 when
- * `size` is known, or an error as below. */
+/* Optional, before the first state_save_more(): counts about @bytes more, to compute the size
+ * of the whole snapshot. Afterwards, `out` contains the leases. Returns 1 if there is more to
+ * count, 0 when `size` is known, or an error as below. */
 must_check_ int state_save_count(struct state_saver *sv, size_t bytes);
 
 /* Encodes about @bytes more. Returns 1 if there is more to come; 0 when the rest is in `out`;

@@ -1,10 +1,10 @@
 #include "state/scan.h"
 
-#define SORT_STEPS 16  /* to insert an item into the heap */
-#define LOOK_STEPS 2   /* to look at a key */
-#define CHECK_STEPS 64 /* the remaining steps are checked at most this often */
+#define SORT_STEPS 16  /* cost of inserting an item into the heap */
+#define LOOK_STEPS 2   /* cost of looking at a key */
+#define CHECK_STEPS 64 /* after this much work, the rest of *@steps is checked */
 #define COMPARE_PART ((size_t) 4096)
-#define STEP_BYTES ((size_t) 512) /* that are compared cost one step more */
+#define STEP_BYTES ((size_t) 512) /* bytes that are compared cost one more */
 
 static bool wanted(const Pb__RangeRequest *q, const struct kv_version *v)
 {
@@ -52,7 +52,7 @@ static uint64_t rank(const struct kv_version *v, const Pb__RangeRequest *q)
         return is_descending(q) ? ~n : n;
 }
 
-/* The same as bytes_cmp(); takes what it has to read off *@steps. */
+/* The same as bytes_cmp(), but subtracts the cost of the bytes to read from *@steps. */
 static int long_cmp(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len,
                     int64_t *steps)
 {
@@ -104,8 +104,8 @@ enum state_outcome scan_begin(struct state_scan *sc, const struct state *s,
         };
         sc->sorted = q->sort_target != PB__RANGE_REQUEST__SORT_TARGET__KEY;
         sc->down = !sc->sorted && is_descending(q);
-        /* With a sort target but no order, etcd sorts what is left after the limit; and it
-         * applies the limit only after it has filtered. */
+        /* With a sort target but no order, etcd sorts the items that are left by the limit,
+         * which it applies after the filters. */
         sc->sort_all = sc->sorted && (filtered || ordered);
         /* For the newest revision the tree knows the number of keys; for an earlier one the
          * keys must be walked. */
@@ -149,8 +149,8 @@ static int pause_at(struct state_scan *sc, const struct kv_key *k, const struct 
         buf_clear(&sc->resume);
         buf_add(&sc->resume, k->bytes, k->len);
         if (sc->down)
-                buf_add_u8(&sc->resume, 0); /* the zero byte makes it the key after it, where
-                                             * the rest ends */
+                buf_add_u8(&sc->resume, 0); /* with the zero byte this is the next key, at which
+                                             * the remaining range ends */
         sc->key = NULL;
         sc->kept = NULL;
         sc->at = v;
@@ -227,8 +227,8 @@ static int look(struct state_scan *sc, const struct kv_version **ret, int64_t *s
         return 0;
 }
 
-/* Whether the rest does not matter: the count is known, and so is whether there are more keys
- * than the limit. */
+/* Whether the remaining keys do not matter: the count is known, and so is whether there are
+ * more keys than the limit. */
 static bool is_enough(const struct state_scan *sc)
 {
         return sc->counted && !sc->sort_all && sc->n_met > sc->limit;
@@ -270,8 +270,8 @@ static int walk(struct state_scan *sc, int64_t *steps, const struct kv_version *
         }
         sc->walks = sc->is_there = false;
         sc->counted = true;
-        sc->key = NULL; /* it may have stopped early, and the key may be removed while the
-                           results are sent */
+        sc->key = NULL; /* the walk may have stopped early, and the key may be removed while the
+                         * results are sent */
         sc->kept = NULL;
         *ret = NULL;
         return 0;

@@ -1,19 +1,19 @@
 /*
  * Reads a range in slices, one key after the other.
  *
- * The content of a range at one revision stays visible while commands go on, until a compaction
- * goes beyond that revision, and even then if it was pinned. So reading very many keys may be
- * interrupted at any key, and at any version of one, and only the position is remembered. Only
- * a range that is not sorted by key needs a list. The list holds no more than the caller
- * allows: the first entries of the rest of the answer; when they have been taken, the keys are
- * read again for the next ones. Pure; borrows the state and the request.
+ * The content of a range at one revision stays readable while commands are applied, until a
+ * compaction goes beyond that revision, and even then if it was pinned. So a scan of very many
+ * keys may be interrupted at any key, and at any version of a key, and only its position is
+ * remembered. Only a range that is not sorted by key needs a list. The list holds no more items
+ * than the caller allows: the next ones of the answer; when they have been taken, the keys are
+ * read again for those after them. Pure; borrows the state and the request.
  */
 #pragma once
 
 #include "state/state.h"
 
 struct scan_item {
-        uint64_t rank; /* what to sort by, or its first bytes */
+        uint64_t rank; /* the sort key, or its first bytes */
         const struct kv_version *v;
 };
 
@@ -32,14 +32,14 @@ struct state_scan {
         bool down;                       /* from the last key to the first */
         bool is_there;                   /* `key` and `kept` are valid; otherwise they have to
                                           * be looked up */
-        bool walks;                      /* has not reached the end of the keys */
+        bool walks;                      /* the scan has not reached the end of the keys */
         bool counted, sorted, sort_all, more;
         size_t limit;
         size_t n_met; /* matching keys so far, in this walk over the keys */
         size_t n_out; /* returned to the caller */
         int64_t count;
         /* If sorted: the first items after `last`. */
-        size_t window;           /* how many items there may be, at least 1; set by the
+        size_t window;           /* the largest number of items, at least 1; set by the
                                   * caller */
         struct scan_item *items; /* owned array; at first a heap with the last item on top */
         size_t n, cap, n_heap, n_taken;
@@ -59,10 +59,10 @@ void scan_fini(struct state_scan *sc);
 void scan_pin(struct state_scan *sc, struct kv *kv);
 
 /* Returns the next version of the answer, or NULL after the last one; then `count` and `more`
- * are valid. Works for about *@steps of 50 ns, and takes the used ones off. Returns 0; 1 if the
- * steps were not enough; -ESTALE if a compaction has gone beyond the revision and the scan was
- * not pinned or has lost its pin; or -ENOMEM. The caller has to know whether the state itself
- * was replaced. *@ret is borrowed while scan_is_good(). */
+ * are valid. Works for about *@steps units of 50 ns, and subtracts those used. Returns 0; 1 if
+ * *@steps was not enough; -ESTALE if a compaction has gone beyond the revision and the scan was
+ * not pinned or has lost its pin; or -ENOMEM. The caller must notice itself if the state was
+ * replaced. *@ret is borrowed while scan_is_good(). */
 must_check_ int scan_next(struct state_scan *sc, int64_t *steps, const struct kv_version **ret);
 
 /* Remembers the position. Must be called before anything else happens to the state, unless

@@ -7,10 +7,10 @@
 #include "state/names.h"
 #include "state/permit.h"
 
-/* To find a key among a million: most are not in the processor's cache. */
+/* The cost of finding a key among a million: most are not in the processor's cache. */
 #define FIND_STEPS 12
 #define DELETE_STEPS 2 /* for a key that follows the last one deleted */
-#define KEY_BYTES 4096 /* of a key, which is compared with the range's end, cost one more */
+#define KEY_BYTES 4096 /* of a key, to be compared with the range's end, cost one step more */
 
 const struct histogram_shape state_ttl_shape = {
         .n = 24,
@@ -160,7 +160,8 @@ enum state_outcome state_check_put_now(const struct state *s, const Pb__PutReque
         if (!q->ignore_value && !q->ignore_lease && (!l || l->n_keys < STATE_LEASE_KEYS_MAX))
                 return STATE_OK;
         k = kv_find(&s->kv, q->key.data, q->key.len);
-        /* A txn may attach a few more, but what a check looks at is bounded. */
+        /* A txn may attach a few more, but the number of keys that a check visits is
+         * bounded. */
         if (l && l->n_keys >= STATE_LEASE_KEYS_MAX && (!k || k->lease != l))
                 return STATE_E_LEASE_KEYS;
         if (!q->ignore_value && !q->ignore_lease)
@@ -206,7 +207,7 @@ static int delete_key(struct state *s, struct kv_key *k, uint32_t *sub)
         return kv_delete(&s->kv, s->revision + 1, (*sub)++, k);
 }
 
-/* Returns false if no steps are left. */
+/* Returns false if *@left was used up. */
 static bool take_steps(size_t *left, size_t n)
 {
         if (*left == 0)
@@ -278,9 +279,9 @@ static int drop_lease(struct state *s, struct lease *l, size_t *left)
         return 0;
 }
 
-/* Sets the granter's deadline of a lease that was granted or renewed. It is a TTL after the
- * leader appended the command, less the time that the request had waited there; that instant is
- * no earlier than when the request was sent (I3). Batches may overtake each other, so a
+/* Sets the granter's deadline of a lease that was granted or renewed. It is one TTL after the
+ * leader appended the command, less the time that the request had waited; so the TTL counts
+ * from no earlier than when the request was sent (I3). Batches may overtake each other, so a
  * deadline never moves to an earlier instant. */
 static int set_deadline(struct state *s, const struct lease *l, int64_t later_ms)
 {
@@ -522,7 +523,7 @@ static int delete_range(struct state *s, const struct cmd_user *who,
                 reply->header.revision = s->revision;
                 p.header = &reply->header;
         }
-        /* In this encoding, messages that follow each other form one message. */
+        /* In protobuf's encoding, concatenated messages form one message. */
         if (reply->out)
                 pb_append(reply->out, &p.base);
         return r;
@@ -628,7 +629,7 @@ static int set_member(struct state *s, const Pb__Member *m)
         return state_set_member(s, m->id, m->name, (const char *) urls.data);
 }
 
-/* What the bodies of commands are; NULL: no protobuf message. */
+/* The protobuf type of each command's body; NULL: it is not a protobuf message. */
 static const ProtobufCMessageDescriptor *const bodies[CMD_LAST_ + 1] = {
         [CMD_PUT] = &pb__put_request__descriptor,
         [CMD_DELETE_RANGE] = &pb__delete_range_request__descriptor,
@@ -663,7 +664,7 @@ static int change_auth(struct state *s, const struct cmd_user *who, uint64_t quo
 {
         int r = 0;
 
-        /* Each user may have the role. */
+        /* Any user may have had the role. */
         if (q->change_case == PB__AUTH_CHANGE__CHANGE_ROLE_DELETE)
                 *left -= min_of(*left, s->auth.n_users);
         reply->outcome = permit_root(s, who);
@@ -716,7 +717,7 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
         if (bodies[c->type])
                 r = pb_unpack_logged(&s->scratch, bodies[c->type], c->body, &m);
         if (r == -ENOMEM)
-                return r; /* which is never an outcome: that depends on the bytes alone (I4) */
+                return r; /* never an outcome, which must depend on the bytes alone (I4) */
         if (r < 0) {
                 reply->outcome = STATE_E_MALFORMED;
                 return 0;

@@ -5,9 +5,9 @@
  * and deadlines, members and revision. Pure: no descriptor, no clock, no global; the caller
  * passes the bytes of an entry, its index and its lease time.
  *
- * Where the invariants of leases are kept: I1 and I7 in CMD_EXPIRE and CMD_RENEW, I2 in the
- * deadlines, which count from the true renewal, or from a little later (CMD_RENEW_AHEAD), I6 in
- * the history of kv.h.
+ * Where the invariants are kept: I1 and I7 in CMD_EXPIRE and CMD_RENEW; I2 in the deadlines,
+ * which count from the true renewal, or from a little later (CMD_RENEW_AHEAD); I6 in the
+ * history of kv.h.
  */
 #pragma once
 
@@ -36,13 +36,13 @@
 #define STATE_ALARMS_MAX 64
 
 /* How much one command may read; this is known before anything is written. A txn is applied in
- * one turn of the loop, in which nothing else happens. So it may take only as many steps, as
- * weigh.c counts them, as fit into about 7 ms: enough to look up 1,000 keys. */
+ * one turn of the loop, during which nothing else happens. So its cost in steps of weigh.c is
+ * limited to about 7 ms: enough to look up 1,000 keys. */
 #define STATE_TXN_OPS_MAX 1000
 #define STATE_TXN_STEPS_MAX 10000
 #define STATE_DELETE_MAX 100000
 #define STATE_DELETE_PREV_MAX \
-        10000 /* with previous values in the answer, whose sizes are added up in one turn */
+        10000 /* if the answer has previous values, whose sizes are added up in one turn */
 #define STATE_DELETE_BYTES_MAX ((size_t) 16 << 20) /* of the previous values */
 #define STATE_LEASE_KEYS_MAX 100000                /* of one lease, which ends in one command */
 #define STATE_EXPIRE_KEYS 20000                    /* of one EXPIRE, or of a single lease */
@@ -77,7 +77,7 @@ struct removal {
 /* What this replica has applied since its start, for metrics. Not part of the state: neither
  * saved nor compared, and nothing that is replicated may depend on it (I4). */
 struct state_counts {
-        struct lease_time now; /* the caller's lease time before it applies, from which `late`
+        struct lease_time now; /* the lease time at which the caller applies, from which `late`
                                 * is computed */
         uint64_t puts, put_bytes, deletes, txns, ranges;
         uint64_t granted, renewed; /* leases */
@@ -121,9 +121,9 @@ void state_init(struct state *s);
 void state_fini(struct state *s);
 
 /* The same in slices. state_drop_readers(): all readers in slices lose the state (-ESTALE),
- * after which it may be moved. Then state_free_some() frees it: it takes its cost off *@left,
- * in steps of roughly 0.3 us, and returns false if that was not enough; then only the same call
- * may follow. */
+ * after which it may be moved. Then state_free_some() frees it: it subtracts its cost from
+ * *@left, in units of roughly 0.3 us, and returns false if that was not enough; then only the
+ * same call may follow. */
 void state_drop_readers(struct state *s);
 must_check_ bool state_free_some(struct state *s, size_t *left);
 
@@ -134,9 +134,9 @@ void state_begin(struct state *s, uint64_t index, struct lease_time at);
  * errno (-ENOMEM) means that this replica cannot continue. */
 must_check_ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply);
 
-/* The same in slices: takes its cost off *@left, in steps of roughly 0.3 us. Returns 1 if that
- * was not enough: then call it again with the same command and reply; no other command may come
- * before that. The result of a command does not depend on its slices. */
+/* The same in slices: subtracts its cost from *@left, in units of roughly 0.3 us. Returns 1 if
+ * that was not enough: then call it again with the same command and reply; no other command may
+ * be applied before that. The result of a command does not depend on its slices. */
 must_check_ int state_apply_some(struct state *s, const struct cmd *c,
                                  struct state_reply *reply, size_t *left);
 
@@ -146,7 +146,7 @@ must_check_ int state_apply_some(struct state *s, const struct cmd *c,
 size_t state_expire(struct state *s, struct lease_time now, struct lease_time again, size_t max,
                     struct buf *body);
 
-/* Checks that need no state; made when a request comes in, and again when it is applied. */
+/* Checks that need no state; made when a request arrives, and again when it is applied. */
 enum state_outcome state_check_range(const Pb__RangeRequest *q);
 enum state_outcome state_check_put(const Pb__PutRequest *q);
 enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q);
@@ -156,12 +156,13 @@ enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q);
 must_check_ int state_check_txn(const Pb__TxnRequest *q, size_t max_ops,
                                 enum state_outcome *ret);
 
-/* Whether the request reads too much of the present state. Applying it checks again. */
+/* Whether the request reads too much of the current state. The check is repeated when the
+ * request is applied. */
 enum state_outcome state_check_delete_now(const struct state *s,
                                           const Pb__DeleteRangeRequest *q,
                                           size_t *ret_answer); /* roughly the bytes of previous
                                                                 * values in the answer */
-/* The cost of applying the request to the present state, in steps of STATE_TXN_STEPS_MAX. */
+/* The cost of applying the request to the current state, in the unit of STATE_TXN_STEPS_MAX. */
 size_t state_delete_steps(const struct state *s, const Pb__DeleteRangeRequest *q);
 size_t state_revoke_steps(const struct state *s, const Pb__LeaseRevokeRequest *q);
 struct txn_weight {
@@ -193,16 +194,16 @@ bool state_txn_reads_only(const Pb__TxnRequest *q);
 bool state_txn_puts(const Pb__TxnRequest *q);
 
 /* Runs a txn that passed state_check_txn(); writes get revision @s->revision + 1. Packs the
- * answer if @reply->out. @quota 0: none. Takes its cost off *@left. */
+ * answer if @reply->out. @quota 0: none. Subtracts its cost from *@left. */
 must_check_ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
                           struct state_reply *reply, size_t *left);
 
-/* The same for a txn that reads only, which no log has: what it compares counts (struct
- * budget). */
+/* The same for a txn that only reads, and so is in no log: the bytes that it compares count
+ * (struct budget). */
 must_check_ int state_txn_read(struct state *s, const Pb__TxnRequest *q,
                                struct state_reply *reply, size_t *left);
 
-/* The milliseconds a grant asks for. */
+/* The TTL that a grant requests, in milliseconds. */
 int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q);
 
 /* Encodes the snapshot, which is equal on every replica that has applied the same entries

@@ -1,6 +1,6 @@
 /*
- * Checks whether a transaction touches a key twice, in n log n of its operations: if the check
- * took longer than the transaction, it could be used to block everybody.
+ * Checks whether a transaction touches a key twice, in O(n log n) for n operations: if the
+ * check took longer than the transaction, it could be used to block everybody.
  *
  * The rules are etcd's: no key may be put twice, or deleted and put, unless the two operations
  * are in the two branches of one transaction. Within a branch, etcd looks at the deletions
@@ -53,7 +53,7 @@ static int touch(struct touched *t, size_t branch, const ProtobufCBinaryData *ke
         struct kv_span span = kv_span(key, range_end);
 
         /* A deletion of all keys from some key on collides with nothing, as in etcd: clients
-         * use it to clear and fill in one txn. */
+         * use it to clear and refill a range in one txn. */
         if (span.to_end || (!span.single && bytes_cmp(span.from.p, span.from.len, span.end.p,
                                                       span.end.len) >= 0))
                 return 0;

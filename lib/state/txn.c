@@ -1,8 +1,8 @@
 /*
  * Transactions: all compares, then one branch, atomically and at one revision.
  *
- * As in etcd, nested transactions choose their branch on the state before anything is written.
- * Everything that will be done is checked before the first write, so that a txn either happens
+ * As in etcd, nested transactions choose their branch by the state before anything is written.
+ * All operations that will run are checked before the first write, so that a txn either happens
  * as a whole or returns an error.
  */
 #include "state/internal.h"
@@ -199,8 +199,8 @@ static bool compares_hold(const struct state *s, const Pb__TxnRequest *q)
         return true;
 }
 
-/* Which branches the txn and its nested txns take, in the order in which they are visited, and
- * what is left of the budget. */
+/* Which branches the txn and its nested txns take, in the order of visits, and the rest of the
+ * budget. */
 struct path {
         bool *yes;
         size_t n, cap, at;
@@ -369,7 +369,7 @@ static int run_op(struct state *s, const Pb__RequestOp *op, struct path *path, u
                   struct arena *a, Pb__ResponseOp *out)
 {
         const struct kv_version *prev;
-        size_t all = SIZE_MAX; /* plan() has made sure that this is not much */
+        size_t all = SIZE_MAX; /* plan() has made sure that there is not much to do */
         bool nomem;
         int r;
 

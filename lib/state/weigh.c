@@ -1,5 +1,5 @@
-/* Computes what a command will read and answer before any of it is done. The result depends
- * only on the state and the command, so every replica refuses the same commands. */
+/* Computes how much a command will read and answer, before the command is run. The result
+ * depends only on the state and the command, so every replica refuses the same commands. */
 #include "state/charge.h"
 #include "state/internal.h"
 #include "state/names.h"
@@ -10,9 +10,9 @@
  * previous one costs one step. */
 #define FIND_STEPS 10                    /* to look up a key, or the ends of a range */
 #define ANSWER_STEPS 3                   /* for a key in the answer */
-#define STEP_BYTES ((size_t) 1 << 10)    /* of an answer cost one more step */
-#define COMPARE_BYTES ((size_t) 4 << 10) /* that are compared cost one more step */
-#define STEP_VERSIONS 2                  /* passed over, of one key, cost one step */
+#define STEP_BYTES ((size_t) 1 << 10)    /* this many bytes of an answer cost one more step */
+#define COMPARE_BYTES ((size_t) 4 << 10) /* this many compared bytes cost one more step */
+#define STEP_VERSIONS 2                  /* this many skipped versions of a key cost one step */
 
 static bool take(size_t *left, size_t n)
 {
@@ -28,20 +28,20 @@ static bool take_bytes(struct budget *b, size_t bytes)
         return take(&b->steps, bytes / STEP_BYTES);
 }
 
-/* How many keys a look at @span visits, besides the first one. */
+/* How many keys a read of @span visits, besides the first one. */
 static size_t keys_in(const struct state *s, const struct kv_span *span)
 {
         return span->single ? 0 : kv_span_count(&s->kv, span);
 }
 
-/* Each key that is visited is compared with both ends of @span. These may be long, and the keys
- * begin like them. */
+/* Each visited key is compared with both ends of @span, which may be long, and may have a long
+ * common prefix with the keys. */
 static size_t end_steps(const struct kv_span *span, const struct budget *b)
 {
         return b->counts_compared ? (span->from.len + span->end.len) / COMPARE_BYTES : 0;
 }
 
-/* Values that begin alike are read to the end of the shorter one. */
+/* Values with a common prefix are read to the end of the shorter one. */
 bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
@@ -63,7 +63,7 @@ static size_t bytes_of(const struct kv_version *v)
         return PER_KEY + v->key->len + v->value_len;
 }
 
-/* Stops when they are more than @most. */
+/* Adds up the bytes in @span; stops when they exceed @most. */
 static size_t bytes_in(const struct state *s, const struct kv_span *span, size_t most)
 {
         size_t bytes = 0;
@@ -155,7 +155,7 @@ bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b)
 /* The answer to a range. If it is sorted and has a limit, the largest values are assumed. */
 struct answers {
         size_t limit, n, sum, largest;
-        size_t longest, second; /* items, as a sort reads them */
+        size_t longest, second; /* bytes of the longest two items, as a sort reads them */
         bool all;               /* items beyond the limit may be in the answer, too */
 };
 
@@ -181,9 +181,9 @@ static void answer(struct answers *a, const Pb__RangeRequest *q, const struct kv
         take_longer(&a->longest, &a->second, compared(q, v));
 }
 
-/* The heap compares at most two items for each of its levels when one is added, and once more
- * when one is taken out; none reads more than the second longest item has. Values that the txn
- * has put before may be among them. */
+/* The heap compares at most two items for each of its levels when an item is added, and the
+ * same once more when one is removed; no comparison reads more bytes than the second longest
+ * item has. Values that the txn has just put may be among the items. */
 static bool take_sort(const struct answers *a, const Pb__RangeRequest *q, struct budget *b)
 {
         size_t longest = a->longest, second = a->second, n = a->n + b->n_puts, levels = 0;
@@ -238,8 +238,8 @@ static bool weigh_past(const struct state *s, const Pb__RangeRequest *q, struct 
         return true;
 }
 
-/* Must follow state_range(). If the txn has changed something before, the newest revision is
- * not the newest state any more. */
+/* Must follow state_range(). After a write of the txn, the newest revision is no longer the
+ * newest state. */
 bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b)
 {
         bool newest = kv_is_newest(&s->kv, q->revision) && (q->revision <= 0 || !b->writes);
