@@ -67,3 +67,7 @@ void fillers_applied(struct world *w, const struct state *s, struct view command
 /* ---- users.c: users with passwords, and who administers them ---- */
 
 void users_begin(struct world *w);
+
+/* ---- bulk.c: one changes many keys at once, with large values ---- */
+
+void bulk_begin(struct world *w);

@@ -610,6 +610,7 @@ void clients_begin(struct world *w)
         visitors_begin(w);
         fillers_begin(w);
         users_begin(w);
+        bulk_begin(w);
 }
 
 void clients_end(void)

@@ -38,7 +38,8 @@
                 x(slowed, "hosts slowed down"), x(hashes, "hashes compared"),               \
                 x(quota_alarms, "alarms of the quota"),                                     \
                 x(deleted_full, "deletions meanwhile"), x(logins, "logins"),                \
-                x(permitted, "permitted"), x(denied, "denied"), x(probes, "good probes")
+                x(permitted, "permitted"), x(denied, "denied"), x(probes, "good probes"),   \
+                x(bulk, "transactions in bulk")
 
 /* Conditions that must coincide for some bugs to show. A run of many worlds lists those that
  * never occurred. */

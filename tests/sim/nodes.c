@@ -539,7 +539,8 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                             .seed = rnd_u64(&w->rnd),
                             .snapshot_entries = w->snapshot_entries,
                             .snapshot_bytes = w->snapshot_bytes,
-                            .snapshot_slice = 300 + rnd_u64(&w->rnd) % 1000,
+                            .snapshot_slice =
+                                    (300 + rnd_u64(&w->rnd) % 1000) * (w->bulk ? 64 : 1),
                             .log_bytes = w->log_bytes,
                             .queued_bytes = w->queued_bytes,
                             .message_bytes = 30 + rnd_u64(&w->rnd) % 1000,

@@ -216,7 +216,8 @@ static void seen_commit(struct world *w, struct replica_node *n,
                         const struct replica_status *st)
 {
         struct seen *s = &n->seen;
-        bool moved = st->commit != s->commit;
+        uint64_t was = s->commit;
+        bool moved = st->commit != was;
 
         waits(w, n, s->waits, COMMIT_MOST, "waits for a majority");
         if (!st->ready || st->commit == st->last)
@@ -230,7 +231,8 @@ static void seen_commit(struct world *w, struct replica_node *n,
         for (unsigned i = 0; st->ready && moved && i < w->n_replicas; i++) {
                 struct seen *f = &w->r[i].seen;
 
-                if (i == n->i || f->commit >= st->commit || f->behind > 0)
+                /* One that lagged already may need a snapshot. */
+                if (i == n->i || f->commit < was || f->commit >= st->commit || f->behind > 0)
                         continue;
                 f->due = st->commit;
                 f->behind = w->now;

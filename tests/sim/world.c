@@ -321,9 +321,11 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->visited = seed % 8 == 1;
         w->restricted = seed % 16 == 12;
         w->quota = seed % 16 == 8 ? QUOTA : 0;
+        w->bulk = seed % 16 == 2;
         aim_draw(w, aim);
         if (w->quota > 0 && seed / 16 % 2)
                 w->compact_age = COMPACT_AGE;
+        w->bulk = w->bulk && !w->lasting && w->quota == 0 && !w->restricted;
         w->operated = w->operated && !w->faults.members;
         w->faults.members = w->faults.members || w->operated;
         w->faults.transfers = w->faults.transfers || w->visited;

@@ -231,6 +231,7 @@ struct world {
         bool operated;    /* ... and those of operators.c, and no others change the members */
         bool visited;     /* ... and those of visitors.c */
         bool restricted;  /* ... and those of users.c */
+        bool bulk;        /* ... and that of bulk.c */
         uint64_t quota;   /* of the store, for the client of fillers.c; 0: none */
         bool later;       /* a follower is of a later version, and proposes what nobody knows */
         nsec_t damage_at; /* when a snapshot under way may be damaged next ... */
