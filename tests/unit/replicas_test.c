@@ -685,32 +685,32 @@ TEST(a_change_that_was_answered_is_not_made_when_it_arrives_again)
         away = id_of(third);
         net.lost = is_of_one_away;
         pass(1000 * MS);
-        replica_change_members(from->replica, 100, REPLICA_ADD, 9, "http://9:1");
+        replica_change_members(from->replica, 100, REPLICA_ADD, 4, "http://4:1");
         pass(10 * MS);
         CHECK_EQ(net.outcome, REPLICA_E_UNHEALTHY);
         net.lost = NULL;
         pass(10 * NSEC_PER_SEC);
         net.outcome = -1;
-        replica_change_members(from->replica, 100, REPLICA_ADD, 9, "http://9:1");
+        replica_change_members(from->replica, 100, REPLICA_ADD, 4, "http://4:1");
         pass(1000 * MS);
         CHECK_EQ(net.outcome, REPLICA_E_UNHEALTHY);
-        CHECK(!is_listed(leader, 9));
+        CHECK(!is_listed(leader, 4));
 
-        replica_change_members(from->replica, 101, REPLICA_ADD, 9, "http://9:1");
+        replica_change_members(from->replica, 101, REPLICA_ADD, 4, "http://4:1");
         pass(1000 * MS);
         CHECK_EQ(net.outcome, 0);
-        CHECK(is_listed(leader, 9));
-        replica_change_members(from->replica, 102, REPLICA_REMOVE, 9, "");
+        CHECK(is_listed(leader, 4));
+        replica_change_members(from->replica, 102, REPLICA_REMOVE, 4, "");
         pass(1000 * MS);
         CHECK_EQ(net.outcome, 0);
-        CHECK(!is_listed(leader, 9));
-        replica_change_members(from->replica, 101, REPLICA_ADD, 9, "http://9:1");
+        CHECK(!is_listed(leader, 4));
+        replica_change_members(from->replica, 101, REPLICA_ADD, 4, "http://4:1");
         pass(1000 * MS);
-        CHECK(!is_listed(leader, 9));
+        CHECK(!is_listed(leader, 4));
         /* Another replica may use the same number. */
-        replica_change_members(third->replica, 101, REPLICA_ADD, 9, "http://9:1");
+        replica_change_members(third->replica, 101, REPLICA_ADD, 4, "http://4:1");
         pass(1000 * MS);
-        CHECK(is_listed(leader, 9));
+        CHECK(is_listed(leader, 4));
         stop();
 }
 
