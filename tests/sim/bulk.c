@@ -17,6 +17,7 @@
 #define OPS_MAX 128       /* in a transaction, as in etcd */
 #define BYTES_MAX 1400000 /* of a request: etcd takes 1.5 MiB */
 #define LIVE_MAX (3 << 20)
+#define WRITTEN_MAX (8 << 20) /* what was overwritten is kept, too */
 #define COUNTER "bulk!"
 
 struct content {
@@ -31,6 +32,7 @@ static struct bulk {
         struct asker asker;
         unsigned n_keys, puts_most;
         uint32_t largest;
+        size_t written; /* by all transactions */
         struct content now[KEYS_MAX];
         struct content then[KEYS_MAX]; /* after the transaction that was asked for last */
         int64_t version;               /* of the counter */
@@ -124,7 +126,7 @@ static struct content draw_content(void)
 {
         uint32_t len = some(0, bulk.largest);
 
-        if (chance(W, 80))
+        if (chance(W, 80) || bulk.written > WRITTEN_MAX)
                 len %= 200;
         len = (uint32_t) min_of((size_t) len, sizeof(t.pool) - t.used);
         return (struct content){true, (uint8_t) some(0, 255), len};
@@ -139,6 +141,7 @@ static void make_put(Pb__PutRequest *q, char key[static 16], unsigned i)
         memset(t.pool + t.used, c.fill, c.len);
         q->value = pb_bytes(t.pool + t.used, c.len);
         t.used += c.len;
+        bulk.written += c.len;
         bulk.then[i] = c;
 }
 

@@ -67,7 +67,7 @@ void prompts_check(struct world *w)
                 const struct replica_node *n = &w->r[p->to];
                 nsec_t since = w->now - p->came, most = PROMPT_CALM(w);
 
-                if (!p->lasts && since < calm - most)
+                if (!p->lasts && !w->faults.transfers && since < calm - most)
                         most = PROMPT_WELL;
                 if (!n->up || p->life != n->life || since <= most ||
                     (p->excused && p->excused(p)))

@@ -600,7 +600,7 @@ struct prompt {
 /* The length of calm after which nothing waits for a lost frame, at any replica. But one that
  * installs a snapshot waits until it is written, perhaps after one of its own, and a write may
  * wait for the term of a cache that was given just before. */
-#define PROMPT_WELL (60 * MSEC) /* what came after that waits no longer, unless it lasts */
+#define PROMPT_WELL (100 * MSEC) /* what came after that waits no longer, unless it lasts */
 #define PROMPT_CALM(w) (20 * MSEC * (w)->slower + 2 * (w)->snapshot_time + CACHE_TERM)
 
 void prompts_begin(void);
