@@ -11,19 +11,13 @@
 
 CHARGES(struct cached_range, CHARGE_CACHED);
 
-static bool is_empty(const struct kv_span *s)
-{
-        return !s->single && !s->to_end &&
-               bytes_cmp(s->from.p, s->from.len, s->end.p, s->end.len) >= 0;
-}
-
 static void remove_at(struct cached *c, size_t i)
 {
         struct cached_range *r = c->ranges[i];
 
-        if (!is_empty(&r->span))
-                span_index_remove(&c->index, &r->indexed);
-        c->bytes -= CHARGE_CACHED + r->span.from.len + r->span.end.len;
+        if (!kv_span_is_empty(&r->keys.span))
+                span_index_remove(&c->index, &r->keys);
+        c->bytes -= CHARGE_CACHED + r->keys.span.from.len + r->keys.span.end.len;
         free(r);
         memmove(c->ranges + i, c->ranges + i + 1, (--c->n - i) * sizeof(*c->ranges));
 }
@@ -87,7 +81,7 @@ bool cached_is_awaited(const struct cached *c, const struct kv_span *span,
                        struct lease_time now)
 {
         for (size_t i = 0; i < c->n; i++)
-                if (kv_spans_overlap(&c->ranges[i]->span, span) &&
+                if (kv_spans_overlap(&c->ranges[i]->keys.span, span) &&
                     holds_back(c->ranges[i], now))
                         return true;
         return false;
@@ -132,8 +126,8 @@ static void note_crowd(struct cached *c, const struct cached_range *r, struct le
 {
         if (r->n_refused < 2)
                 return;
-        c->crowds[c->next_crowd] =
-                (struct cached_crowd){span_hash(&r->span), lease_time_add(now, AWAITED_FOR)};
+        c->crowds[c->next_crowd] = (struct cached_crowd){span_hash(&r->keys.span),
+                                                         lease_time_add(now, AWAITED_FOR)};
         c->next_crowd = (c->next_crowd + 1) % CACHED_CROWDS_MAX;
 }
 
@@ -146,18 +140,17 @@ static int add_range(struct cached *c, const struct kv_span *span, struct cached
         r = calloc(1, sizeof(*r) + span->from.len + span->end.len);
         if (!r)
                 return -ENOMEM;
-        r->span = (struct kv_span){.from = {r->bytes, span->from.len},
-                                   .end = {r->bytes + span->from.len, span->end.len},
-                                   .single = span->single,
-                                   .to_end = span->to_end};
+        r->keys.span = (struct kv_span){.from = {r->bytes, span->from.len},
+                                        .end = {r->bytes + span->from.len, span->end.len},
+                                        .single = span->single,
+                                        .to_end = span->to_end};
         if (span->from.len > 0)
                 memcpy(r->bytes, span->from.p, span->from.len);
         if (span->end.len > 0)
                 memcpy(r->bytes + span->from.len, span->end.p, span->end.len);
         c->ranges[c->n++] = r;
-        r->indexed.span = r->span;
-        if (!is_empty(&r->span))
-                span_index_add(&c->index, &r->indexed);
+        if (!kv_span_is_empty(span))
+                span_index_add(&c->index, &r->keys);
         c->bytes += CHARGE_CACHED + span->from.len + span->end.len;
         *ret = r;
         return 0;
@@ -190,7 +183,7 @@ int cached_promise(struct cached *c, const struct kv_span *span, uint64_t issuer
         int k;
 
         for (size_t i = 0; i < c->n && !r; i++)
-                if (is_same(&c->ranges[i]->span, span))
+                if (is_same(&c->ranges[i]->keys.span, span))
                         r = c->ranges[i];
         if (!r) {
                 if (c->n == CACHED_RANGES_MAX)
@@ -250,7 +243,7 @@ void cached_touch(struct cached *c, size_t i, struct lease_time now, struct cach
 
 static void note_touched(struct span_entry *e, void *n)
 {
-        container_of(e, struct cached_range, indexed)->touched = true;
+        container_of(e, struct cached_range, keys)->touched = true;
         (*(size_t *) n)++;
 }
 
@@ -268,7 +261,7 @@ void cached_change(struct cached *c, const struct kv_span *span, struct lease_ti
         for (size_t i = c->n; i > 0; i--) {
                 struct cached_range *r = c->ranges[i - 1];
 
-                if (span->single ? !r->touched : !kv_spans_overlap(&r->span, span))
+                if (span->single ? !r->touched : !kv_spans_overlap(&r->keys.span, span))
                         continue;
                 r->touched = false;
                 cached_touch(c, i - 1, now, wait);
@@ -289,11 +282,11 @@ void cached_save(const struct cached *c, struct buf *out)
                 const struct cached_range *r = c->ranges[i];
 
                 buf_add_u64(out, r->serial);
-                buf_add_u8(out, (uint8_t) ((r->span.single ? SINGLE : 0) |
-                                           (r->span.to_end ? TO_END : 0) |
+                buf_add_u8(out, (uint8_t) ((r->keys.span.single ? SINGLE : 0) |
+                                           (r->keys.span.to_end ? TO_END : 0) |
                                            (r->awaited ? AWAITED : 0)));
-                buf_add_bytes(out, r->span.from.p, r->span.from.len);
-                buf_add_bytes(out, r->span.end.p, r->span.end.len);
+                buf_add_bytes(out, r->keys.span.from.p, r->keys.span.from.len);
+                buf_add_bytes(out, r->keys.span.end.p, r->keys.span.end.len);
                 buf_add_u64(out, (uint64_t) r->awaited_at.ns);
                 buf_add_u64(out, (uint64_t) r->rests_until.ns);
                 buf_add_u64(out, r->n_issuers);

@@ -39,8 +39,7 @@ struct cached_issuer {
 
 struct cached_range {
         uint64_t serial;               /* never used for another range */
-        struct kv_span span;           /* shows `bytes` */
-        struct span_entry indexed;     /* the same, unless it is empty */
+        struct span_entry keys;        /* its span shows `bytes`; in the index unless empty */
         bool touched;                  /* by the change of a key that is being examined */
         bool awaited;                  /* a change was refused ... */
         struct lease_time awaited_at;  /* ... and this was the last time */

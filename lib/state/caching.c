@@ -18,7 +18,7 @@ enum state_outcome state_revoke_awaits_caches(struct state *s, const struct leas
                                               struct state_reply *reply)
 {
         for (size_t i = s->cached.n; i > 0; i--) {
-                const struct kv_span *span = &s->cached.ranges[i - 1]->span;
+                const struct kv_span *span = &s->cached.ranges[i - 1]->keys.span;
                 const struct kv_key *k = lease_key_from(l, span->from);
 
                 if (k && kv_span_has(span, k->bytes, k->len))

@@ -57,8 +57,7 @@ static enum state_outcome user_range(const struct state *s, const struct auth_us
         if (!u || auth_user_has(u, AUTH_ROOT))
                 return STATE_OK;
         /* An empty range still reads its first key. */
-        if (!span.single && !span.to_end &&
-            bytes_cmp(span.from.p, span.from.len, span.end.p, span.end.len) >= 0)
+        if (kv_span_is_empty(&span))
                 span.single = true;
         wanted = place_end_of(&span);
         while (place_cmp(&at, &wanted) < 0)

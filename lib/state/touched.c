@@ -54,8 +54,7 @@ static int touch(struct touched *t, size_t branch, const ProtobufCBinaryData *ke
 
         /* A deletion of all keys from some key on collides with nothing, as in etcd: clients
          * use it to clear and refill a range in one txn. */
-        if (span.to_end || (!span.single && bytes_cmp(span.from.p, span.from.len, span.end.p,
-                                                      span.end.len) >= 0))
+        if (span.to_end || kv_span_is_empty(&span))
                 return 0;
         if (array_reserve(&t->touches, &t->cap, t->n + 1, sizeof(*t->touches)) < 0)
                 return -ENOMEM;

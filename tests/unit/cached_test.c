@@ -598,7 +598,7 @@ TEST(the_ranges_that_hold_a_key_are_touched_as_if_compared_with_each)
                 span.single = true;
                 cached_change(&looks_up, &span, now, &w1);
                 for (size_t k = compares.n; k > 0; k--)
-                        if (kv_spans_overlap(&compares.ranges[k - 1]->span, &span)) {
+                        if (kv_spans_overlap(&compares.ranges[k - 1]->keys.span, &span)) {
                                 cached_touch(&compares, k - 1, now, &w2);
                                 n_touched++;
                         }
