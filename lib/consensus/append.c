@@ -110,10 +110,9 @@ static void pump(struct replica *r, struct pipe *p)
         }
 }
 
-void append_heartbeat(struct replica *r, uint64_t peer, uint64_t prev)
+bool append_heartbeat(struct replica *r, uint64_t peer, uint64_t prev)
 {
-        if (replica_room(r, peer) > 0)
-                (void) !send_entries(r, peer, prev, 0);
+        return replica_room(r, peer) > 0 && send_entries(r, peer, prev, 0);
 }
 
 /* raft repeats entries with each heartbeat until they are answered. Large ones may still be
@@ -133,7 +132,7 @@ void append_wanted(struct replica *r, uint64_t peer, uint64_t prev, unsigned n)
                 p->upto += n;
         } else if (is_under_way(r, p, prev)) {
                 p->upto = max_of(p->upto, prev + n);
-                append_heartbeat(r, peer, prev);
+                (void) append_heartbeat(r, peer, prev);
         } else {
                 *p = (struct pipe){.peer = peer,
                                    .term = p->term,
@@ -142,7 +141,7 @@ void append_wanted(struct replica *r, uint64_t peer, uint64_t prev, unsigned n)
                                    .upto = prev + n,
                                    .began = r->now};
                 if (n == 0)
-                        append_heartbeat(r, peer, prev);
+                        (void) append_heartbeat(r, peer, prev);
         }
         pump(r, p);
 }

@@ -527,7 +527,8 @@ struct boot_time queue_next(const struct replica *r);
 size_t replica_room(const struct replica *r, uint64_t peer);
 /* Raft wants to send @peer the @n entries after @prev; 0: a heartbeat. */
 void append_wanted(struct replica *r, uint64_t peer, uint64_t prev, unsigned n);
-void append_heartbeat(struct replica *r, uint64_t peer, uint64_t prev);
+/* Returns false if the link has no room for it. */
+bool append_heartbeat(struct replica *r, uint64_t peer, uint64_t prev);
 void append_link_up(struct replica *r, uint64_t peer);
 /* Sends entries that waited for room, if there is some now. */
 void append_run(struct replica *r);

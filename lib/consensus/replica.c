@@ -609,11 +609,9 @@ static void tell_commit(struct replica *r)
                 if (id == r->cfg.id || !libraft_match(r, id, &match))
                         continue;
                 match = min_of(match, commit);
-                if (match <= r->sent_commit[i] || replica_term_of(r, match) == 0 ||
-                    replica_room(r, id) == 0)
-                        continue;
-                r->sent_commit[i] = match;
-                append_heartbeat(r, id, match);
+                if (match > r->sent_commit[i] && replica_term_of(r, match) != 0 &&
+                    append_heartbeat(r, id, match))
+                        r->sent_commit[i] = match;
         }
 }
 
