@@ -323,7 +323,8 @@ static int submit(struct replica *r, const struct raft_configuration *c)
         return log_last(&r->log) > last ? 0 : REPLICA_E_BUSY;
 }
 
-static struct changed *find_changed(struct replica *r, uint64_t peer, uint64_t request)
+static const struct changed *find_changed(const struct replica *r, uint64_t peer,
+                                          uint64_t request)
 {
         for (size_t i = 0; i < ARRAY_SIZE(r->changed); i++)
                 if (r->changed[i].request == request && r->changed[i].peer == peer)
@@ -331,17 +332,22 @@ static struct changed *find_changed(struct replica *r, uint64_t peer, uint64_t r
         return NULL;
 }
 
-static void answer(struct replica *r, uint64_t peer, uint64_t request, int outcome)
+static void send_answer(struct replica *r, uint64_t peer, uint64_t request, int outcome)
 {
-        if (outcome != REPLICA_E_NO_LEADER && outcome != REPLICA_E_BUSY &&
-            !find_changed(r, peer, request))
-                r->changed[r->n_changed++ % ARRAY_SIZE(r->changed)] =
-                        (struct changed){request, peer, outcome};
         if (peer == 0)
                 r->ops->changed_members(r->userdata, request, outcome);
         else
                 replica_send(r, peer, FRAME_CHANGED, (uint64_t[]){request, (uint64_t) outcome},
                              2);
+}
+
+/* After these two the request is repeated; any other answer is final. */
+static void answer(struct replica *r, uint64_t peer, uint64_t request, int outcome)
+{
+        if (outcome != REPLICA_E_NO_LEADER && outcome != REPLICA_E_BUSY)
+                r->changed[r->n_changed++ % ARRAY_SIZE(r->changed)] =
+                        (struct changed){request, peer, outcome};
+        send_answer(r, peer, request, outcome);
 }
 
 static unsigned voters(const struct replica *r, uint64_t ret[static REPLICA_PEERS_MAX])
@@ -399,7 +405,7 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
 
         PROBE_IF(done != NULL, "a change of members that was answered is asked for again");
         if (done)
-                return answer(r, peer, request, done->outcome);
+                return send_answer(r, peer, request, done->outcome);
         if (!replica_is_ready(r) || libraft_transferee(r) != 0)
                 return answer(r, peer, request, REPLICA_E_NO_LEADER);
         there = is_there(r, what, id, address);
