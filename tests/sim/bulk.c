@@ -166,14 +166,10 @@ static void make_deletion(Pb__DeleteRangeRequest *q, char a[static 16], char b[s
         q->key = key_of(a, bulk.from);
         q->range_end = key_of(b, bulk.to);
         bulk.n_deleted = 0;
-        for (unsigned i = bulk.from; i < bulk.to; i++)
+        for (unsigned i = bulk.from; i < bulk.to; i++) {
                 bulk.n_deleted += bulk.now[i].there;
-}
-
-static void forget_deleted(void)
-{
-        for (unsigned i = bulk.from; i < bulk.to; i++)
                 bulk.then[i].there = false;
+        }
 }
 
 /* Deletes some, and puts others. */
@@ -186,7 +182,6 @@ static void add_deletion(void)
         op->request_case = PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
         op->request_delete_range = &t.del;
         bulk.deletes = true;
-        forget_deleted();
         others = bulk.n_keys - (bulk.to - bulk.from);
         if (others > 0 && chance(W, 50))
                 add_puts(bulk.to, some(1, min_of(others, bulk.puts_most)));
@@ -220,7 +215,6 @@ static void add_nested(void)
                 t.nested.n_failure = 0;
         } else {
                 make_deletion(&t.inner_del, t.more[0], t.more[1]);
-                forget_deleted();
                 t.inner.request_case = PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
                 t.inner.request_delete_range = &t.inner_del;
                 t.nested.n_success = 0;

@@ -622,7 +622,7 @@ static nsec_t undead_most(const struct world *w, const struct lease_seen *l, uin
 {
         nsec_t age = w->now - l->renewed_at, more = 100 * MSEC;
 
-        if (age < calm_for(w) - PROMPT_CALM(w))
+        if (age < well_for(w))
                 return 15 * MSEC;
         more += (nsec_t) lulls * LULL_GRAIN;
         more += w->faults.loss ? 5 * MSEC * w->slower + age / 3 : 0;

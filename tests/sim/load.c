@@ -66,7 +66,7 @@ static void reply(struct request *q)
 static void check_timeout(struct world *w, unsigned at, struct status st)
 {
         if (st.code == status_timeout.code && strcmp(st.text, status_timeout.text) == 0 &&
-            calm_for(w) > PROMPT_CALM(w))
+            well_for(w) > 0)
                 fail(w,
                      "a write at replica %u waited for its timeout, though all was well for "
                      "%.1f s",

@@ -56,23 +56,28 @@ void prompt_see_write(struct world *w, unsigned at, nsec_t came)
         }
 }
 
+nsec_t well_for(const struct world *w)
+{
+        return calm_for(w) - PROMPT_CALM(w);
+}
+
 void prompts_check(struct world *w)
 {
-        nsec_t calm = calm_for(w);
+        nsec_t well = well_for(w);
         struct prompt *p;
 
-        if (calm <= PROMPT_CALM(w))
+        if (well <= 0)
                 return;
         LIST_FOREACH (p, &waiting, next) {
                 const struct replica_node *n = &w->r[p->to];
                 nsec_t since = w->now - p->came, most = PROMPT_CALM(w);
 
-                if (!p->lasts && !w->faults.transfers && since < calm - most)
+                if (!p->lasts && !w->faults.transfers && since < well)
                         most = PROMPT_WELL;
                 if (!n->up || p->life != n->life || since <= most ||
                     (p->excused && p->excused(p)))
                         continue;
                 fail(w, "%s at replica %u waits for %.2f s, though all was well for %.1f s",
-                     p->what, p->to + 1, (double) since / 1e9, (double) calm / 1e9);
+                     p->what, p->to + 1, (double) since / 1e9, (double) calm_for(w) / 1e9);
         }
 }

@@ -204,7 +204,7 @@ static void seen_snapshots(struct world *w, struct replica_node *n)
 static void waits(struct world *w, const struct replica_node *n, nsec_t since, nsec_t most,
                   const char *what)
 {
-        if (since > 0 && w->now - since > most && calm_for(w) > PROMPT_CALM(w))
+        if (since > 0 && w->now - since > most && well_for(w) > 0)
                 fail(w, "entry %llu of replica %u %s for %.0f ms, though all is well",
                      (unsigned long long) n->seen.commit + 1, n->i + 1, what,
                      (double) (w->now - since) / 1e6);

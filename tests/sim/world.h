@@ -600,8 +600,11 @@ struct prompt {
 /* The length of calm after which nothing waits for a lost frame, at any replica. But one that
  * installs a snapshot waits until it is written, perhaps after one of its own, and a write may
  * wait for the term of a cache that was given just before. */
-#define PROMPT_WELL (100 * MSEC) /* what came after that waits no longer, unless it lasts */
 #define PROMPT_CALM(w) (20 * MSEC * (w)->slower + 2 * (w)->snapshot_time + CACHE_TERM)
+#define PROMPT_WELL (100 * MSEC) /* what came after that waits no longer, unless it lasts */
+
+/* For how long there has been calm of that length; not positive: not yet. */
+nsec_t well_for(const struct world *w);
 
 void prompts_begin(void);
 void prompt_begin(struct prompt *p, unsigned to, const char *what, nsec_t bound);
