@@ -682,8 +682,8 @@ let oddFrom = 0, looked = new Map(); // how many keys a lease had when it was as
  * are asked for their keys where these are more than those that we know; of many, some at a time,
  * first those that have more or fewer than before. */
 async function askLocks(odd) {
-	const seen = new Set(locks.keys()), before = looked;
-	const changed = odd.filter((l) => before.get(l.ID) !== l.keys), same = odd.filter((l) => before.get(l.ID) === l.keys);
+	const seen = new Set(locks.keys()), hasChanged = (l) => looked.get(l.ID) !== l.keys;
+	const changed = odd.filter(hasChanged), same = odd.filter((l) => !hasChanged(l));
 	const some = changed.slice(0, ODD_AT_ONCE), others = same.slice(oddFrom, oddFrom + ODD_AT_ONCE - some.length);
 	oddFrom = oddFrom + others.length < same.length ? oddFrom + others.length : 0;
 	looked = new Map(same.map((l) => [l.ID, l.keys]));
