@@ -385,6 +385,11 @@ void libraft_skip_compacted(const struct replica *r, struct raft_append_entries 
 void libraft_drop_entries(struct raft_append_entries *p);
 /* Corrects an answer of raft's. @older: it answers entries of an older term. */
 void libraft_mend(const struct replica *r, struct raft_message *m, bool older);
+/* [libraft] It asks the next leader to stand with that member's first acknowledgement, even if
+ * the member lacks later entries and so must ignore that. Nothing is written until the handover
+ * is given up, an election timeout later. True: @m is such a message, and must not be sent.
+ * Raft asks again with the next acknowledgement. */
+bool libraft_is_premature(struct replica *r, const struct raft_message *m);
 
 /* ---- replica.c ---- */
 

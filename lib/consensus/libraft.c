@@ -309,6 +309,18 @@ void libraft_mend(const struct replica *r, struct raft_message *m, bool older)
                         max_of(m->request_vote_result.term, replica_term(r));
 }
 
+bool libraft_is_premature(struct replica *r, const struct raft_message *m)
+{
+        uint64_t match;
+
+        if (m->type != RAFT_TIMEOUT_NOW ||
+            (libraft_match(r, m->server_id, &match) && match == m->timeout_now.last_log_index))
+                return false;
+        PROBE("the next leader acknowledges some entries and lacks others");
+        r->raft.leader_state.transferring = false;
+        return true;
+}
+
 /* ---- its configurations ---- */
 
 static int adopt_committed(struct replica *r, uint64_t index)

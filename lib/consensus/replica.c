@@ -193,6 +193,8 @@ static void send_message(struct replica *r, const struct raft_message *m, bool o
         struct raft_message out = *m;
         int e;
 
+        if (libraft_is_premature(r, m))
+                return;
         libraft_mend(r, &out, older);
         if (m->type == RAFT_INSTALL_SNAPSHOT)
                 return sending_asked(r, m->server_id, m->install_snapshot.last_index);

@@ -72,7 +72,7 @@ void prompts_check(struct world *w)
                 const struct replica_node *n = &w->r[p->to];
                 nsec_t since = w->now - p->came, most = PROMPT_CALM(w);
 
-                if (!p->lasts && !w->faults.transfers && since < well)
+                if (!p->lasts && since < well)
                         most = PROMPT_WELL;
                 if (!n->up || p->life != n->life || since <= most ||
                     (p->excused && p->excused(p)))

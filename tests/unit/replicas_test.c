@@ -1934,6 +1934,33 @@ TEST(leadership_is_handed_over_to_one_at_a_time)
         stop();
 }
 
+/* [libraft] The next leader was asked to stand with its first acknowledgement, even if it
+ * lacked later entries. It ignored that, and nothing was written for an election timeout. */
+TEST(a_leader_that_writes_hands_over_within_a_few_round_trips)
+{
+        struct net_node *leader, *next;
+
+        start();
+        net.delay = 2 * MS;
+        for (unsigned i = 0; i < 20; i++) {
+                unsigned took = 0;
+
+                leader = elect();
+                next = follower(leader);
+                for (unsigned k = (unsigned) rnd(5, 20); k > 0; k--) {
+                        CHECK_EQ(propose(leader, 10), 0);
+                        pass(MS);
+                }
+                CHECK_EQ(replica_transfer(leader->replica, id_of(next), net.now), 0);
+                for (; !replica_healthy(next->replica, net.now) && took < 1000; took++)
+                        pass(MS);
+                if (took > 50)
+                        test_fail(__FILE__, __LINE__, "handover %u took %u ms", i, took);
+                pass(100 * MS);
+        }
+        stop();
+}
+
 /* [libraft] A leader that writes all the time sends no heartbeats, and checks for its quorum
  * once in an election timeout. A follower that was asked for nothing between two checks was
  * taken for unreachable: it got one message per heartbeat interval until it acknowledged an
