@@ -758,7 +758,7 @@ static int be_replica(struct program *p)
                 tell_notes(&notes, false);
         } else {
                 log_set_level(p->opt.log_level);
-                journal_use();
+                journal_use("tenure-core");
                 replica_end_without_memory();
                 tell_notes(&notes, true);
                 r = run(p);

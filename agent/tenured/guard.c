@@ -348,7 +348,7 @@ int guard_run(void)
         cleanup_(guard_freep) struct guard *g = NULL;
         int r;
 
-        journal_use();
+        journal_use("tenure-guard");
         r = loop_new(&l);
         if (r < 0) {
                 log_error("Cannot make an event loop: %s.", strerror(-r));

@@ -402,7 +402,7 @@ static int be_agent(struct agent *a)
                 fwrite(b.data, 1, buf_len(&b), stdout);
         } else {
                 log_set_level(a->opt.log_level);
-                journal_use();
+                journal_use("tenured");
                 r = run(a);
         }
         fini(a);
@@ -443,7 +443,7 @@ int main(int argc, char **argv)
         } else if (a.args.guard) {
                 r = guard_run() < 0;
         } else if (a.args.rebooter) {
-                journal_use();
+                journal_use("tenured");
                 r = reboot_helper() < 0;
         } else {
                 r = be_agent(&a);

@@ -30,7 +30,8 @@ static void add_field(struct buf *b, const char *field)
         buf_printf(b, "%s\n", value);
 }
 
-int journal_send(const char *path, int level, const char *const fields[], const char *text)
+int journal_send(const char *path, const char *identifier, int level,
+                 const char *const fields[], const char *text)
 {
         static int fd = -1;
         struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -41,8 +42,8 @@ int journal_send(const char *path, int level, const char *const fields[], const 
                 fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         if (fd < 0)
                 return -errno;
-        buf_printf(&b, "PRIORITY=%d\nSYSLOG_IDENTIFIER=%s\nMESSAGE=%s\n", level,
-                   program_invocation_short_name, text);
+        buf_printf(&b, "PRIORITY=%d\nSYSLOG_IDENTIFIER=%s\nMESSAGE=%s\n", level, identifier,
+                   text);
         for (size_t i = 0; fields && fields[i]; i++)
                 add_field(&b, fields[i]);
         if (buf_error(&b) < 0)
@@ -53,17 +54,20 @@ int journal_send(const char *path, int level, const char *const fields[], const 
         return n < 0 ? -errno : 0;
 }
 
+static const char *own_identifier;
+
 static int sink(int level, const char *const fields[], const char *text)
 {
-        return journal_send(SOCKET, level, fields, text);
+        return journal_send(SOCKET, own_identifier, level, fields, text);
 }
 
-void journal_use(void)
+void journal_use(const char *identifier)
 {
         const char *stream = getenv("JOURNAL_STREAM");
         unsigned long long dev, ino;
         struct stat st;
 
+        own_identifier = identifier;
         /* JOURNAL_STREAM names the device and inode (systemd.exec(5)); a shell in between may
          * have redirected us. */
         if (stream && sscanf(stream, "%llu:%llu", &dev, &ino) == 2 &&

@@ -5,9 +5,10 @@
 
 #include "base/base.h"
 
-/* Sends log messages to the journal where standard error is connected to it. */
-void journal_use(void);
+/* Sends log messages to the journal, with this identifier (journalctl -t), where standard error
+ * is connected to it. @identifier is borrowed for good. */
+void journal_use(const char *identifier);
 
 /* The sink, to @path; for journal_use() and tests. Returns 0 or a negative errno. */
-must_check_ int journal_send(const char *path, int level, const char *const fields[],
-                             const char *text);
+must_check_ int journal_send(const char *path, const char *identifier, int level,
+                             const char *const fields[], const char *text);

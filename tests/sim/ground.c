@@ -648,6 +648,7 @@ void notify_extend(nsec_t by)
 void memory_lock(void)
 {
 }
-void journal_use(void)
+void journal_use(const char *identifier)
 {
+        (void) identifier;
 }
