@@ -2,6 +2,7 @@
 import errno
 
 import pytest
+from harness.rpc import pb
 from harness.tie import Tie, TieError
 from harness.users import guard
 from harness.waiting import eventually, eventually_is
@@ -16,12 +17,12 @@ def test_an_example_with_a_loop_of_its_own_prints_each_change_once(
     eventually(watcher.lines)
     key = prefix + "k"
 
-    revisions = [engine.put(key, "1"), engine.put(key, "2")]
-    engine.delete(key)
+    first, second = engine.put(key, "1"), engine.put(key, "2")
+    with engine.rpc() as rpc:
+        deletion = rpc.call("etcdserverpb.KV/DeleteRange", pb.DeleteRangeRequest(key=key.encode()))
 
-    eventually_is([f"put {key} = 1 at revision {revisions[0]}",
-                   f"put {key} = 2 at revision {revisions[1]}",
-                   f"deleted {key} at revision {revisions[1] + 1}"],
+    eventually_is([f"put {key} = 1 at revision {first}", f"put {key} = 2 at revision {second}",
+                   f"deleted {key} at revision {deletion.header.revision}"],
                   lambda: watcher.lines()[1:])
 
 
