@@ -446,6 +446,9 @@ void sending_asked(struct replica *r, uint64_t peer, uint64_t index);
  * Returns 0 or a negative errno. */
 must_check_ int sending_begin(struct replica *r, struct blob *data);
 void sending_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t have);
+/* An answer to entries shows how far the replica's log goes. */
+void sending_answered(struct replica *r, uint64_t peer,
+                      const struct raft_append_entries_result *p);
 /* There is a new link: parts under way are lost. */
 void sending_link_up(struct replica *r, uint64_t peer);
 void sending_run(struct replica *r);

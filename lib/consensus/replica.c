@@ -525,8 +525,10 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
          * anybody (Raft thesis, section 4.2.2), answers only from members. */
         if (i < 0 && m->type == RAFT_REQUEST_VOTE)
                 members_stranger(r, peer);
-        if (i >= 0 && m->type == RAFT_APPEND_ENTRIES_RESULT)
+        if (i >= 0 && m->type == RAFT_APPEND_ENTRIES_RESULT) {
                 members_answered(r, peer, &m->append_entries_result);
+                sending_answered(r, peer, &m->append_entries_result);
+        }
         if ((i < 0 &&
              (m->type == RAFT_APPEND_ENTRIES_RESULT || m->type == RAFT_REQUEST_VOTE_RESULT)) ||
             !libraft_takes(r, peer, m))

@@ -272,6 +272,21 @@ void sending_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t ha
         send_parts(r, o);
 }
 
+/* The replica agrees to entries up to the snapshot's: it has installed it, and may be sent
+ * another one. */
+void sending_answered(struct replica *r, uint64_t peer,
+                      const struct raft_append_entries_result *p)
+{
+        struct outgoing *o = outgoing_of(r, peer);
+
+        if (!o || !o->head || o->data || p->term != replica_term(r) || p->rejected != 0 ||
+            p->last_log_index < o->index)
+                return;
+        PROBE_IF(boot_before(r->now, o->at),
+                 "a snapshot was loaded sooner than was allowed for");
+        o->at = boot_min(o->at, r->now);
+}
+
 /* Whether the last parts have been unanswered for too long. */
 static bool is_lost(const struct replica *r, const struct outgoing *o)
 {
