@@ -46,10 +46,10 @@ void beacons_acked(struct replica *r, unsigned i, nsec_t sent)
                 return;
         histogram_add_nsec(&replica_peer_counts(r, replica_conf(r)->servers[i].id)->way,
                            &histogram_way, way);
+        if (!boot_before((struct boot_time){sent}, r->time.slow_since))
+                r->time.quickest[i] = min_of(r->time.quickest[i], way);
         if (way <= r->cfg.heartbeat + 2 * r->time.clock.way)
                 r->time.answered[i] = max_of(r->time.answered[i], sent);
-        else
-                r->time.late[i] = min_of(r->time.late[i], way);
 }
 
 /* A network that becomes slow again within this time is unsteady. Before we allow for less
@@ -58,7 +58,7 @@ void beacons_acked(struct replica *r, unsigned i, nsec_t sent)
 #define BY_TURNS (600 * NSEC_PER_SEC)
 #define PATIENCE_MOST 64
 
-/* A round trip is learned after this many beacons without a timely answer from a majority. */
+/* A round trip is learned after this many beacons without a quick answer from a majority. */
 static unsigned learn_after(const struct replica *r)
 {
         return (unsigned) (4 * r->cfg.election / r->cfg.heartbeat);
@@ -70,11 +70,21 @@ static unsigned shorten_after(const struct replica *r)
         return learn_after(r) / 2 * r->time.patience;
 }
 
-/* Forgets the late answers. */
-static void forget_late(struct replica *r)
+/* Whether an answer took so little that the next ones will come in time, too: half of what is
+ * allowed for. */
+static bool is_quick(const struct replica *r, nsec_t took)
+{
+        return took <= r->cfg.heartbeat / 2 + r->time.clock.way;
+}
+
+/* Starts to look anew whether answers are slow. */
+static void forget_slow(struct replica *r)
 {
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                r->time.late[i] = INT64_MAX;
+                r->time.quickest[i] = INT64_MAX;
+        r->time.slow_since = r->now;
+        r->time.slow = 0;
+        r->time.stood_still = false;
 }
 
 /* Starts to time beacons anew. */
@@ -87,7 +97,7 @@ static void forget_timed(struct replica *r)
 void beacons_members_changed(struct replica *r)
 {
         memset(r->time.answered, 0, sizeof(r->time.answered));
-        forget_late(r);
+        forget_slow(r);
         r->time.reported = 0;
 }
 
@@ -98,29 +108,32 @@ void beacons_begin(struct replica *r)
         r->time.asking = false;
 }
 
-/* If we lead and commit, and yet every answer is late, the round trip is longer than the
- * heartbeat interval allows for: learns its length. */
+/* If we lead and commit, and yet a majority answers no beacon quickly, and lease time stands
+ * still for that reason, the round trip is longer than the heartbeat interval allows for:
+ * learns its length. */
 static void learn_way(struct replica *r)
 {
         unsigned need = replica_voters(r) / 2;
-        nsec_t late[REPLICA_PEERS_MAX];
+        nsec_t quickest[REPLICA_PEERS_MAX];
         bool again;
 
-        if (need == 0 || r->time.unanswered < learn_after(r) ||
-            voters_sorted(r, r->time.late, late) < need || late[need - 1] == INT64_MAX)
+        if (need == 0 || r->time.slow < learn_after(r) || !r->time.stood_still ||
+            voters_sorted(r, r->time.quickest, quickest) < need ||
+            quickest[need - 1] == INT64_MAX)
                 return;
+        if (is_quick(r, quickest[need - 1]))
+                return forget_slow(r); /* it was, at the beginning of this time */
         log_warning("The round trip to a majority of the replicas takes %lld ms; set "
                     "HeartbeatInterval= to more than that.",
-                    (long long) (late[need - 1] / NSEC_PER_MSEC));
+                    (long long) (quickest[need - 1] / NSEC_PER_MSEC));
         PROBE("a leader learns how long a round trip takes");
         again = r->time.patience > 0 && boot_diff(r->now, r->time.learned_at) < BY_TURNS;
         PROBE_IF(again, "a leader learns again how long a round trip takes");
-        r->time.clock.way = late[need - 1];
+        r->time.clock.way = quickest[need - 1];
         r->time.patience = again ? min_of(2 * r->time.patience, (unsigned) PATIENCE_MOST) : 1;
         r->time.learned_at = r->now;
         forget_timed(r);
-        r->time.unanswered = 0;
-        forget_late(r);
+        forget_slow(r);
 }
 
 /* A majority has taken @took to answer a beacon. Once shorten_after() beacons in a row have
@@ -142,6 +155,16 @@ static void shorten_way(struct replica *r, nsec_t took)
         log_debug("The round trip to a majority of the replicas takes less than %lld ms again.",
                   (long long) (r->time.clock.way / NSEC_PER_MSEC));
         r->time.clock.way = slowest > r->cfg.heartbeat / 2 ? slowest : 0;
+}
+
+/* A majority has taken @took to answer a beacon in time. Where some answers come just in time
+ * and others late, lease time would stand still time and again if those in time were taken for
+ * a sign that nothing is slow. */
+static void beacon_took(struct replica *r, nsec_t took)
+{
+        if (is_quick(r, took))
+                forget_slow(r);
+        shorten_way(r, took);
 }
 
 /* Whether appended entries become committed. */
@@ -212,11 +235,8 @@ void beacons_run(struct replica *r)
                 answered = majority_answered(r);
                 is_new = boot_before(r->time.clock.since, answered);
                 lease_clock_confirm(&r->time.clock, answered);
-                if (is_new) {
-                        r->time.unanswered = 0;
-                        forget_late(r);
-                        shorten_way(r, boot_diff(r->now, answered));
-                }
+                if (is_new)
+                        beacon_took(r, boot_diff(r->now, answered));
                 learn_way(r);
         }
         count_excused(r, r->time.clock.outages - outages);
@@ -230,7 +250,8 @@ void beacons_run(struct replica *r)
                 boot_before(r->led_at, r->time.beacon_at) &&
                 boot_diff(r->now, r->time.beacon_at) > 2 * r->cfg.heartbeat;
         r->time.beacon_at = r->now;
-        r->time.unanswered++;
+        r->time.slow++;
+        r->time.stood_still |= !lease_clock_healthy(&r->time.clock, r->now);
         replica_send_all(r, FRAME_BEACON,
                          (uint64_t[]){replica_term(r), (uint64_t) r->now.ns,
                                       (uint64_t) lease_clock_give(&r->time.clock, r->now).ns},

@@ -259,13 +259,15 @@ struct timekeeping {
         struct boot_time beacon_at;         /* leader: when it sent the last beacon ... */
         nsec_t answered[REPLICA_PEERS_MAX]; /* ... the last beacon that each peer answered in
                                              * time ... */
-        nsec_t late[REPLICA_PEERS_MAX];     /* ... and the quickest answer that came too late */
+        nsec_t quickest[REPLICA_PEERS_MAX]; /* ... and what its quickest answer took ... */
+        struct boot_time slow_since; /* ... since a majority last answered a beacon quickly */
         unsigned n_timed;  /* beacons that a majority answered in time, since `way` was last
                             * reviewed ... */
         nsec_t slowest;    /* ... and the longest time that one of them took */
         unsigned patience; /* for how long all have to be quick before we allow for less ... */
         struct boot_time learned_at; /* ... and when a round trip was last learned */
-        unsigned unanswered;   /* beacons since the last one that a majority answered in time */
+        unsigned slow;               /* beacons since then ... */
+        bool stood_still;            /* ... and whether lease time has stood still */
         uint64_t moved_commit; /* the commit index when commits last moved, or when nothing was
                                 * uncommitted */
         struct boot_time moved_at;

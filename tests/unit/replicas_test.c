@@ -30,6 +30,7 @@ static struct {
                 uint64_t bytes, large; /* sent to it in all, and in the largest frame */
                 unsigned slices;       /* of the one that is taken, so far */
                 unsigned turns;        /* that a '~' takes yet */
+                nsec_t far;            /* frames to and from it take so much longer */
                 bool full;             /* the links to it */
                 bool stuck;            /* its disk */
                 bool may_end, ended;
@@ -60,7 +61,8 @@ static void on_send(void *u, uint64_t peer, struct view v)
         CHECK(f && v.len > 0);
         f->from = id_of(u);
         f->to = peer;
-        f->at = boot_add(net.now, net.delay);
+        f->at = boot_add(net.now,
+                         net.delay + net.node[f->from - 1].far + net.node[peer - 1].far);
         buf_add(&f->bytes, v.p, v.len);
         net.node[peer - 1].bytes += v.len;
         net.node[peer - 1].large = max_of(net.node[peer - 1].large, (uint64_t) v.len);
@@ -211,12 +213,29 @@ static const struct replica_ops ops = {
         .fatal = on_fatal,
 };
 
+/* The first frame that is due; those of a link stay in order. */
+static struct frame *due(void)
+{
+        struct frame *f, *before;
+
+        STAILQ_FOREACH (f, &net.frames, next) {
+                if (boot_before(net.now, f->at))
+                        continue;
+                STAILQ_FOREACH (before, &net.frames, next)
+                        if (before == f || (before->from == f->from && before->to == f->to))
+                                break;
+                if (before == f)
+                        return f;
+        }
+        return NULL;
+}
+
 static void deliver(void)
 {
         struct frame *f;
 
-        while ((f = STAILQ_FIRST(&net.frames)) && !boot_before(net.now, f->at)) {
-                STAILQ_REMOVE_HEAD(&net.frames, next);
+        while ((f = due())) {
+                STAILQ_REMOVE(&net.frames, f, frame, next);
                 if (net.node[f->to - 1].replica && !(net.lost && net.lost(f)))
                         CHECK_EQ(replica_input(
                                          net.node[f->to - 1].replica, f->from,
@@ -752,6 +771,54 @@ TEST(a_network_that_was_slow_hides_no_outage_later)
         pass(200 * MS);
         CHECK_EQ(replica_counts(leader->replica)->outages, outages + 1);
         stop();
+}
+
+/* I2: lease time stands still whenever three beacons in a row are answered late. Where some
+ * answers are late and others just in time, a round trip is learned, too. */
+TEST(a_round_trip_close_to_the_heartbeat_interval_is_learned)
+{
+        struct net_node *leader;
+        nsec_t was;
+
+        start();
+        leader = elect();
+        was = replica_lease_time(leader->replica, net.now).ns;
+        for (unsigned i = 0; i < 20000 / 25; i++) {
+                set_delay((nsec_t) rnd(22, 30) * MS);
+                pass(25 * MS);
+        }
+        CHECK(replica_status(leader->replica).way > 0);
+        CHECK(replica_lease_time(leader->replica, net.now).ns - was > 17 * NSEC_PER_SEC);
+        CHECK_EQ(replica_counts(leader->replica)->leader_changes, 1);
+        stop();
+}
+
+/* I2: of five replicas two are dead and a third is far away, so that a majority is as far as
+ * that one. The quick answers of the other one do not hide that. */
+TEST(a_majority_is_as_far_away_as_its_last_member)
+{
+        struct net_node *leader;
+        nsec_t was;
+        unsigned at;
+
+        n_nodes = 5;
+        start();
+        leader = elect();
+        at = (unsigned) (leader - net.node);
+        for (unsigned i = 1; i < 5; i++) {
+                struct net_node *n = &net.node[(at + i) % 5];
+
+                if (i < 3)
+                        n->replica = replica_free(n->replica);
+                n->far = i == 3 ? 35 * MS : 0;
+        }
+        pass(4000 * MS);
+        CHECK_EQ(replica_status(leader->replica).way, 70 * MS);
+        was = replica_lease_time(leader->replica, net.now).ns;
+        pass(4000 * MS);
+        CHECK(replica_lease_time(leader->replica, net.now).ns - was >= 3900 * MS);
+        stop();
+        n_nodes = N;
 }
 
 /* Slow for 2.5 s, good for 2 s, and so on. Returns how much lease time that gives. */
