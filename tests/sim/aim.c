@@ -157,6 +157,13 @@ static void has_quota(struct world *w)
         w->quota = QUOTA;
 }
 
+static void has_spells(struct world *w)
+{
+        w->slows = true;
+        if (w->n_replicas < 3)
+                w->n_replicas = 3;
+}
+
 static void has_users(struct world *w)
 {
         w->restricted = true;
@@ -169,6 +176,7 @@ static void slow_at_first(struct world *w)
         w->run_time = min_of(w->run_time, 14 * NSEC_PER_SEC);
         w->end_time = w->run_time + CALM_MAX;
         w->slow_until = some_time(w, 3000 * MSEC, w->run_time);
+        w->slowest = FRAME_SLOW;
         if (w->n_replicas < 3)
                 w->n_replicas = 3;
         w->faults.loss = w->faults.members = false;
@@ -336,6 +344,10 @@ static const struct aim aims[] = {
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC},
                    {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC}},
          .prepare = hosts_with_units},
+        {.name = "spells",
+         .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
+                   {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC}},
+         .prepare = has_spells},
         {.name = "visitors",
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC}},
@@ -349,7 +361,7 @@ static const struct aim aims[] = {
                    {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = has_users},
 };
-#define NOT_DRAWN 7 /* the last aims of the list */
+#define NOT_DRAWN 8 /* the last aims of the list */
 
 /* Marks @what as a fault that this world has, for the checks. */
 static void has_deed(struct world *w, enum deed what)

@@ -11,10 +11,10 @@
 #define LEASES_MAX 4096
 #define INDEX_MAX 200000
 #define KEYS_MAX 64
+#define LEASE_TIME_WATCHED (2500 * MSEC)
 #define GRAIN (180 * MSEC * W->slower / 100)
 #define LULL_GRAIN (2 * MSEC * W->slower)
 #define TICK_GRAIN (3 * MSEC * W->slower)
-#define SLOW_GRAIN (60 * MSEC * W->slower)
 
 struct lease_seen {
         int64_t id, ttl_ms;
@@ -125,7 +125,7 @@ static nsec_t longest_way(const struct world *w)
 {
         nsec_t late = w->faults.loss ? FRAME_LATE : 0;
 
-        return w->slow_until > 0 ? 2 * (FRAME_MOST + FRAME_SLOW + late) : 0;
+        return w->slow_until > 0 ? 2 * (FRAME_MOST + w->slowest + late) : 0;
 }
 
 static struct lease_seen *find(int64_t id)
@@ -487,6 +487,8 @@ bool check_settled(struct world *w)
                 if ((w->h[i].alive && (!is_at_home(&w->h[i]) || !view_knows_all(&w->h[i]))) ||
                     (w->fenced && !fenced_is_settled(&w->h[i])))
                         return false;
+        if (the_leader(w) && core_status(the_leader(w)->node.core).way > 0)
+                return false;
         return most - least <= 20 && load_ended(w) &&
                clients_caught_up(core_state(w->r[0].node.core)->revision) &&
                (!w->faults.members || restore_members(w));
@@ -625,12 +627,47 @@ static nsec_t undead_most(const struct world *w, const struct lease_seen *l, uin
         if (age < well_for(w))
                 return 15 * MSEC;
         more += (nsec_t) lulls * LULL_GRAIN;
-        more += w->faults.loss ? 5 * MSEC * w->slower + age / 3 : 0;
+        more += w->faults.loss ? 5 * MSEC * w->slower + age / (w->slows ? 2 : 3) : 0;
         more += w->faults.stalls ? 500 * MSEC : 0;
-        more += l->renewed_at < w->slow_until ? SLOW_GRAIN : 0;
         more += w->faults.transfers ? 12 * MSEC * w->slower + age / 2 : 0;
         more += w->faults.crashes || w->faults.memory ? (nsec_t) (lulls + 1) * TICK_GRAIN : 0;
         return more;
+}
+
+/* I2: the lease time of a leader that could serve goes on, but for what check_undead() allows,
+ * also where no lease ends that would show it. */
+void check_lease_time(struct world *w)
+{
+        struct replica_node *n = the_leader(w);
+        nsec_t passed, went_on, most;
+        struct boot_time now;
+
+        if (!n || w->was_lull || w->faults.members ||
+            replica_term(n->node.replica) != w->watched.term || n->i != w->watched.who) {
+                w->watched.since = w->now;
+                if (!n)
+                        return;
+                now = clock_of(w, n->ppm);
+                w->watched.term = replica_term(n->node.replica);
+                w->watched.who = n->i;
+                w->watched.at = replica_lease_time(n->node.replica, now);
+                return;
+        }
+        passed = w->now - w->watched.since;
+        if (passed < LEASE_TIME_WATCHED)
+                return;
+        now = clock_of(w, n->ppm);
+        went_on = lease_time_diff(replica_lease_time(n->node.replica, now), w->watched.at);
+        most = 100 * MSEC + GRAIN + passed / 5;
+        if (w->faults.loss || w->faults.transfers)
+                most += passed / 2;
+        if (passed - went_on > most)
+                fail(w,
+                     "I2: lease time went on by %.3f s in %.3f s at replica %u, which could "
+                     "serve",
+                     (double) went_on / 1e9, (double) passed / 1e9, n->i + 1);
+        w->watched.since = w->now;
+        w->watched.at = replica_lease_time(n->node.replica, now);
 }
 
 /* I2 (A7, A8, A10): gone after TTL + outage, plus what an outage costs besides. */

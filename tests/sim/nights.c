@@ -93,6 +93,7 @@ void on_night(struct world *w)
         memory_go_on(w->faults.memory ? rnd_between(&w->rnd, 500, 20000) : 0);
         load_begin(w);
         clients_go_on();
+        spells_again(w);
         post(w, some_time(w, MSEC, 1000 * MSEC), EV_FAULT);
         post(w, w->run_time - w->now, EV_HEAL);
 }

@@ -179,8 +179,7 @@ static void on_send(void *u, uint64_t peer, struct view frame)
         }
         if (seldom(W, 5))
                 at += some_time(W, MSEC, FRAME_LATE);
-        if (W->now < W->slow_until)
-                at += FRAME_SLOW;
+        at += l->delay;
         l->last = at = max_of(at, l->last + 1);
         post_frame(n, to, frame, at - W->now);
         if (seldom(W, W->repeated))

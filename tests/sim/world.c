@@ -73,8 +73,19 @@ static bool could_lead(const struct world *w, const struct standing *s, unsigned
         return n > w->n_replicas / 2;
 }
 
+/* Whether a majority could answer replica @i at once. */
+static bool hears_quickly(const struct world *w, const struct standing *s, unsigned i)
+{
+        unsigned n = 0;
+
+        for (unsigned j = 0; j < w->n_replicas; j++)
+                n += s[j].runs && !w->cut[i][j] && !w->cut[j][i] &&
+                     w->links[i][j].delay + w->links[j][i].delay == 0;
+        return n > w->n_replicas / 2;
+}
+
 /* An outage is time in which nobody could have led, whatever the code does; a lull, time in
- * which nobody did. */
+ * which nobody did, or in which a leader may still have to learn that links are slow. */
 static void account(struct world *w)
 {
         struct standing s[REPLICAS_MAX] = {0};
@@ -95,7 +106,13 @@ static void account(struct world *w)
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 out = out && !could_lead(w, s, i, false);
                 lull = lull && !(s[i].ready && could_lead(w, s, i, true));
+                if (s[i].ready && s[i].term >= w->top_term)
+                        spells_see(w, s[i].term,
+                                   could_lead(w, s, i, false) && !hears_quickly(w, s, i));
         }
+        if (lull && w->now < w->learning_until)
+                w->learning_until += CLOCK_STEP; /* nothing is learned meanwhile */
+        lull = lull || w->now < w->learning_until;
         w->outage += out ? CLOCK_STEP : 0;
         w->outages += out && !w->was_out;
         w->was_out = out;
@@ -191,6 +208,7 @@ static bool handle(struct world *w, struct event *e)
                         w->incomplete = w->now;
                 prompts_check(w);
                 sharers_check(w);
+                check_lease_time(w);
                 check_undead(w);
                 check_holders(w);
                 post(w, CLOCK_STEP, EV_CLOCK);
@@ -211,6 +229,12 @@ static bool handle(struct world *w, struct event *e)
                 break;
         case EV_NIGHT:
                 on_night(w);
+                break;
+        case EV_SLOW:
+                on_spell(w);
+                break;
+        case EV_QUICK:
+                on_quick(w);
                 break;
         }
         return false;
@@ -322,6 +346,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->restricted = seed % 16 == 12;
         w->quota = seed % 16 == 8 ? QUOTA : 0;
         w->bulk = seed % 16 == 2;
+        w->slows = seed % 16 == 5 || seed % 16 == 15;
         aim_draw(w, aim);
         if (w->quota > 0 && seed / 16 % 2)
                 w->compact_age = COMPACT_AGE;
@@ -339,6 +364,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         elsewhere_begin(w);
         holders_begin(w);
         load_begin(w);
+        spells_begin(w);
         post(w, some_time(w, MSEC, 2000 * MSEC), EV_FAULT);
         post(w, w->run_time, EV_HEAL);
         post(w, 0, EV_CLOCK);

@@ -215,12 +215,24 @@ struct world {
         size_t apply_slice;  /* cost of entries in one turn; 0: the default */
         bool any_change;     /* members may be changed even if that may cost the majority */
         bool loops;          /* edge clients renew in loops, so that leases are renewed ahead */
-        nsec_t slow_until;   /* each frame between replicas takes long until then */
-        nsec_t narrow;       /* how much of a link's time the data under way may take */
-        uint64_t top_term;   /* the highest term in which any replica leads or led */
+        bool slows;          /* now and then links between replicas are slow; see spells.c */
+        nsec_t slow_until;   /* some are until then; 0: none has been */
+        nsec_t slowest;      /* how much longer a frame takes at most */
+        nsec_t learning_until; /* lease time may stand still, as a leader learns of it */
+        bool was_slow;         /* its majority was slow to answer ... */
+        uint64_t slow_term;    /* ... in this term */
+        nsec_t narrow;         /* how much of a link's time the data under way may take */
+        struct {
+                unsigned who;
+                uint64_t term;
+                nsec_t since;
+                struct lease_time at;
+        } watched;         /* the leader whose lease time is watched, and what it was then */
+        uint64_t top_term; /* the highest term in which any replica leads or led */
         bool cut[NODES_MAX][NODES_MAX];
         struct sim_link {
                 nsec_t last;       /* when the last frame on it arrives */
+                nsec_t delay;      /* how much longer a frame takes at present */
                 nsec_t down_until; /* it is broken until then */
                 bool lost;         /* a frame was lost on this link */
         } links[REPLICAS_MAX][REPLICAS_MAX];
@@ -290,7 +302,9 @@ enum event_kind {
         EV_ELSEWHERE,
         EV_SETTLED,
         EV_NIGHT,
-        EV_REST
+        EV_REST,
+        EV_SLOW,
+        EV_QUICK
 };
 
 struct event {
@@ -519,6 +533,19 @@ void aim_at(struct world *w, enum moment m, struct replica_node *n);
 void on_deed(struct world *w, struct event *e);
 void on_script(struct world *w);
 
+/* ---- spells.c ---- */
+
+void spells_begin(struct world *w);
+/* There is trouble again. */
+void spells_again(struct world *w);
+/* All links are quick from now on. */
+void spells_end(struct world *w);
+/* Some links become slow, or quick again. */
+void on_spell(struct world *w);
+void on_quick(struct world *w);
+/* The leader of that term has a majority, which is slow to answer, or not. */
+void spells_see(struct world *w, uint64_t term, bool slow);
+
 /* ---- nights.c ---- */
 
 void nights_prepare(struct world *w);
@@ -580,7 +607,7 @@ bool trace_differs(const struct trace *a, const struct trace *b, char *out, size
 
 /* How long what needs a majority's answer may wait: a frame that was lost is sent again, and a
  * confirmation of leadership is asked for again, after 200 ms. */
-#define PROMPT_MAJORITY (7 * MSEC * W->slower)
+#define PROMPT_MAJORITY (7 * MSEC * W->slower + 4 * W->slowest)
 
 /* Something that waits at a replica. Zeroed before its first use. */
 struct prompt {
@@ -638,6 +665,7 @@ void check_renewing(struct world *w, int64_t lease, int by);
 void check_renewal_applied(struct world *w, int64_t lease, uint64_t index);
 /* Called from time to time: checks that leases that are not renewed are gone (I2). */
 void check_undead(struct world *w);
+void check_lease_time(struct world *w);
 void check_revoked(int64_t lease);
 /* An operation on one key's register: a write, a linearizable read, or a compare-and-set, each
  * with the true times between which it must have happened, and the revision at which it claims
