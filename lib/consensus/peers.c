@@ -15,9 +15,9 @@
 #define MAGIC "TENPEER1"
 #define GREETING 24 /* bytes: magic, cluster, member */
 #define FRAME_MAX ((size_t) 256 << 20)
-/* Limits of the bytes that are queued for a link. Beyond the first, no more entries are read
- * from the log, so that memory holds them only once for all links; beyond the second, frames
- * are dropped. */
+/* The default limits of the bytes that are queued for a link. Beyond the first, no more entries
+ * are read from the log, so that memory holds them only once for all links; beyond the second,
+ * frames are dropped. */
 #define TX_FULL ((size_t) 4 << 20)
 #define TX_MAX ((size_t) 16 << 20)
 #define STRANGERS_MAX 64 /* connections that have not identified themselves */
@@ -253,7 +253,7 @@ void peers_send(struct peers *p, uint64_t id, struct view frame)
 
                 if (o->id != id)
                         continue;
-                if (!o->open || buf_len(stream_tx(o->stream)) > TX_MAX) {
+                if (!o->open || buf_len(stream_tx(o->stream)) > p->cfg.tx_max) {
                         o->losses.unsent++;
                         return;
                 }
@@ -293,8 +293,9 @@ bool peers_linked(const struct peers *p, uint64_t id)
 size_t peers_room(const struct peers *p, uint64_t id)
 {
         const struct link_out *o = open_link(p, id);
+        size_t full = p->cfg.tx_full;
 
-        return o ? TX_FULL - min_of(TX_FULL, buf_len(stream_tx(o->stream))) : 0;
+        return o ? full - min_of(full, buf_len(stream_tx(o->stream))) : 0;
 }
 
 /* ---- inwards ---- */
@@ -638,6 +639,8 @@ int peers_new(struct peers **ret, struct loop *l, struct resolver *rv,
         p->loop = l;
         p->resolver = rv;
         p->cfg = *cfg;
+        p->cfg.tx_full = cfg->tx_full > 0 ? cfg->tx_full : TX_FULL;
+        p->cfg.tx_max = cfg->tx_max > 0 ? cfg->tx_max : TX_MAX;
         p->ops = ops;
         p->userdata = userdata;
         LIST_INIT(&p->out);

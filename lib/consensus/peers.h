@@ -42,6 +42,8 @@ struct peers_config {
         const char *listen_urls;             /* joined by commas */
         struct tls *tls_server, *tls_client; /* for https://; borrowed */
         struct admission admission;
+        size_t tx_full, tx_max; /* limits of what is queued for a link: of peers_room(), and of
+                                 * peers_send(); 0: the defaults */
 };
 
 must_check_ int peers_new(struct peers **ret, struct loop *l, struct resolver *rv,
