@@ -132,7 +132,7 @@ void fenced_start(struct holder *h, bool resumed)
         static int pid1; /* not NULL is all that counts */
 
         ground_enter(u);
-        u->agent_loop = (struct loop){.host = u};
+        loop_init(&u->agent_loop, h->ppm);
         u->agent_life++;
         W->met.stopping_start += u->run.stopping != 0;
         units_tell(u, "an agent starts");

@@ -1,6 +1,6 @@
-/* What the real fence.c and guard.c of agent/tenured stand on in the simulator: the loop and
- * the clock, control groups, the connection to the service manager, and the files in /run. Each
- * call concerns the host of the last ground_enter(). */
+/* What the real fence.c and guard.c of agent/tenured stand on in the simulator, beside the
+ * loop: control groups, the connection to the service manager, and the files in /run. Each call
+ * concerns the host of the last ground_enter(). */
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/pidfd.h>
@@ -27,78 +27,16 @@ static bool dying;
 void ground_enter(struct units *u)
 {
         here = u;
+        loop_enter(u->holder->ppm);
 }
 
 void ground_die(struct units *u, bool dies)
 {
-        here = u;
+        ground_enter(u);
         dying = dies;
 }
 
-/* ---- the clock and the loop ---- */
-
-struct boot_time boot_now(void)
-{
-        return holder_now(here->holder);
-}
-
-int loop_new(struct loop **ret)
-{
-        *ret = calloc(1, sizeof(**ret));
-        if (!*ret)
-                return -ENOMEM;
-        (*ret)->host = here;
-        return 0;
-}
-
-struct loop *loop_free(struct loop *l)
-{
-        free(l);
-        return NULL;
-}
-
-/* The simulator runs the guard's loop; guard_run() is never called. */
-void loop_run(struct loop *l)
-{
-        (void) l;
-        abort();
-}
-
-void loop_stop(struct loop *l)
-{
-        l->stopped = true;
-}
-
-void loop_timer_init(struct loop_timer *t, struct loop *l, void (*fn)(struct loop_timer *t))
-{
-        *t = (struct loop_timer){.loop = l, .fn = fn};
-}
-
-void loop_timer_disarm(struct loop_timer *t)
-{
-        for (size_t i = 0; i < TIMERS_MAX; i++)
-                if (t->loop->timers[i] == t)
-                        t->loop->timers[i] = NULL;
-        t->order = 0;
-}
-
-void loop_timer_arm(struct loop_timer *t, struct boot_time when)
-{
-        size_t i = 0;
-
-        loop_timer_disarm(t);
-        while (t->loop->timers[i])
-                if (++i == TIMERS_MAX)
-                        abort();
-        t->loop->timers[i] = t;
-        t->when = when;
-        t->order = 1;
-}
-
-void loop_timer_in(struct loop_timer *t, nsec_t after)
-{
-        loop_timer_arm(t, boot_add(boot_now(), after));
-}
+/* ---- the loop ---- */
 
 /* The guard hears of messages, and of the agent's end. */
 void loop_io_start(struct loop_io *io, struct loop *l, int fd, int events,
@@ -425,16 +363,7 @@ bool ground_listen(struct loop *l)
         LIST_FOREACH (b, &bounds, next)
                 while (b->loop == l && hear(b))
                         any = true;
-        for (size_t i = 0; i < TIMERS_MAX; i++) {
-                struct loop_timer *t = l->timers[i];
-
-                if (!t || boot_before(boot_now(), t->when))
-                        continue;
-                loop_timer_disarm(t);
-                t->fn(t);
-                return true;
-        }
-        return any;
+        return loop_run_timer(l) || any;
 }
 
 static nsec_t patience_ends(const struct bound *b)
@@ -459,11 +388,7 @@ nsec_t ground_next(const struct loop *l)
                         for (size_t i = 0; i < b->n_replies; i++)
                                 at = min_of(at, b->replies[i].at);
                 }
-        for (size_t i = 0; i < TIMERS_MAX; i++)
-                if (l->timers[i])
-                        at = min_of(at,
-                                    true_time_of(W, l->host->holder->ppm, l->timers[i]->when));
-        return at;
+        return min_of(at, loop_next(l));
 }
 
 void fence_known_save(const struct bound *b)

@@ -17,6 +17,7 @@
 #include "../../agent/tenured/fence.h"
 #include "../../agent/tenured/guard.h"
 #include "base/rnd.h"
+#include "loops.h"
 #include "session/damping.h"
 #include "session/degraded.h"
 #include "session/evidence.h"
@@ -26,7 +27,6 @@
 #define PROCESSES_MAX 4 /* of a unit */
 #define SLICE_GROUP "/tenure.slice/tenure-held.slice"
 #define HELD_TARGET "tenure-held.target"
-#define TIMERS_MAX 4
 #define PLACES_MAX 64 /* of a host, so many at most */
 
 struct world;
@@ -81,17 +81,6 @@ struct question_sent {
         unsigned asker;  /* the connection; 0: a person */
         unsigned number; /* of the call */
         unsigned unit;   /* of ASK_UNIT */
-};
-
-/* ---- of ground.c: a process of ours on the host ---- */
-
-struct loop {
-        struct units *host;
-        struct loop_timer *timers[TIMERS_MAX];
-        struct loop_hook *hook;
-        struct loop_io *end_of_agent;
-        struct loop_signal *sigusr1;
-        bool stopped;
 };
 
 /* The files in /run/tenure, by inode number; 0: there is none. */
