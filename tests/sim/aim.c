@@ -152,6 +152,11 @@ static void visitors_come(struct world *w)
         w->visited = true;
 }
 
+static void real_links(struct world *w)
+{
+        w->linked = true;
+}
+
 static void has_quota(struct world *w)
 {
         w->quota = QUOTA;
@@ -360,6 +365,13 @@ static const struct aim aims[] = {
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = has_users},
+        {.name = "real links",
+         .rules = {{AT_FORWARD, BREAK, SELF, 30, 3 * MSEC, 5 * MSEC, 400 * MSEC},
+                   {AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC},
+                   {AT_LEADING, CUT, OTHER, 300, 900 * MSEC, 300 * MSEC, 6000 * MSEC},
+                   {AT_APPEND, PAUSE, OTHER, 5, 3 * MSEC, 100 * MSEC, 6000 * MSEC},
+                   {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1500 * MSEC}},
+         .prepare = real_links},
 };
 #define NOT_DRAWN 8 /* the last aims of the list */
 
@@ -520,8 +532,11 @@ void on_deed(struct world *w, struct event *e)
                 break;
         case BREAK:
                 leader = the_leader(w);
-                if (leader)
-                        w->links[n->i][leader->i].down_until = w->now + lasts;
+                if (!leader)
+                        break;
+                w->links[n->i][leader->i].down_until = w->now + lasts;
+                if (w->linked)
+                        linked_break(n, leader->i);
                 break;
         case TRANSFER:
                 move_leader(w);

@@ -76,6 +76,8 @@ void resume(struct world *w, struct replica_node *n)
         n->paused = n->asleep = false;
         n->wake = w->now;
         wires_go_on(n);
+        if (w->linked)
+                linked_resumes(n);
         while ((e = parked(n)))
                 post_again(w, e);
 }
@@ -131,18 +133,41 @@ static bool is_later(struct world *w, struct view frame)
                rnd_between(&w->damage, 1, 10) == 1;
 }
 
-static void post_frame(struct replica_node *n, unsigned to, struct view frame, nsec_t in)
+/* Writes the frame as it arrives, and returns its size: perhaps MORE bytes more. */
+#define MORE sizeof(unknown_command)
+static size_t dress(struct view frame, uint8_t *out)
 {
         bool later = is_later(W, frame);
-        size_t more = later ? sizeof(unknown_command) : 0;
-        struct event *e = post_bytes(W, in, EV_FRAME, frame.len + more);
+
+        memcpy(out, frame.p, frame.len);
+        if (later)
+                memcpy(out + frame.len, unknown_command, MORE);
+        damage(out, frame.len);
+        W->met.unknown += later;
+        return frame.len + (later ? MORE : 0);
+}
+
+static void post_frame(struct replica_node *n, unsigned to, struct view frame, nsec_t in)
+{
+        struct event *e = post_bytes(W, in, EV_FRAME, frame.len + MORE);
 
         e->from = n->i;
         e->to = to;
-        memcpy(e->bytes, frame.p, frame.len);
-        memcpy(e->bytes + frame.len, unknown_command, more);
-        damage(e->bytes, frame.len);
-        W->met.unknown += later;
+        e->len = dress(frame, e->bytes);
+}
+
+/* The real links take it, or drop it. */
+static void send_linked(struct replica_node *n, uint64_t peer, struct view frame)
+{
+        bool lost = !linked_is_up(n, peer);
+        uint8_t *bytes = malloc(frame.len + MORE);
+
+        if (!bytes)
+                abort();
+        seen_frame_out(W, n, (unsigned) peer - 1, frame, lost);
+        W->counts.lost_frames += lost;
+        linked_send(n, peer, (struct view){bytes, dress(frame, bytes)});
+        free(bytes);
 }
 
 /* Links are TCP: frames keep their order; a slow link delays all of them; a link that breaks
@@ -159,6 +184,8 @@ static void on_send(void *u, uint64_t peer, struct view frame)
 
         W->counts.frames++;
         trace_add(W, TRACED_FRAME, n->i << 8 | to, frame.p, frame.len);
+        if (n->linked)
+                return send_linked(n, peer, frame);
         if (seldom(W, 4)) {
                 l->down_until = W->now + some_time(W, MSEC, 300 * MSEC);
                 l->last = 0;
@@ -193,6 +220,8 @@ static size_t on_room(void *u, uint64_t peer)
         struct replica_node *n = node_of(u);
         const struct sim_link *l = &W->links[n->i][(peer - 1) % REPLICAS_MAX];
 
+        if (n->linked)
+                return linked_room(n, peer);
         if (W->now < l->down_until)
                 return 0;
         if (l->last <= W->now + W->narrow)
@@ -302,6 +331,8 @@ static void on_fatal(void *u, const char *why)
         struct replica_node *n = node_of(u);
         struct event *e;
 
+        if (n->linked)
+                linked_fatal(n);
         if (!was_disturbed(n))
                 return fail(W, "replica %u gave up: %s", n->i + 1, why);
         log_debug("%.3f s: replica %u gives up: %s", (double) W->now / 1e9, n->i + 1, why);
@@ -342,11 +373,22 @@ static void on_changed(void *u)
                   s.ready ? ", and leads" : "");
 }
 
+static void on_configured(void *u)
+{
+        struct replica_node *n = node_of(u);
+
+        if (n->linked)
+                linked_configured(n);
+}
+
+/* No `removed`: one that was removed goes on, in order to stand for election, and to be added
+ * again. */
 static const struct core_owner owner = {.send = on_send,
                                         .room = on_room,
                                         .fatal = on_fatal,
                                         .expired = on_expired,
-                                        .changed = on_changed};
+                                        .changed = on_changed,
+                                        .configured = on_configured};
 
 /* The core's own ops, which also record what is applied. */
 static struct replica_ops seen_ops;
@@ -557,7 +599,9 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
         };
         sim_disk_on_submit(n->disk, on_submit, n);
         r = node_init(&n->node, &cfg, n->watched_disk, now, err);
-        return r < 0 ? r : node_start(&n->node);
+        if (r == 0)
+                r = node_start(&n->node);
+        return r == 0 && w->linked ? linked_start(n) : r;
 }
 
 static void discard(struct replica_node *n)
@@ -565,6 +609,7 @@ static void discard(struct replica_node *n)
         reached_api(n->node.api);
         n->passwords = worker_free(n->passwords);
         node_leave(&n->node);
+        linked_stop(n);
         node_free(&n->node);
 }
 
@@ -575,7 +620,7 @@ void boot(struct world *w, struct replica_node *n)
         int r;
 
         n->up = true;
-        n->paused = n->asleep = false;
+        n->paused = n->asleep = n->dark = false;
         n->life++;
         memset(n->disk_begun, 0, sizeof(n->disk_begun));
         n->refuses_since = 0;
@@ -594,6 +639,8 @@ void boot(struct world *w, struct replica_node *n)
         /* The start is tried again later. */
         n->up = false;
         n->wake = NEVER;
+        if (w->linked)
+                linked_process_ends(n, false);
         sim_disk_on_submit(n->disk, NULL, NULL);
         while (sim_disk_busy(n->disk))
                 sim_disk_crash(n->disk, &w->rnd);
@@ -603,7 +650,9 @@ void boot(struct world *w, struct replica_node *n)
 /* The kernel closes its sockets, or a middlebox resets its connections. */
 void tell_peers(struct world *w, const struct replica_node *n)
 {
-        for (unsigned i = 0; i < w->n_replicas && w->hints; i++) {
+        if (w->linked && w->hints && n->up)
+                linked_break(n, NODES_MAX);
+        for (unsigned i = 0; i < w->n_replicas && w->hints && !w->linked; i++) {
                 struct event *e;
 
                 if (i == n->i || !w->r[i].up)
@@ -637,12 +686,15 @@ bool on_link(struct world *w, struct event *e)
 
 void kill_replica(struct world *w, struct replica_node *n, enum end how)
 {
+        n->dark = n->dark || how == END_POWER;
+        if (w->linked)
+                linked_process_ends(n, how == END_POWER);
         if (!n->up) {
                 if (how == END_POWER)
                         sim_disk_crash(n->disk, &w->rnd); /* writes of an earlier life */
                 return;
         }
-        if (how != END_STOP)
+        if (how != END_STOP && !w->linked)
                 tell_peers(w, n);
         if (how != END_STOP)
                 seen_crash(w, n);

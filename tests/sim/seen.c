@@ -10,8 +10,8 @@
 
 /* Until an entry is committed, and until a follower knows, while all is well. It is told with
  * the next entry, or when that is committed, too. */
-#define COMMIT_MOST (30 * MSEC)
-#define KNOWN_MOST (40 * MSEC)
+#define COMMIT_MOST ((W->linked ? 50 : 30) * MSEC) /* TCP may split what is sent */
+#define KNOWN_MOST ((W->linked ? 60 : 40) * MSEC)
 
 #define RIGHT_AFTER (5 * MSEC)
 

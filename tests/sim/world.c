@@ -65,7 +65,8 @@ static bool could_lead(const struct world *w, const struct standing *s, unsigned
         if (!s[i].runs)
                 return false;
         for (unsigned j = 0; j < w->n_replicas; j++) {
-                if (i != j && (!s[j].runs || w->cut[i][j] || w->cut[j][i]))
+                if (i != j &&
+                    (!s[j].runs || w->cut[i][j] || w->cut[j][i] || linked_apart(w, i, j)))
                         continue;
                 n += !does || (!s[j].waits && w->r[j].stalled_until <= w->now &&
                                s[j].term == s[i].term && s[j].last >= s[i].commit);
@@ -203,6 +204,7 @@ static bool handle(struct world *w, struct event *e)
                         on_edge(w, e->edge);
                 break;
         case EV_CLOCK:
+                linked_check(w);
                 account(w);
                 if (w->calm && w->faults.members && !all_vote(w))
                         w->incomplete = w->now;
@@ -244,6 +246,7 @@ static nsec_t next_wakeup(const struct world *w)
 {
         nsec_t at = min_of(clients_next(), sharers_next());
 
+        at = min_of(at, linked_next(w));
         for (unsigned i = 0; i < w->n_replicas; i++)
                 at = min_of(at, w->r[i].wake);
         for (unsigned i = REPLICAS_MAX; w->strangers && i < NODES_MAX; i++)
@@ -347,6 +350,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->quota = seed % 16 == 8 ? QUOTA : 0;
         w->bulk = seed % 16 == 2;
         w->slows = seed % 16 == 5 || seed % 16 == 15;
+        w->linked = seed % 16 == 0;
         aim_draw(w, aim);
         if (w->quota > 0 && seed / 16 % 2)
                 w->compact_age = COMPACT_AGE;
@@ -354,12 +358,17 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->operated = w->operated && !w->faults.members;
         w->faults.members = w->faults.members || w->operated;
         w->faults.transfers = w->faults.transfers || w->visited;
+        /* Real links are slower: a snapshot has to arrive before the log has dropped what comes
+         * after it, or another one is needed. */
+        if (w->linked && w->log_bytes > 0)
+                w->log_bytes += 20000;
         if (w->quota > 0)
                 w->queued_bytes = 0; /* its values are larger than that */
         memory_begin(&w->rnd, w->faults.memory ? rnd_between(&w->rnd, 500, 20000) : 0);
         prompts_begin();
         clients_begin(w);
         sharers_begin(w);
+        linked_begin(w);
         nodes_begin(w);
         elsewhere_begin(w);
         holders_begin(w);
@@ -380,6 +389,7 @@ static void tear_down(struct world *w)
         holders_end(w);
         elsewhere_heal(w);
         nodes_end(w);
+        linked_end(w);
         /* Requests and answers under way; requests inside a core were answered just now. */
         while (events_first()) {
                 e = events_take();
@@ -427,6 +437,8 @@ bool world_run(struct world *w, uint64_t seed, const char *aim)
                         clients_run();
                 if (!*w->failure)
                         sharers_run();
+                if (!*w->failure)
+                        linked_run(w);
         }
         w->counts.failed_allocations = memory_failures();
         w->met.alloc_load = memory_failed(MEMORY_LOAD);

@@ -5,7 +5,12 @@
  *
  *     world.c     runs it
  *     events.c    the queue of events
- *     nodes.c     the replicas, their links and disks
+ *     nodes.c     the replicas, a model of their links, and their disks
+ *     linked.c    the real links of replicas that have some
+ *     sockets.c   the streams on which these stand; see sockets.h. names.c has what names lead
+ *                 to, plaintext.c that there is no TLS
+ *     tcp.c       their kernels and the network; see tcp.h
+ *     loops.c     the loops of real processes; see loops.h
  *     watched.c   their disks as they see them
  *     disk.c      files in memory, and what a power loss does to them
  *     memory.c    allocations that fail
@@ -141,6 +146,7 @@ struct replica_node {
         unsigned i;
         bool up, paused;
         bool asleep; /* also paused: the whole host is suspended, and frames to it are lost */
+        bool dark;   /* its host has no power */
         bool full;   /* its disk is full */
         bool made;   /* its disk has a data directory */
         nsec_t refuses_since; /* since when it refuses each write for lack of room in the queue;
@@ -148,6 +154,7 @@ struct replica_node {
         struct disk *disk;
         struct disk *watched_disk; /* the same disk, observed by seen.c */
         struct node node;
+        struct linked *linked;    /* its real links; NULL: they are modelled */
         struct worker *passwords; /* hashes them; NULL: nobody logs in */
         int32_t ppm;              /* how fast its clock is */
         nsec_t disk_delay;        /* the disk stalls for this long; jobs end later */
@@ -244,6 +251,7 @@ struct world {
         bool visited;     /* ... and those of visitors.c */
         bool restricted;  /* ... and those of users.c */
         bool bulk;        /* ... and that of bulk.c */
+        bool linked;      /* replicas have real links */
         uint64_t quota;   /* of the store, for the client of fillers.c; 0: none */
         bool later;       /* a follower is of a later version, and proposes what nobody knows */
         nsec_t damage_at; /* when a snapshot under way may be damaged next ... */
@@ -350,6 +358,32 @@ bool on_disk(struct world *w, struct event *e);
 void tell_peers(struct world *w, const struct replica_node *n);
 /* It hears that the link to a peer broke, or that there is a new one. */
 bool on_link(struct world *w, struct event *e);
+
+/* ---- linked.c ---- */
+
+void linked_begin(struct world *w);
+void linked_end(struct world *w);
+/* The links of a replica start with it, and end with its process. */
+must_check_ int linked_start(struct replica_node *n);
+void linked_stop(struct replica_node *n);
+void linked_fatal(struct replica_node *n);
+void linked_configured(struct replica_node *n);
+void linked_send(struct replica_node *n, uint64_t peer, struct view frame);
+size_t linked_room(const struct replica_node *n, uint64_t peer);
+bool linked_is_up(const struct replica_node *n, uint64_t peer);
+/* Its process ends, or goes on after a pause. */
+void linked_process_ends(const struct replica_node *n, bool power);
+void linked_resumes(const struct replica_node *n);
+/* Its connections are reset by something in between; @to NODES_MAX: all of them. */
+void linked_break(const struct replica_node *n, unsigned to);
+/* Does what is due on the links. */
+void linked_run(struct world *w);
+nsec_t linked_next(const struct world *w);
+/* Whether two replicas have no link in one of the directions, which they may take a moment to
+ * make. */
+bool linked_apart(const struct world *w, unsigned a, unsigned b);
+/* Called from time to time: checks that links are made. */
+void linked_check(struct world *w);
 
 /* ---- watched.c ---- */
 
