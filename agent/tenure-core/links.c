@@ -5,6 +5,7 @@
 
 #include "base/conf.h"
 #include "base/log.h"
+#include "base/probe.h"
 
 #define LISTEN_AGAIN NSEC_PER_SEC
 #define ASK_AGAIN NSEC_PER_SEC
@@ -145,6 +146,7 @@ static void on_introduced(void *userdata, const struct joined *who, const char *
 
         if (!who) {
                 log_debug("Asked a member about an unknown caller: %s.", why);
+                PROBE_IF(l->refused == REPLICA_PEERS_MAX, "nobody says who a stranger is");
                 if (++l->refused > REPLICA_PEERS_MAX)
                         l->asking = join_free(l->asking);
                 return;
@@ -152,6 +154,7 @@ static void on_introduced(void *userdata, const struct joined *who, const char *
         l->asking = join_free(l->asking);
         if (who->cluster_id != l->cfg.cluster_id || who->member_id != l->cfg.member_id)
                 return;
+        PROBE("members are introduced to a replica that asked about a stranger");
         l->introduced = *who;
         l->introduced_until = boot_add(loop_now(l->loop), INTRODUCED_FOR);
         update(l);
@@ -172,6 +175,7 @@ static void ask_who(struct links *l)
         if (o.others > 0 && buf_error(&o.all) == 0 && list_next(&cursor, own, sizeof(own))) {
                 l->ask_at = boot_add(loop_now(l->loop), ASK_AGAIN);
                 l->refused = 0;
+                PROBE("a stranger calls, and the members are asked about it");
                 (void) !join_new(&l->asking, l->loop, l->resolver,
                                  &(struct join_config){.urls = (const char *) buf_head(&o.all),
                                                        .self = own,

@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "base/le.h"
 #include "base/log.h"
+#include "base/probe.h"
 #include "base/utf8.h"
 #include "consensus/message.h"
 
@@ -100,8 +101,10 @@ static void refuse(struct peers *p, const char *kind, uint64_t id, const char *a
 
 static void out_retry(struct link_out *o)
 {
-        if (o->open && boot_diff(loop_now(o->peers->loop), o->opened_at) >= STABLE)
+        if (o->open && boot_diff(loop_now(o->peers->loop), o->opened_at) >= STABLE) {
+                PROBE_IF(o->backoff > RETRY_MIN, "a link that lasted is made again at once");
                 o->backoff = RETRY_MIN;
+        }
         o->losses.downs += o->open;
         dial_stop(&o->dial);
         o->stream = stream_free(o->stream);
@@ -142,6 +145,7 @@ static void out_data(struct stream *s, struct view data)
         uint8_t frame[REFUSAL_SIZE];
         uint64_t id = o->id;
 
+        PROBE_IF(buf_len(&o->rx) > 0, "a notice on a link arrives in pieces");
         buf_add(&o->rx, data.p, min_of(data.len, (size_t) REFUSAL_SIZE));
         if (buf_error(&o->rx) < 0)
                 return out_retry(o);
@@ -186,8 +190,10 @@ static void out_timer(struct loop_timer *t)
         struct link_out *o = container_of(t, struct link_out, retry);
         char url[320];
 
-        if (o->stream || dial_is_trying(&o->dial))
+        if (o->stream || dial_is_trying(&o->dial)) {
+                PROBE("an attempt to make a link takes too long");
                 return out_retry(o);
+        }
         if (!list_next(&o->next_url, url, sizeof(url))) {
                 o->next_url = o->urls;
                 (void) list_next(&o->next_url, url, sizeof(url));
@@ -227,6 +233,7 @@ int peers_add(struct peers *p, uint64_t id, const char *urls)
         }
         if (*cursor || !*urls)
                 return -EINVAL;
+        PROBE_IF(o, "a member has moved, and the link to it is made anew");
         if (o)
                 out_free(o);
         o = calloc(1, sizeof(*o));
@@ -253,6 +260,8 @@ void peers_send(struct peers *p, uint64_t id, struct view frame)
 
                 if (o->id != id)
                         continue;
+                PROBE_IF(o->open && buf_len(stream_tx(o->stream)) > p->cfg.tx_max,
+                         "a frame is dropped because too much is queued for its link");
                 if (!o->open || buf_len(stream_tx(o->stream)) > p->cfg.tx_max) {
                         o->losses.unsent++;
                         return;
@@ -295,6 +304,7 @@ size_t peers_room(const struct peers *p, uint64_t id)
         const struct link_out *o = open_link(p, id);
         size_t full = p->cfg.tx_full;
 
+        PROBE_IF(o && buf_len(stream_tx(o->stream)) >= full, "a link has no room for entries");
         return o ? full - min_of(full, buf_len(stream_tx(o->stream))) : 0;
 }
 
@@ -313,6 +323,7 @@ static void in_free(struct link_in *i)
         LIST_REMOVE(i, next);
         loop_timer_disarm(&i->timeout);
         i->stream = stream_free(i->stream);
+        PROBE_IF(i->reading, "a link ends inside of a frame that it brought");
         if (i->reading)
                 i->freed = true;
         else
@@ -328,6 +339,7 @@ static bool in_refuse(struct link_in *i)
 
         if (i->freed || index == 0)
                 return false;
+        PROBE("a peer is notified on its own link that it is not a member");
         i->refused = true;
         buf_clear(&i->rx);
         buf_add_u32(stream_tx(i->stream), REFUSAL_SIZE - 4);
@@ -372,6 +384,7 @@ static bool greet_joiner(struct link_in *i)
         buf_clear(&i->rx);
         if (strlen(url) != len || strchr(url, ',') || url_parse(url, &u) < 0)
                 return false;
+        PROBE("who wants to join asks for its member id");
         if (!admission_check(&p->cfg.admission, i->stream, url, why)) {
                 if (admission_tell(&p->cfg.admission, hash_end(hash_add(HASH_START, url, len)),
                                    loop_now(p->loop)))
@@ -396,10 +409,23 @@ static bool greet_joiner(struct link_in *i)
 /* A peer that connects to us can be reached: connect to it without delay. */
 static void out_hurry(struct link_out *o)
 {
+        PROBE_IF(o->stream, "a peer calls to which there is a link");
+        PROBE_IF(dial_is_trying(&o->dial), "a peer calls while it is called");
         if (o->stream || dial_is_trying(&o->dial))
                 return;
+        PROBE_IF(o->backoff > RETRY_MIN, "a peer that calls is called back at once");
         o->backoff = RETRY_MIN;
         loop_timer_in(&o->retry, 0);
+}
+
+static bool is_linked_from(const struct peers *p, uint64_t id)
+{
+        const struct link_in *i;
+
+        LIST_FOREACH (i, &p->in, next)
+                if (i->greeted && i->id == id)
+                        return true;
+        return false;
 }
 
 static bool greet(struct link_in *i)
@@ -413,6 +439,7 @@ static bool greet(struct link_in *i)
                 return false;
         i->id = le64_get(b + 16);
         if (le64_get(b + 8) != p->cfg.cluster_id) {
+                PROBE("a replica of another cluster calls");
                 snprintf(why, sizeof(why),
                          "it belongs to cluster %016" PRIx64
                          ", but this replica to %016" PRIx64,
@@ -422,6 +449,7 @@ static bool greet(struct link_in *i)
         }
         o = out_of(p, i->id);
         if (!o) {
+                PROBE("a peer calls that is not a member");
                 refuse(p, "a link from", i->id, stream_peer(i->stream),
                        "as far as this replica knows, it is not a member of the cluster");
                 return in_refuse(i);
@@ -431,6 +459,7 @@ static bool greet(struct link_in *i)
                        stream_peer(i->stream), why);
                 return false;
         }
+        PROBE_IF(is_linked_from(p, i->id), "a peer calls anew before its last link has ended");
         i->greeted = true;
         buf_consume(&i->rx, GREETING);
         loop_timer_disarm(&i->timeout);
@@ -444,6 +473,7 @@ static bool greet(struct link_in *i)
 static bool take(struct link_in *i)
 {
         if (i->refused) {
+                PROBE("a frame of a peer that is not a member is ignored");
                 buf_clear(&i->rx);
                 return true;
         }
@@ -454,6 +484,7 @@ static bool take(struct link_in *i)
                 if (memcmp(buf_head(&i->rx), MAGIC, n) != 0 &&
                     memcmp(buf_head(&i->rx), JOIN_MAGIC, n) != 0)
                         return false;
+                PROBE_IF(buf_len(&i->rx) < GREETING, "a greeting arrives in pieces");
                 if (buf_len(&i->rx) < GREETING)
                         return true;
                 if (memcmp(buf_head(&i->rx), JOIN_MAGIC, n) == 0)
@@ -465,8 +496,10 @@ static bool take(struct link_in *i)
                 size_t len = le32_get(buf_head(&i->rx));
                 int r;
 
+                PROBE_IF(len > FRAME_MAX, "a link ends because a frame would be too long");
                 if (len > FRAME_MAX)
                         return false;
+                PROBE_IF(buf_len(&i->rx) < 4 + len, "a frame arrives in pieces");
                 if (buf_len(&i->rx) < 4 + len)
                         break;
                 r = i->peers->ops->frame(i->peers->userdata, i->id,
@@ -520,7 +553,11 @@ static const struct stream_ops in_ops = {
 
 static void in_timeout(struct loop_timer *t)
 {
-        in_free(container_of(t, struct link_in, timeout));
+        struct link_in *i = container_of(t, struct link_in, timeout);
+
+        PROBE_IF(!i->refused, "who connects does not say who it is, and is disconnected");
+        PROBE_IF(i->refused, "a peer that is not a member keeps its link, and is disconnected");
+        in_free(i);
 }
 
 /* Whether both have the same address, on any ports. */
@@ -562,6 +599,7 @@ static void bound_strangers(struct peers *p)
                         most = k;
                 }
         }
+        PROBE("a connection ends because too many have not said who they are");
         in_free(first);
 }
 

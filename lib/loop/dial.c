@@ -1,5 +1,7 @@
 #include "loop/dial.h"
 
+#include "base/probe.h"
+
 #define DELAY_MAX (250 * NSEC_PER_MSEC)
 #define DELAY_MIN (100 * NSEC_PER_MSEC)
 #define ALL_WITHIN (750 * NSEC_PER_MSEC)
@@ -44,6 +46,7 @@ static void on_open(struct stream *s)
 
         d->good = d->addresses.a[i];
         d->tries[i] = NULL;
+        PROBE_IF(any_under_way(d), "an address answers while others are tried as well");
         dial_stop(d);
         stream_set_owner(s, d->stream_ops, d->userdata);
         d->ops->connected(s, d->userdata);
@@ -56,6 +59,7 @@ static void on_close(struct stream *s, const char *why)
 
         d->refused = stream_was_refused(s);
         d->tries[i] = stream_free(s);
+        PROBE_IF(d->next < d->addresses.n, "an address refuses, and the next one is tried");
         try_next(d, why);
 }
 
@@ -89,6 +93,7 @@ static void try_next(struct dial *d, const char *why)
 
 static void on_timer(struct loop_timer *t)
 {
+        PROBE("an address does not answer, and the next one is tried as well");
         try_next(container_of(t, struct dial, timer), "no answer");
 }
 
@@ -99,6 +104,7 @@ static void good_first(struct inet_addresses *a, const struct inet_address *good
 
                 if (!inet_address_is(&first, good))
                         continue;
+                PROBE("the address that worked last is not the first, and is tried first");
                 memmove(&a->a[1], &a->a[0], i * sizeof(a->a[0]));
                 a->a[0] = first;
                 return;

@@ -218,8 +218,11 @@ static void slow_snapshots(struct world *w)
         w->faults.crashes = w->faults.memory = w->faults.members = false;
 }
 
+/* Real links do without `alone`: a replica whose members have all been removed asks nobody who
+ * knows the others, and a program that was removed does not come back. */
 static void members_go(struct world *w)
 {
+        w->linked = false;
         w->any_change = true;
         w->faults.members = true;
 }

@@ -31,6 +31,7 @@ void linked_begin(struct world *w)
         memset(wanted, 0, sizeof(wanted));
         tcp_begin(w);
         sockets_begin(w);
+        callers_begin(w);
 }
 
 void linked_end(struct world *w)
@@ -118,6 +119,25 @@ void linked_break(const struct replica_node *n, unsigned to)
                 }
 }
 
+/* A frame that another replica has sent is well formed. In worlds where links are modelled,
+ * on_frame() says so. */
+int __real_replica_input(struct replica *r, uint64_t peer, struct view frame,
+                         struct boot_time now);
+int __wrap_replica_input(struct replica *r, uint64_t peer, struct view frame,
+                         struct boot_time now);
+
+int __wrap_replica_input(struct replica *r, uint64_t peer, struct view frame,
+                         struct boot_time now)
+{
+        uint64_t failures = memory_failures();
+        int k = __real_replica_input(r, peer, frame, now);
+
+        if (k < 0 && W->linked && sockets_speaker() < REPLICAS_MAX &&
+            memory_failures() == failures)
+                fail(W, "a replica refused a frame of replica %u", sockets_speaker() + 1);
+        return k;
+}
+
 /* ---- turns ---- */
 
 static bool runs(const struct replica_node *n)
@@ -132,7 +152,7 @@ nsec_t linked_next(const struct world *w)
 
 static nsec_t next_of_all(const struct world *w)
 {
-        nsec_t at = tcp_next();
+        nsec_t at = min_of(tcp_next(), callers_next());
 
         for (unsigned i = 0; i < w->n_replicas; i++)
                 if (runs(&w->r[i]))
@@ -160,6 +180,7 @@ void linked_run(struct world *w)
 {
         if (!w->linked || sockets_due_at() > w->now)
                 return;
+        callers_run();
         tcp_run();
         for (unsigned i = 0; i < w->n_replicas && !*w->failure; i++)
                 if (runs(&w->r[i]))

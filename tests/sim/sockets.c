@@ -33,6 +33,7 @@ static struct {
 static LIST_HEAD(, stream) streams = LIST_HEAD_INITIALIZER(streams);
 static struct rnd rnd;
 static nsec_t wake; /* nothing is due before */
+static unsigned speaker;
 
 static unsigned host_of(const struct loop *l)
 {
@@ -165,6 +166,11 @@ bool sockets_is_open(const struct stream *s)
         return s->tcp && s->open;
 }
 
+unsigned sockets_speaker(void)
+{
+        return speaker;
+}
+
 void stream_lost(struct stream *s)
 {
         s->tcp = NULL;
@@ -269,6 +275,7 @@ static bool serve(struct stream *s)
         if (!p)
                 return false;
         s->in_callback = true;
+        speaker = s->tcp->side[!s->side].host;
         take(s, p);
         tcp_parcel_free(p);
         leave(s);

@@ -29,5 +29,7 @@ void sockets_rest(nsec_t until);
 bool sockets_listen(unsigned host);
 /* Whether the stream is open, for its owner. */
 bool sockets_is_open(const struct stream *s);
+/* At the other end of the stream that is being read: a host of tcp.h. */
+unsigned sockets_speaker(void);
 /* The connection of the stream is gone with its process. */
 void stream_lost(struct stream *s);

@@ -360,14 +360,16 @@ static void arrive(struct tcp *c, int to, struct tcp_parcel *p)
                 from->gone = from->closed = true;
         }
         c->speaks = c->speaks || (to == CALLED && p->kind == TCP_BYTES);
-        if (p->kind != TCP_CALL && !s->closed) {
+        if (p->kind != TCP_CALL && !s->closed && s->host != SOMEBODY) {
                 p->arrived = true;
                 return sockets_stir();
         }
         STAILQ_REMOVE(&s->in, p, tcp_parcel, next);
         if (p->kind == TCP_CALL)
                 called(c);
-        else if (p->kind != TCP_RESET && p->kind != TCP_END)
+        else if (!s->closed && p->kind >= TCP_END)
+                tcp_close(c, to);
+        else if (s->closed && p->kind < TCP_END)
                 reset(c, to); /* nobody reads that */
         tcp_parcel_free(p);
 }

@@ -90,3 +90,9 @@ bool tcp_is_cut(unsigned a, unsigned b);
 /* When something between the two last went wrong; it does now. */
 nsec_t tcp_troubled(unsigned a, unsigned b);
 void tcp_trouble(unsigned a, unsigned b);
+
+/* ---- callers.c ---- */
+
+void callers_begin(struct world *w);
+void callers_run(void);
+nsec_t callers_next(void);

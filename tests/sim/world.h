@@ -10,6 +10,7 @@
  *     sockets.c   the streams on which these stand; see sockets.h. names.c has what names lead
  *                 to, plaintext.c that there is no TLS
  *     tcp.c       their kernels and the network; see tcp.h
+ *     callers.c   others who connect to their ports
  *     loops.c     the loops of real processes; see loops.h
  *     watched.c   their disks as they see them
  *     disk.c      files in memory, and what a power loss does to them
