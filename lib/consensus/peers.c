@@ -27,6 +27,8 @@
 #define RETRY_MIN (20 * NSEC_PER_MSEC)
 #define RETRY_MAX (500 * NSEC_PER_MSEC)
 #define CONNECT_TIMEOUT NSEC_PER_SEC
+/* An attempt to connect that is not answered for so long may wait for TCP to repeat it. */
+#define HANGS (100 * NSEC_PER_MSEC)
 #define STABLE NSEC_PER_SEC /* a link that lasted this long is reconnected at once */
 #define REFUSAL_SIZE 13     /* a frame: length, FRAME_REMOVED, index */
 #define LISTENERS_MAX 8
@@ -406,14 +408,26 @@ static bool greet_joiner(struct link_in *i)
         return true;
 }
 
-/* A peer that connects to us can be reached: connect to it without delay. */
+/* Whether an attempt to connect is under way that may still be answered soon. */
+static bool is_connecting(const struct link_out *o)
+{
+        nsec_t left = boot_diff(o->retry.when, loop_now(o->peers->loop));
+
+        return dial_is_trying(&o->dial) &&
+               (CONNECT_TIMEOUT - left < HANGS || dial_is_greeting(&o->dial));
+}
+
+/* A peer that connects to us can be reached: connect to it without delay. An attempt that began
+ * before that may wait for TCP to repeat what was lost then. */
 static void out_hurry(struct link_out *o)
 {
         PROBE_IF(o->stream, "a peer calls to which there is a link");
-        PROBE_IF(dial_is_trying(&o->dial), "a peer calls while it is called");
-        if (o->stream || dial_is_trying(&o->dial))
+        PROBE_IF(is_connecting(o), "a peer calls while it is called");
+        if (o->stream || is_connecting(o))
                 return;
+        PROBE_IF(dial_is_trying(&o->dial), "a peer calls, and a call of it that hangs ends");
         PROBE_IF(o->backoff > RETRY_MIN, "a peer that calls is called back at once");
+        dial_stop(&o->dial);
         o->backoff = RETRY_MIN;
         loop_timer_in(&o->retry, 0);
 }

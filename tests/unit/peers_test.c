@@ -170,6 +170,47 @@ TEST(who_calls_is_called_back_at_once)
         tear_down(rv);
 }
 
+/* Listens at @url, and leaves those who connect without an answer: the queue is full. */
+static void be_silent_at(const char *url, int ret_fd[static 4])
+{
+        struct sockaddr_in a = {.sin_family = AF_INET,
+                                .sin_port = htons((uint16_t) atoi(strrchr(url, ':') + 1)),
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        int one = 1;
+
+        for (int i = 0; i < 4; i++) {
+                ret_fd[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+                CHECK(ret_fd[i] >= 0);
+        }
+        CHECK(setsockopt(ret_fd[0], SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one)) == 0 &&
+              bind(ret_fd[0], (struct sockaddr *) &a, sizeof(a)) == 0 &&
+              listen(ret_fd[0], 0) == 0);
+        for (int i = 1; i < 4; i++)
+                (void) !connect(ret_fd[i], (struct sockaddr *) &a, sizeof(a));
+}
+
+/* ... also while an attempt to connect hangs, as one does that began before the peer was there
+ * or could be reached. */
+TEST(who_calls_is_called_back_although_an_attempt_hangs)
+{
+        char from[64], to[64];
+        struct resolver *rv = set_up(from, to);
+        int silent[4];
+
+        w.from = start(rv, 1, from);
+        be_silent_at(to, silent);
+        CHECK_EQ(peers_add(w.from, 2, to), 0);
+        run_for(300 * MS); /* the attempt ends at 1000 ms */
+        for (int i = 0; i < 4; i++)
+                close(silent[i]);
+        w.to = start(rv, 2, to);
+        CHECK_EQ(peers_add(w.to, 1, from), 0);
+        loop_timer_in(&w.beat, 0);
+        run_for(250 * MS);
+        CHECK_EQ(w.got, 1);
+        tear_down(rv);
+}
+
 /* Frames that arrive in one piece. */
 static void on_burst(struct loop_timer *t)
 {
