@@ -15,9 +15,9 @@
 /* The members that the configuration does not have, but whose calls we accept. */
 static const struct joined *unconfigured(const struct links *l)
 {
-        if (core_status(l->core).applied == 0)
-                return l->joined;
-        return boot_before(loop_now(l->loop), l->introduced_until) ? &l->introduced : NULL;
+        if (boot_before(loop_now(l->loop), l->introduced_until))
+                return &l->introduced;
+        return core_status(l->core).applied == 0 ? l->joined : NULL;
 }
 
 static bool is_unconfigured(const struct links *l, uint64_t id)
@@ -163,6 +163,7 @@ static void on_introduced(void *userdata, const struct joined *who, const char *
 
 static void ask_who(struct links *l)
 {
+        const struct joined *told = core_status(l->core).applied == 0 ? l->joined : NULL;
         struct one o = {.links = l, .id = l->cfg.member_id};
         const char *cursor;
         char own[320];
@@ -170,6 +171,8 @@ static void ask_who(struct links *l)
         if (l->asking || boot_before(loop_now(l->loop), l->ask_at))
                 return;
         core_each_peer(l->core, look, &o);
+        for (size_t i = 0; told && i < told->n_members; i++)
+                look(told->members[i].id, told->members[i].urls, true, &o);
         buf_add_u8(&o.all, 0);
         cursor = o.urls;
         if (o.others > 0 && buf_error(&o.all) == 0 && list_next(&cursor, own, sizeof(own))) {
