@@ -388,6 +388,7 @@ static void try_again(struct tcp *c, int to, struct tcp_parcel *p)
                 return;
         }
         if (p->kind == TCP_RESET) { /* that is never repeated */
+                from->gone = true;
                 STAILQ_REMOVE(&c->side[to].in, p, tcp_parcel, next);
                 return tcp_parcel_free(p);
         }
