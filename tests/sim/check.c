@@ -661,6 +661,8 @@ void check_lease_time(struct world *w)
         most = 100 * MSEC + GRAIN + passed / 5;
         if (w->faults.loss || w->faults.transfers)
                 most += passed / 2;
+        else if (w->slows)
+                most += passed / 4;
         if (passed - went_on > most)
                 fail(w,
                      "I2: lease time went on by %.3f s in %.3f s at replica %u, which could "

@@ -224,9 +224,9 @@ static size_t on_room(void *u, uint64_t peer)
                 return linked_room(n, peer);
         if (W->now < l->down_until)
                 return 0;
-        if (l->last <= W->now + W->narrow)
+        if (l->last <= W->now + l->delay + W->narrow)
                 return 1000;
-        n->room_at = min_of(n->room_at, l->last - W->narrow);
+        n->room_at = min_of(n->room_at, l->last - l->delay - W->narrow);
         return 0;
 }
 
