@@ -45,6 +45,7 @@ struct rule {
 struct aim {
         const char *name;
         struct rule rules[RULES_MAX];
+        bool only_asked; /* by name; these are the last of the list */
         void (*prepare)(struct world *w);
         unsigned patience; /* see aim_patience(); 0: PATIENCE */
 };
@@ -340,35 +341,43 @@ static const struct aim aims[] = {
                    {AT_HANDING, STALL, OTHER, 200, 0, ELECTION / 2, 2 * ELECTION}}},
         /* Not drawn by seeds: their clients are in one of 16 worlds of every kind. */
         {.name = "names",
+         .only_asked = true,
          .rules = {{AT_LEADING, CUT, SELF, 400, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = leases_by_name},
         {.name = "guards",
+         .only_asked = true,
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC}},
          .prepare = writers_with_a_guard},
-        {.name = "nights", .prepare = nights_prepare, .patience = 600},
+        {.name = "nights", .only_asked = true, .prepare = nights_prepare, .patience = 600},
         {.name = "units",
+         .only_asked = true,
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC},
                    {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC}},
          .prepare = hosts_with_units},
         {.name = "spells",
+         .only_asked = true,
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC}},
          .prepare = has_spells},
         {.name = "visitors",
+         .only_asked = true,
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = visitors_come},
         {.name = "quotas",
+         .only_asked = true,
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_COMPACTED, CRASH, SELF, 100, 5 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = has_quota},
         {.name = "users",
+         .only_asked = true,
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = has_users},
         {.name = "real links",
+         .only_asked = true,
          .rules = {{AT_FORWARD, BREAK, SELF, 30, 3 * MSEC, 5 * MSEC, 400 * MSEC},
                    {AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC},
                    {AT_LEADING, CUT, OTHER, 300, 900 * MSEC, 300 * MSEC, 6000 * MSEC},
@@ -376,7 +385,16 @@ static const struct aim aims[] = {
                    {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1500 * MSEC}},
          .prepare = real_links},
 };
-#define NOT_DRAWN 8 /* the last aims of the list */
+
+/* How many aims seeds draw: those before the first one that is only asked for. */
+static size_t n_drawn(void)
+{
+        size_t n = 0;
+
+        while (n < ARRAY_SIZE(aims) && !aims[n].only_asked)
+                n++;
+        return n;
+}
 
 /* Marks @what as a fault that this world has, for the checks. */
 static void has_deed(struct world *w, enum deed what)
@@ -403,10 +421,9 @@ static const struct aim *find(const char *name)
 void aim_draw(struct world *w, const char *name)
 {
         const struct aim *asked = find(name);
-        size_t which = chance(w, 30) ? 0
-                       : chance(w, 7)
-                               ? 1 /* overlap: few of its scenarios run to their end */
-                               : rnd_between(&w->rnd, 1, ARRAY_SIZE(aims) - 1 - NOT_DRAWN);
+        size_t which = chance(w, 30)  ? 0
+                       : chance(w, 7) ? 1 /* overlap: few of its scenarios run to their end */
+                                      : rnd_between(&w->rnd, 1, n_drawn() - 1);
 
         if (asked)
                 which = (size_t) (asked - aims);
