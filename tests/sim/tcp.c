@@ -103,21 +103,26 @@ static bool is_lossy(unsigned in_1000)
         return w->faults.loss && !w->calm && rnd_between(&rnd, 1, 1000) <= in_1000;
 }
 
+/* How much longer the way to that side takes at present. */
+static nsec_t delay_to(const struct tcp *c, int to)
+{
+        unsigned a = c->side[!to].host, b = c->side[to].host;
+
+        return a < REPLICAS_MAX && b < REPLICAS_MAX ? w->links[a][b].delay : 0;
+}
+
 static struct tcp_parcel *post_parcel(struct tcp *c, int to, enum tcp_kind kind)
 {
         struct tcp_side *s = &c->side[to];
-        unsigned from = c->side[!to].host;
         struct tcp_parcel *p = calloc(1, sizeof(*p));
 
         if (!p)
                 abort();
         p->kind = kind;
         p->sent = w->now;
-        p->at = w->now + time_in(&rnd, 100 * NSEC_PER_USEC, FRAME_MOST);
+        p->at = w->now + delay_to(c, to) + time_in(&rnd, 100 * NSEC_PER_USEC, FRAME_MOST);
         if (is_lossy(5))
                 p->at += time_in(&rnd, MSEC, FRAME_LATE);
-        if (from < REPLICAS_MAX && s->host < REPLICAS_MAX)
-                p->at += w->links[from][s->host].delay;
         s->last = p->at = max_of(p->at, s->last + 1);
         STAILQ_INSERT_TAIL(&s->in, p, next);
         sockets_stir();
@@ -169,7 +174,8 @@ bool tcp_accepts(const struct tcp *c, int side)
         const struct tcp_side *to = &c->side[!side];
         const struct tcp_parcel *p = under_way(to);
 
-        return bytes_to(to, false) < buffer && (!p || w->now - p->sent <= w->narrow);
+        return bytes_to(to, false) < buffer &&
+               (!p || w->now - p->sent <= w->narrow + delay_to(c, !side));
 }
 
 size_t tcp_send(struct tcp *c, int side, const uint8_t *p, size_t n)
