@@ -639,37 +639,36 @@ static nsec_t undead_most(const struct world *w, const struct lease_seen *l, uin
 void check_lease_time(struct world *w)
 {
         struct replica_node *n = the_leader(w);
-        nsec_t passed, went_on, most;
-        struct boot_time now;
+        nsec_t passed = w->now - w->watched.since, went_on, most;
+        struct lease_time at;
+        uint64_t term;
 
-        if (!n || w->was_lull || w->faults.members ||
-            replica_term(n->node.replica) != w->watched.term || n->i != w->watched.who) {
-                w->watched.since = w->now;
-                if (!n)
-                        return;
-                now = clock_of(w, n->ppm);
-                w->watched.term = replica_term(n->node.replica);
-                w->watched.who = n->i;
-                w->watched.at = replica_lease_time(n->node.replica, now);
+        if (!n) {
+                w->watched.term = 0;
                 return;
         }
-        passed = w->now - w->watched.since;
-        if (passed < LEASE_TIME_WATCHED)
-                return;
-        now = clock_of(w, n->ppm);
-        went_on = lease_time_diff(replica_lease_time(n->node.replica, now), w->watched.at);
-        most = 100 * MSEC + GRAIN + passed / 5;
-        if (w->faults.loss || w->faults.transfers)
-                most += passed / 2;
-        else if (w->slows)
-                most += passed / 4;
-        if (passed - went_on > most)
-                fail(w,
-                     "I2: lease time went on by %.3f s in %.3f s at replica %u, which could "
-                     "serve",
-                     (double) went_on / 1e9, (double) passed / 1e9, n->i + 1);
+        term = replica_term(n->node.replica);
+        at = replica_lease_time(n->node.replica, clock_of(w, n->ppm));
+        if (!w->was_lull && !w->faults.members && w->watched.term == term &&
+            w->watched.who == n->i) {
+                if (passed < LEASE_TIME_WATCHED)
+                        return;
+                went_on = lease_time_diff(at, w->watched.at);
+                most = 100 * MSEC + GRAIN + passed / 5;
+                if (w->faults.loss || w->faults.transfers)
+                        most += passed / 2;
+                else if (w->slows)
+                        most += passed / 4;
+                if (passed - went_on > most)
+                        fail(w,
+                             "I2: lease time went on by %.3f s in %.3f s at replica %u, which "
+                             "could serve",
+                             (double) went_on / 1e9, (double) passed / 1e9, n->i + 1);
+        }
+        w->watched.who = n->i;
+        w->watched.term = term;
         w->watched.since = w->now;
-        w->watched.at = replica_lease_time(n->node.replica, now);
+        w->watched.at = at;
 }
 
 /* I2 (A7, A8, A10): gone after TTL + outage, plus what an outage costs besides. */

@@ -14,6 +14,16 @@
 
 static unsigned left; /* spells of this time of trouble */
 
+/* Of one replica, or of all of them: w->n_replicas. */
+static void set_delay(struct world *w, unsigned from, unsigned to, nsec_t delay)
+{
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                for (unsigned j = 0; j < w->n_replicas; j++)
+                        if ((from == w->n_replicas || from == i) &&
+                            (to == w->n_replicas || to == j))
+                                w->links[i][j].delay = delay;
+}
+
 static void slow_down(struct world *w, unsigned from, unsigned to, nsec_t delay, nsec_t lasts)
 {
         w->counts.spells++;
@@ -21,19 +31,13 @@ static void slow_down(struct world *w, unsigned from, unsigned to, nsec_t delay,
                   (double) w->now / 1e9, from + 1, to + 1, (long long) (delay / MSEC),
                   (double) lasts / 1e9, w->n_replicas + 1);
         w->slow_until = w->now + lasts;
-        for (unsigned i = 0; i < w->n_replicas; i++)
-                for (unsigned j = 0; j < w->n_replicas; j++)
-                        if ((from == w->n_replicas || from == i) &&
-                            (to == w->n_replicas || to == j))
-                                w->links[i][j].delay = delay;
+        set_delay(w, from, to, delay);
         post(w, lasts, EV_QUICK);
 }
 
 static void speed_up(struct world *w)
 {
-        for (unsigned i = 0; i < w->n_replicas; i++)
-                for (unsigned j = 0; j < w->n_replicas; j++)
-                        w->links[i][j].delay = 0;
+        set_delay(w, w->n_replicas, w->n_replicas, 0);
         w->slow_until = min_of(w->slow_until, w->now);
 }
 

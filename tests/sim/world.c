@@ -55,6 +55,13 @@ struct standing {
         uint64_t term, last, commit;
 };
 
+/* Whether @i and @j run and can talk to each other; @i runs. */
+static bool can_talk(const struct world *w, const struct standing *s, unsigned i, unsigned j)
+{
+        return i == j ||
+               (s[j].runs && !w->cut[i][j] && !w->cut[j][i] && !linked_apart(w, i, j));
+}
+
 /* Whether replica @i could have worked with a majority just now, seen from outside. With @does,
  * their disks are also not stalled, they are in the same term, and none is so far behind that
  * it would confirm nothing before it has what is committed. */
@@ -65,8 +72,7 @@ static bool could_lead(const struct world *w, const struct standing *s, unsigned
         if (!s[i].runs)
                 return false;
         for (unsigned j = 0; j < w->n_replicas; j++) {
-                if (i != j &&
-                    (!s[j].runs || w->cut[i][j] || w->cut[j][i] || linked_apart(w, i, j)))
+                if (!can_talk(w, s, i, j))
                         continue;
                 n += !does || (!s[j].waits && w->r[j].stalled_until <= w->now &&
                                s[j].term == s[i].term && s[j].last >= s[i].commit);
@@ -80,8 +86,7 @@ static bool hears_quickly(const struct world *w, const struct standing *s, unsig
         unsigned n = 0;
 
         for (unsigned j = 0; j < w->n_replicas; j++)
-                n += s[j].runs && !w->cut[i][j] && !w->cut[j][i] &&
-                     w->links[i][j].delay + w->links[j][i].delay == 0;
+                n += can_talk(w, s, i, j) && w->links[i][j].delay + w->links[j][i].delay == 0;
         return n > w->n_replicas / 2;
 }
 
