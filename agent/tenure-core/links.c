@@ -12,12 +12,18 @@
 #define INTRODUCED_FOR (60 * NSEC_PER_SEC)
 #define TOLD_FOR (60 * NSEC_PER_SEC)
 
+/* The members that we were told of when we asked for our id, until our first entry. */
+static const struct joined *told(const struct links *l)
+{
+        return core_status(l->core).applied == 0 ? l->joined : NULL;
+}
+
 /* The members that the configuration does not have, but whose calls we accept. */
 static const struct joined *unconfigured(const struct links *l)
 {
         if (boot_before(loop_now(l->loop), l->introduced_until))
                 return &l->introduced;
-        return core_status(l->core).applied == 0 ? l->joined : NULL;
+        return told(l);
 }
 
 static bool is_unconfigured(const struct links *l, uint64_t id)
@@ -163,7 +169,7 @@ static void on_introduced(void *userdata, const struct joined *who, const char *
 
 static void ask_who(struct links *l)
 {
-        const struct joined *told = core_status(l->core).applied == 0 ? l->joined : NULL;
+        const struct joined *who = told(l);
         struct one o = {.links = l, .id = l->cfg.member_id};
         const char *cursor;
         char own[320];
@@ -171,8 +177,8 @@ static void ask_who(struct links *l)
         if (l->asking || boot_before(loop_now(l->loop), l->ask_at))
                 return;
         core_each_peer(l->core, look, &o);
-        for (size_t i = 0; told && i < told->n_members; i++)
-                look(told->members[i].id, told->members[i].urls, true, &o);
+        for (size_t i = 0; who && i < who->n_members; i++)
+                look(who->members[i].id, who->members[i].urls, true, &o);
         buf_add_u8(&o.all, 0);
         cursor = o.urls;
         if (o.others > 0 && buf_error(&o.all) == 0 && list_next(&cursor, own, sizeof(own))) {
