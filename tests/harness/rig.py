@@ -22,7 +22,7 @@ from .waiting import eventually
 TOOL = TOP / "tests/hosts/rig.sh"
 _numbers = itertools.count()
 _BUS = {"DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/run/dbus/system_bus_socket"}
-_FIELDS = "MESSAGE", "UNIT", "_SYSTEMD_UNIT"
+_FIELDS = "MESSAGE,UNIT,_SYSTEMD_UNIT"
 _DYING = signal.SIGTERM, signal.SIGKILL  # what a host that goes down sends to all that runs on it
 # One that waits for a path needs one of the inotify instances that all hosts share, and a container
 # loads no module.
@@ -88,7 +88,7 @@ class Host(Asked):
 
     def lend(self):
         """To a test, which is not to find what its agent and its systemd have said before."""
-        shown = self.rig.tool("journal", self.name, "-q", "-n", "1", "--show-cursor", "--no-pager")
+        shown = self._journalctl("-n", "1", "--show-cursor")
         self._lent_at = re.search("-- cursor: (.*)", shown)[1]
 
     # ---- what runs on it ----
@@ -165,19 +165,20 @@ class Host(Asked):
         assert told.pop() == "NodeChanged"
         return told
 
+    def _journalctl(self, *options):
+        return self.rig.tool("journal", self.name, "-q", "--no-pager", *options)
+
     def journal(self, unit="tenured", *options):
         """The messages, also of a host that is off."""
-        return self.rig.tool("journal", self.name, "-q", "-u", unit, "-o", "cat", "--no-pager",
-                             *options)
+        return self._journalctl("-u", unit, "-o", "cat", *options)
 
     def _messages(self, unit):
         """What this boot's journal has of it since the test began. journalctl is not asked for the
         unit: after a cursor it skips one entry of those that fit, even if the cursor's does not."""
         since = [f"--after-cursor={self._lent_at}"] if self._lent_at else []
         name = unit if "." in unit else f"{unit}.service"
-        lines = self.rig.tool("journal", self.name, "-q", "-b", "-o", "json", "--no-pager",
-                              f"--output-fields={','.join(_FIELDS)}", *since).splitlines()
-        return "\n".join(str(entry["MESSAGE"]) for entry in map(json.loads, lines)
+        lines = self._journalctl("-b", "-o", "json", f"--output-fields={_FIELDS}", *since)
+        return "\n".join(str(entry["MESSAGE"]) for entry in map(json.loads, lines.splitlines())
                          if name in (entry.get("UNIT"), entry.get("_SYSTEMD_UNIT")))
 
     def said(self, pattern, unit="tenured"):
