@@ -38,9 +38,9 @@ static const struct status of_outcome[] = {
                                    "etcdserver: duplicate key given in txn request"},
         [STATE_E_DELETE_TOO_LARGE] =
                 {RPC_INVALID_ARGUMENT,
-                 "etcdserver: request is too large: 100000 keys, or 10000 whose old values are "
-                 "asked for and 16 MiB of these, go at "
-                 "once; delete them in parts"},
+                 "etcdserver: request is too large: a delete is limited to 100000 keys, or to "
+                 "10000 keys and 16 MiB of values if previous values are requested; delete in "
+                 "parts"},
         [STATE_E_SORT] = {RPC_INVALID_ARGUMENT, "etcdserver: invalid sort option"},
         [STATE_E_COMPACTED] = {RPC_OUT_OF_RANGE,
                                "etcdserver: mvcc: required revision has been compacted"},
@@ -89,11 +89,12 @@ static const struct status of_outcome[] = {
                                "etcdserver: too many: the limits are 10000 users, 10000 "
                                "roles, 1000 roles of a user and 1000 permissions of a role"},
         [STATE_E_CACHED] = {RPC_UNAVAILABLE,
-                            "etcdserver: request timed out: somebody may read this from a "
-                            "cache until the term ends"},
-        [STATE_E_CACHE_TOO_LARGE] = {RPC_INVALID_ARGUMENT,
-                                     "etcdserver: too large to be cached: a range may have "
-                                     "1000 keys and 1 MiB"},
+                            "etcdserver: request timed out: a client may read this from its "
+                            "cache until its cache term ends"},
+        [STATE_E_CACHE_TOO_LARGE] =
+                {RPC_INVALID_ARGUMENT,
+                 "etcdserver: too large to be cached: the limit of a range is "
+                 "1000 keys and 1 MiB"},
         [STATE_E_CACHE_FULL] = {RPC_RESOURCE_EXHAUSTED,
                                 "etcdserver: too many cached ranges: the limit is 256"},
         [STATE_E_PERMISSION_TYPE] = {RPC_INVALID_ARGUMENT,
