@@ -56,6 +56,8 @@ def test_an_older_copy_of_a_data_directory_is_refused_for_good(cluster):
     c.start()
     revision = eventually(lambda: cluster.put("k", "since"))
     eventually_is(revision, lambda: cluster.get("k", at=c).mod_revision)
+    # By then the leader has what c acknowledged: it comes on the same link as c's next question.
+    assert cluster.get("k", at=c).mod_revision == revision
     c.kill()
 
     c.data.rename(true)
