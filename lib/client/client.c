@@ -32,6 +32,11 @@ static void op_want(size_t i, void *userdata)
         endpoint_want(at(i, userdata));
 }
 
+static void op_hurry(size_t i, nsec_t hung, void *userdata)
+{
+        endpoint_hurry(at(i, userdata), hung);
+}
+
 static void op_again(size_t i, void *userdata)
 {
         endpoint_again(at(i, userdata));
@@ -87,6 +92,7 @@ static void op_date(char text[static 32], void *userdata)
 static const struct member_ops member_ops = {.rpc = op_rpc,
                                              .kick = op_kick,
                                              .want = op_want,
+                                             .hurry = op_hurry,
                                              .again = op_again,
                                              .log_in_again = op_log_in_again,
                                              .probe = op_probe,

@@ -422,6 +422,12 @@ void endpoint_want(struct endpoint *e)
         arm(e);
 }
 
+void endpoint_hurry(struct endpoint *e, nsec_t hung)
+{
+        reach_hurry(&e->reach, loop_now(e->loop), hung);
+        arm(e);
+}
+
 struct rpc_conn *endpoint_rpc(const struct endpoint *e)
 {
         return is_up(e) ? e->rpc : NULL;

@@ -162,6 +162,11 @@ static inline void peer_want(const struct peer *p)
         p->member->ops->want(p->i, p->member->shell);
 }
 
+static inline void peer_hurry(const struct peer *p, nsec_t hung)
+{
+        p->member->ops->hurry(p->i, hung, p->member->shell);
+}
+
 static inline void peer_again(const struct peer *p)
 {
         p->member->ops->again(p->i, p->member->shell);

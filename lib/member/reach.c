@@ -76,6 +76,7 @@ static void connect_now(struct reach *r, struct boot_time now)
 {
         r->state = REACH_CONNECTING;
         r->wanted = r->greeting = false;
+        r->tried_at = now;
         r->when = boot_add(now, CONNECT_TIMEOUT);
         r->ops->connect(r);
 }
@@ -162,6 +163,17 @@ void reach_want(struct reach *r, struct boot_time now)
                 return;
         r->wanted = true;
         if (r->when.ns == BOOT_TIME_NEVER.ns)
+                connect_now(r, now);
+}
+
+void reach_hurry(struct reach *r, struct boot_time now, nsec_t hung)
+{
+        bool hangs = r->state == REACH_CONNECTING && !r->ops->is_greeting(r) &&
+                     boot_diff(now, r->tried_at) >= hung;
+
+        if (hangs)
+                r->ops->close(r);
+        if (hangs || r->state == REACH_DOWN)
                 connect_now(r, now);
 }
 

@@ -32,8 +32,9 @@ struct reach_ops {
 struct reach {
         const struct reach_ops *ops;
         enum { REACH_DOWN, REACH_CONNECTING, REACH_UP } state;
-        struct boot_time when; /* to call reach_run() next; BOOT_TIME_NEVER: not at all */
-        struct boot_time up_at;
+        struct boot_time when;     /* to call reach_run() next; BOOT_TIME_NEVER: not at all */
+        struct boot_time tried_at; /* when it last began to connect ... */
+        struct boot_time up_at;    /* ... and was connected */
         nsec_t backoff;
         bool wanted;
         bool greeting;     /* TLS is under way, which has a longer limit than connecting */
@@ -50,6 +51,10 @@ void reach_run(struct reach *r, struct boot_time now);
 
 /* Connects, unless it is connected, connecting, or waiting after a failure. */
 void reach_want(struct reach *r, struct boot_time now);
+
+/* The same, without the wait after a failure; an attempt that has hung for @hung or longer is
+ * begun anew, since a host that is there again answers a new one at once. */
+void reach_hurry(struct reach *r, struct boot_time now, nsec_t hung);
 
 /* Begins a new connection at once, if one is wanted, connecting or up. */
 void reach_again(struct reach *r, struct boot_time now);

@@ -202,6 +202,11 @@ static void op_want(size_t i, void *userdata)
         reach_want(&end_at(i, userdata)->reach, holder_now(userdata));
 }
 
+static void op_hurry(size_t i, nsec_t hung, void *userdata)
+{
+        reach_hurry(&end_at(i, userdata)->reach, holder_now(userdata), hung);
+}
+
 static void op_again(size_t i, void *userdata)
 {
         reach_again(&end_at(i, userdata)->reach, holder_now(userdata));
@@ -267,6 +272,7 @@ static void op_date(char text[static 32], void *userdata)
 const struct member_ops holder_ops = {.rpc = op_rpc,
                                       .kick = op_kick,
                                       .want = op_want,
+                                      .hurry = op_hurry,
                                       .again = op_again,
                                       .log_in_again = op_log_in_again,
                                       .probe = op_probe,

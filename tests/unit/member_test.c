@@ -13,6 +13,7 @@ static struct {
         unsigned renewals;
         struct session_renewal renewal; /* the last one */
         int64_t lease;                  /* the first */
+        unsigned hurries;
 } own;
 
 static struct boot_time now(void)
@@ -33,6 +34,14 @@ static void op_nothing(size_t i, void *u)
 {
         (void) i;
         (void) u;
+}
+
+static void op_hurry(size_t i, nsec_t hung, void *u)
+{
+        (void) i;
+        (void) hung;
+        (void) u;
+        own.hurries++;
 }
 
 static void op_probe(size_t i, nsec_t within, void *u)
@@ -77,6 +86,7 @@ static void op_date(char text[static 32], void *u)
 static const struct member_ops ops = {.rpc = op_rpc,
                                       .kick = op_nothing,
                                       .want = op_nothing,
+                                      .hurry = op_hurry,
                                       .again = op_nothing,
                                       .log_in_again = op_nothing,
                                       .probe = op_probe,
@@ -421,6 +431,18 @@ TEST(a_place_in_jeopardy_is_renewed_over_a_connection_that_takes_no_more_calls)
 static bool has_lost(void)
 {
         return own.losses > 0;
+}
+
+/* A core that is back is found before the place ends, however long it was away. */
+TEST(a_place_in_jeopardy_does_not_wait_before_it_connects)
+{
+        begin();
+        lose_connection();
+        until(is_in_jeopardy);
+        CHECK(own.hurries <= 1);
+        until(has_lost);
+        CHECK(own.hurries >= 2);
+        end();
 }
 
 /* I3: what counts is when the last renewal was sent that came through. */
