@@ -21,9 +21,8 @@ struct lease_seen {
         nsec_t counted; /* send time of the last acknowledged renewal, true time */
         bool gone, revoked;
         nsec_t gone_at;
-        nsec_t outage_before; /* all outage up to that time */
-        uint64_t outages_before;
-        uint64_t renewed; /* the last entry with a renewal that was applied anywhere ... */
+        nsec_t still_before; /* how much lease time had stood still by then */
+        uint64_t renewed;    /* the last entry with a renewal that was applied anywhere ... */
         nsec_t renewed_at, lull_before; /* ... when, and how much lull there had been by then */
         uint64_t lulls_before;
         struct holder *holder;
@@ -118,16 +117,6 @@ void check_leads(struct world *w, const struct replica_node *n, uint64_t term)
         }
 }
 
-/* The longest round trip that a leader can learn here: for seconds, none of its beacons was
- * answered in time, and only a slow network does that. One that has learned it does not notice
- * an outage that is shorter than twice that, and the grain (lease_clock.h). */
-static nsec_t longest_way(const struct world *w)
-{
-        nsec_t late = w->faults.loss ? FRAME_LATE : 0;
-
-        return w->slow_until > 0 ? 2 * (FRAME_MOST + w->slowest + late) : 0;
-}
-
 static struct lease_seen *find(int64_t id)
 {
         for (size_t i = n_leases; i > 0; i--)
@@ -173,8 +162,7 @@ void check_granted(struct world *w, int64_t lease, int64_t ttl_ms, nsec_t sent,
                                                  .ttl_ms = ttl_ms,
                                                  .counted = sent,
                                                  .holder = h,
-                                                 .outage_before = w->outage,
-                                                 .outages_before = w->outages - w->was_out,
+                                                 .still_before = w->still.total,
                                                  .renewed_at = w->now,
                                                  .lull_before = w->lull,
                                                  .lulls_before = w->lulls - w->was_lull};
@@ -195,8 +183,7 @@ void check_renewed(struct world *w, int64_t lease, nsec_t sent, int64_t ttl_ms)
                      (double) sent / 1e9);
         if (sent > l->counted) {
                 l->counted = sent;
-                l->outage_before = w->outage;
-                l->outages_before = w->outages - w->was_out;
+                l->still_before = w->still.total;
         }
 }
 
@@ -220,7 +207,7 @@ void check_revoked(int64_t lease)
 void check_ended(struct world *w, int64_t lease, bool expired)
 {
         struct lease_seen *l = find(lease);
-        nsec_t ttl, age, out;
+        nsec_t ttl, age, still;
 
         if (!l || l->gone)
                 return;
@@ -239,19 +226,15 @@ void check_ended(struct world *w, int64_t lease, bool expired)
                      "I1: lease %llx expired %.3f s after a renewal that was acknowledged; its "
                      "TTL is %.3f s",
                      (unsigned long long) lease, (double) age / 1e9, (double) ttl / 1e9);
-        /* Nor may time count in which nobody could have renewed, less, for each outage, the
-         * grain of what the core notices (lease_clock.h). */
-        out = w->outage - l->outage_before;
-        /* If members change, we do not know which majority counts. */
-        if (!w->faults.members && age < ttl - ttl / 1000 + out -
-                                                  (nsec_t) (w->outages - l->outages_before) *
-                                                          (GRAIN + 2 * longest_way(w)) -
-                                                  10 * MSEC)
+        /* Nor may time count in which nobody could have renewed. If members change, we do not
+         * know which majority counts. */
+        still = w->still.total - l->still_before;
+        if (!w->faults.members && age < ttl - ttl / 1000 + still - 10 * MSEC)
                 fail(w,
                      "I1: lease %llx expired %.3f s after its last renewal with a TTL of %.3f "
-                     "s; for %.3f s of that, in %llu pieces, the core was out",
+                     "s; for %.3f s of that the core could do nothing",
                      (unsigned long long) lease, (double) age / 1e9, (double) ttl / 1e9,
-                     (double) out / 1e9, (unsigned long long) (w->outages - l->outages_before));
+                     (double) still / 1e9);
         /* I3: the holder must have known before (A36). */
         if (l->holder && holder_holds(l->holder, lease))
                 fail(w, "I3: lease %llx expired while holder %u still counted on it",

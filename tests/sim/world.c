@@ -2,8 +2,9 @@
 #include "world.h"
 #include "units.h"
 
-#define CLOCK_STEP (5 * MSEC)
 #define COMPACT_AGE (2 * NSEC_PER_SEC) /* in half of the worlds with a quota */
+#define GRACE (40 * MSEC) /* of the 50 that clients have for a retry after an election */
+#define GRAIN (180 * MSEC * W->slower / 100)
 #define SETTLED_AGAIN (250 * MSEC)
 /* How long writing a snapshot may take, in worlds with frequent and with rare snapshots. */
 #define WRITTEN_OFTEN (300 * MSEC)
@@ -90,6 +91,63 @@ static bool hears_quickly(const struct world *w, const struct standing *s, unsig
         return n > w->n_replicas / 2;
 }
 
+/* The longest round trip that a leader can learn here: for seconds, none of its beacons was
+ * answered in time, and only a slow network does that. One that has learned it does not notice
+ * an outage that is shorter than twice that, and the grain (lease_clock.h). */
+static nsec_t longest_way(const struct world *w)
+{
+        nsec_t late = w->faults.loss ? FRAME_LATE : 0;
+
+        return w->slow_until > 0 ? 2 * (FRAME_MOST + w->slowest + late) : 0;
+}
+
+/* Who leads in the last term that had a leader, or n_replicas. */
+static unsigned leader_in(const struct world *w, const struct standing *s)
+{
+        unsigned i = 0;
+
+        while (i < w->n_replicas && !(s[i].ready && s[i].term >= w->top_term))
+                i++;
+        return i;
+}
+
+/* Accounts for the time in which no renewal can be accepted, so that lease time must stand
+ * still. A new leader goes on from what its followers were told last, which loses nothing, and
+ * gives clients the time to retry. All else a leader has to notice, which takes the grain of
+ * what it notices; and twice that if nothing is committed: a commit is overdue, and then no
+ * beacon is confirmed. */
+static void account_still(struct world *w, const struct standing *s, bool out)
+{
+        nsec_t grain = GRAIN + 2 * longest_way(w), most[] = {0, CLOCK_STEP, grain, 2 * grain};
+        unsigned i = leader_in(w, s), why = STILL_NOT;
+
+        if (i == w->n_replicas)
+                why = STILL_LEADERLESS;
+        else if (out || !s[i].runs)
+                why = STILL_OUT;
+        else if (s[i].last > s[i].commit)
+                why = STILL_STUCK;
+        if (why == STILL_LEADERLESS)
+                w->still.grace = GRACE;
+        if (why != w->still.why ||
+            (why == STILL_STUCK && (i != w->still.leader || s[i].term != w->still.term ||
+                                    s[i].commit != w->still.commit)))
+                w->still.lasts = 0;
+        w->still.why = why;
+        if (why == STILL_STUCK) {
+                w->still.leader = i;
+                w->still.term = s[i].term;
+                w->still.commit = s[i].commit;
+        }
+        w->still.lasts += CLOCK_STEP;
+        if (why != STILL_LEADERLESS && w->still.grace > 0) {
+                w->still.grace -= CLOCK_STEP;
+                w->still.total += CLOCK_STEP;
+        } else if (why != STILL_NOT && w->still.lasts > most[why]) {
+                w->still.total += CLOCK_STEP;
+        }
+}
+
 /* An outage is time in which nobody could have led, whatever the code does; a lull, time in
  * which nobody did, or in which a leader may still have to learn that links are slow. */
 static void account(struct world *w)
@@ -120,8 +178,8 @@ static void account(struct world *w)
                 w->learning_until += CLOCK_STEP; /* nothing is learned meanwhile */
         lull = lull || w->now < w->learning_until;
         w->outage += out ? CLOCK_STEP : 0;
-        w->outages += out && !w->was_out;
         w->was_out = out;
+        account_still(w, s, out);
         w->lull += lull ? CLOCK_STEP : 0;
         w->lulls += lull && !w->was_lull;
         if (lull)

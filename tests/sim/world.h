@@ -76,6 +76,7 @@
 #define CALM_MIN (8 * NSEC_PER_SEC)
 #define TTL_MIN_MS 1000
 #define TTL_MAX_MS 4000
+#define CLOCK_STEP (5 * MSEC)           /* how often the world is looked at */
 #define CORE_TIMEOUT (6 * NSEC_PER_SEC) /* of a write that is not applied */
 #define BREAKS_FROM NSEC_PER_SEC        /* by then all replicas have started once */
 /* What a frame takes at most; what it takes more if it is late, which makes those behind it
@@ -209,8 +210,20 @@ struct world {
         struct edge edges[HOLDERS_MAX];
         nsec_t outage; /* total time so far in which no majority could have worked together,
                         * whatever the code does */
-        uint64_t outages;
         bool was_out;
+        struct {
+                nsec_t total; /* for so long lease time must have stood still so far */
+                enum {
+                        STILL_NOT,
+                        STILL_LEADERLESS, /* no leader is ready ... */
+                        STILL_OUT,   /* no majority could work, or the leader does not run */
+                        STILL_STUCK, /* nothing is committed, and an entry waits */
+                } why;
+                nsec_t lasts;          /* ... for so long */
+                unsigned leader;       /* with STILL_STUCK, nothing by this one ... */
+                uint64_t term, commit; /* ... after this entry */
+                nsec_t grace;          /* clients still have so long to retry */
+        } still;
         nsec_t lull; /* total time so far in which nobody led a majority with working disks */
         uint64_t lulls;
         bool was_lull;
