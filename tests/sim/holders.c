@@ -9,6 +9,7 @@
 
 #define CLUSTER "sim"
 #define DRIFT_PPM 1000
+#define KEPT_LATE (50 * MSEC)
 
 struct boot_time holder_now(const struct holder *h)
 {
@@ -75,12 +76,29 @@ static void check_loss(const struct holder *h)
                      h->i, (unsigned long long) h->lease);
 }
 
+/* A host keeps its place as long as one endpoint takes its renewals: it tries all of them in
+ * the last eighth of the TTL. */
+static void check_kept(const struct holder *h)
+{
+        if (W->faults.members ||
+            boot_before(holder_now(h), session_deadline(member_session(h->member))))
+                return;
+        for (unsigned i = 0; i < W->n_replicas; i++)
+                if (W->now - h->free_since[i] > h->cfg.ttl / 8 + KEPT_LATE)
+                        fail(W,
+                             "holder %u has lost its place, though it could renew at "
+                             "replica %u for %.1f s",
+                             h->i, i + 1, (double) (W->now - h->free_since[i]) / 1e9);
+}
+
 static void on_session(void *userdata, enum session_state state, const char *why)
 {
         struct holder *h = userdata;
 
-        if (state == SESSION_LOST)
+        if (state == SESSION_LOST) {
                 check_loss(h);
+                check_kept(h);
+        }
         W->counts.holder_losses += state == SESSION_LOST;
         log_debug("%.3f s: holder %u is %s: %s", (double) W->now / 1e9, h->i,
                   session_state_name(state), why);
@@ -478,21 +496,38 @@ static void tell_of_cable(struct world *w, struct holder *h)
         h->retold = awaits_renewal(h) ? w->now : 0;
 }
 
-/* Whether nothing is in the way of a renewal in our core. */
+/* Whether the link is down, or frames on it are late. */
+static bool is_disturbed(const struct world *w, unsigned from, unsigned to)
+{
+        const struct sim_link *l = &w->links[from][to];
+
+        return w->cut[from][to] || w->now < l->down_until || l->last > w->now + FRAME_MOST ||
+               linked_apart(w, from, to);
+}
+
+/* Whether nothing is in the way of a renewal in our core, through that endpoint. */
+static bool end_is_free(const struct world *w, const struct holder *h, unsigned i)
+{
+        const struct replica_node *n = &w->r[i];
+
+        if (!h->alive || h->home != 0 || w->now < h->asleep_until || is_in(w, &h->cut) ||
+            w->was_lull || w->now < w->slow_until)
+                return false;
+        if (!n->keeps_up || n->full || w->now < n->stalled_until ||
+            is_stranger(h->ends[i].wire.to) || is_stranger(elsewhere_leads(&h->ends[i])) ||
+            w->now < h->ends[i].wire.late_until || wire_repeats(&h->ends[i].wire))
+                return false;
+        for (unsigned j = 0; j < w->n_replicas; j++)
+                if (is_disturbed(w, i, j) || is_disturbed(w, j, i))
+                        return false;
+        return true;
+}
+
 static bool way_is_free(const struct world *w, const struct holder *h)
 {
-        if (h->home != 0 || w->was_lull || w->now < w->slow_until || is_in(w, &h->cut))
-                return false;
-        for (unsigned i = 0; i < w->n_replicas; i++) {
-                const struct replica_node *n = &w->r[i];
-
-                if (!n->up || n->paused || n->full || w->now < n->stalled_until ||
-                    is_stranger(h->ends[i].wire.to) || w->now < h->ends[i].wire.late_until)
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                if (!end_is_free(w, h, i))
                         return false;
-                for (unsigned j = 0; j < w->n_replicas; j++)
-                        if (w->cut[i][j])
-                                return false;
-        }
         return true;
 }
 
@@ -522,6 +557,9 @@ void check_holders(struct world *w)
         for (unsigned i = 0; i < w->n_holders; i++) {
                 struct holder *h = &w->h[i];
 
+                for (unsigned k = 0; k < w->n_replicas; k++)
+                        if (!end_is_free(w, h, k))
+                                h->free_since[k] = w->now;
                 check_retold(w, h);
                 if (h->alive && is_awake(w, h) && is_late(h))
                         fail(w, "holder %u sends no heartbeat, and is to", h->i);

@@ -91,7 +91,9 @@ struct holder {
         bool cable;          /* its kernel will tell when that has ended */
         nsec_t retold; /* a renewal waited when the kernel told so, and nothing has been in
                         * its way from then on; 0: it did not */
-        nsec_t wake;   /* when to run it next; 0: now */
+        nsec_t free_since[REPLICAS_MAX]; /* nothing has been in the way of a renewal through
+                                          * that endpoint from then on */
+        nsec_t wake;                     /* when to run it next; 0: now */
         int32_t ppm;
         struct session_config cfg;
         struct member *member; /* NULL while it is dead */

@@ -287,6 +287,16 @@ nsec_t wire_next(const struct wire *k)
         return min_of(in ? in->at : NEVER, out ? out->at : NEVER);
 }
 
+static bool is_old(const struct parcel *p)
+{
+        return p && W->now - p->sent > AGAIN;
+}
+
+bool wire_repeats(const struct wire *k)
+{
+        return is_old(STAILQ_FIRST(&k->to_client)) || is_old(STAILQ_FIRST(&k->to_server));
+}
+
 nsec_t wire_next_asked(const struct wire *k)
 {
         const struct parcel *out = STAILQ_FIRST(&k->to_server);

@@ -5,6 +5,7 @@
 #define COMPACT_AGE (2 * NSEC_PER_SEC) /* in half of the worlds with a quota */
 #define GRACE (40 * MSEC) /* of the 50 that clients have for a retry after an election */
 #define GRAIN (180 * MSEC * W->slower / 100)
+#define KEEPS_UP 20 /* entries that are on their way to one that keeps up */
 #define SETTLED_AGAIN (250 * MSEC)
 /* How long writing a snapshot may take, in worlds with frequent and with rare snapshots. */
 #define WRITTEN_OFTEN (300 * MSEC)
@@ -53,6 +54,7 @@ nsec_t true_time_of(const struct world *w, int32_t ppm, struct boot_time t)
 
 struct standing {
         bool runs, ready, waits;
+        bool hands_over; /* leads, and accepts nothing until another replica does */
         uint64_t term, last, commit;
 };
 
@@ -162,6 +164,7 @@ static void account(struct world *w)
                 if (w->r[i].up)
                         st = core_status(w->r[i].node.core);
                 s[i].ready = st.ready;
+                s[i].hands_over = st.ready && st.leader_id == 0;
                 s[i].waits = st.waits_for_room || w->r[i].seen.installing;
                 s[i].term = st.term;
                 s[i].last = st.last;
@@ -174,6 +177,10 @@ static void account(struct world *w)
                         spells_see(w, s[i].term,
                                    could_lead(w, s, i, false) && !hears_quickly(w, s, i));
         }
+        for (unsigned i = 0, by = leader_in(w, s); i < w->n_replicas; i++)
+                w->r[i].keeps_up = by < w->n_replicas && !s[by].hands_over && s[i].runs &&
+                                   !s[i].waits && s[i].term == s[by].term &&
+                                   s[i].last + KEEPS_UP >= s[by].commit;
         if (lull && w->now < w->learning_until)
                 w->learning_until += CLOCK_STEP; /* nothing is learned meanwhile */
         lull = lull || w->now < w->learning_until;

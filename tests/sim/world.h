@@ -147,10 +147,11 @@ struct seen {
 struct replica_node {
         unsigned i;
         bool up, paused;
-        bool asleep; /* also paused: the whole host is suspended, and frames to it are lost */
-        bool dark;   /* its host has no power */
-        bool full;   /* its disk is full */
-        bool made;   /* its disk has a data directory */
+        bool asleep;   /* also paused: the whole host is suspended, and frames to it are lost */
+        bool dark;     /* its host has no power */
+        bool full;     /* its disk is full */
+        bool made;     /* its disk has a data directory */
+        bool keeps_up; /* it has nearly all that is committed, and installs nothing */
         nsec_t refuses_since; /* since when it refuses each write for lack of room in the queue;
                                * 0: it does not */
         struct disk *disk;
@@ -506,6 +507,8 @@ void wire_answer(struct wire *k);
 nsec_t wire_next(const struct wire *k);
 nsec_t wire_next_asked(const struct wire *k);
 bool wire_is_due(const struct wire *k);
+/* Whether something was not accepted, and is sent again by TCP. */
+bool wire_repeats(const struct wire *k);
 /* Runs a client that is never frozen, if anything is due or @act_at has come: it receives,
  * acts, and disconnects if the wire is broken. */
 void wire_run(struct wire *k, const nsec_t *act_at, void (*act)(void *client),
