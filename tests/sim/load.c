@@ -236,6 +236,8 @@ static void serve(struct world *w, struct request *q)
         prompt_begin(&q->waits, q->to, kinds[q->kind].what,
                      PROMPT_MAJORITY + (kinds[q->kind].meets_caches ? CACHE_TERM : 0));
         q->waits.lasts = kinds[q->kind].meets_caches;
+        /* A renewal may wait for a confirmation first, and then for an entry. */
+        q->waits.most = (q->kind == RQ_RENEW ? 2 : 1) * CORE_TIMEOUT;
         q->write.done = write_done;
         q->renewal.done = renew_done;
         q->renewal.lease = q->lease;

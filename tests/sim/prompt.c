@@ -5,6 +5,7 @@
 
 /* Between two writes there may have been a pause, or nothing to do: so much of it counts. */
 #define BETWEEN_MOST (200 * MSEC)
+#define TIMEOUT_LATE (200 * MSEC) /* a replica looks for timeouts every 100 ms */
 
 static LIST_HEAD(, prompt) waiting = LIST_HEAD_INITIALIZER(waiting);
 
@@ -66,12 +67,17 @@ void prompts_check(struct world *w)
         nsec_t well = well_for(w);
         struct prompt *p;
 
-        if (well <= 0)
-                return;
         LIST_FOREACH (p, &waiting, next) {
                 const struct replica_node *n = &w->r[p->to];
                 nsec_t since = w->now - p->came, most = PROMPT_CALM(w);
 
+                p->ran += n->paused ? 0 : CLOCK_STEP;
+                if (p->most > 0 && n->up && p->life == n->life &&
+                    p->ran > p->most + TIMEOUT_LATE)
+                        fail(w, "%s at replica %u has no answer after %.2f s", p->what,
+                             p->to + 1, (double) since / 1e9);
+                if (well <= 0)
+                        continue;
                 if (!p->lasts && since < well)
                         most = PROMPT_WELL;
                 if (!n->up || p->life != n->life || since <= most ||

@@ -672,7 +672,9 @@ struct prompt {
         /* The others are set after prompt_begin(). Whether it waits for something else just
          * now; may be NULL. */
         bool (*excused)(struct prompt *p);
-        bool lasts; /* it may wait for other clients: for a lock, or the term of a cache */
+        bool lasts;  /* it may wait for other clients: for a lock, or the term of a cache */
+        nsec_t most; /* after this time its replica answers it, whatever happens; 0: not so */
+        nsec_t ran;  /* the replica has run for so long since it came */
 };
 
 /* The length of calm after which nothing waits for a lost frame, at any replica. But one that
