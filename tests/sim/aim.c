@@ -228,6 +228,12 @@ static void members_go(struct world *w)
         w->faults.members = true;
 }
 
+static void operators_come(struct world *w)
+{
+        w->operated = true;
+        w->faults.members = false;
+}
+
 static const struct aim aims[] = {
         {.name = "mixed"},
         {.name = "overlap", .prepare = three_at_least},
@@ -376,6 +382,13 @@ static const struct aim aims[] = {
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = has_users},
+        {.name = "operators",
+         .only_asked = true,
+         .rules = {{AT_CHANGE, CRASH, LEADER, 200, 3 * MSEC, MSEC, 1500 * MSEC},
+                   {AT_CHANGE, CUT, LEADER, 200, 3 * MSEC, 300 * MSEC, 1500 * MSEC},
+                   {AT_CHANGE, STALL, OTHER, 200, 0, ELECTION / 2, 2 * ELECTION},
+                   {AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC}},
+         .prepare = operators_come},
         {.name = "real links",
          .only_asked = true,
          .rules = {{AT_FORWARD, BREAK, SELF, 30, 3 * MSEC, 5 * MSEC, 400 * MSEC},

@@ -169,11 +169,25 @@ static void act(struct asker *a)
 
 /* ---- answers ---- */
 
+/* A core that looks after its majority takes no other voter while one does not answer. */
+static void check_allowed(const struct admin *o)
+{
+        for (size_t i = 0; i < n_strays && !W->any_change; i++)
+                if (!strays[i].learner && strays[i].told > 0 &&
+                    strays[i].told < o->asker.asked_at && strays[i].removing == 0)
+                        fail(W,
+                             "members: a voter was added, though %" PRIx64
+                             ", which votes, does not answer",
+                             strays[i].id);
+}
+
 static void on_added(struct admin *o, struct view m)
 {
         Pb__MemberAddResponse *p = pb__member_add_response__unpack(NULL, m.len, m.p);
         struct stray *s = find(p->member->id);
 
+        if (o->op == ADD)
+                check_allowed(o);
         unsure--;
         /* A list may have had it before. */
         if (!s)
