@@ -318,6 +318,7 @@ static const struct aim aims[] = {
                    {AT_LEADING, FILL, SELF, 300, 100 * MSEC, 300 * MSEC, 3000 * MSEC},
                    {AT_SEGMENT, FILL, SELF, 300, 3 * MSEC, 300 * MSEC, 3000 * MSEC},
                    {AT_SAVING, FILL, SELF, 200, 3 * MSEC, 300 * MSEC, 3000 * MSEC},
+                   {AT_INSTALL, FILL, SELF, 300, 20 * MSEC, 300 * MSEC, 3000 * MSEC},
                    {AT_TERM, CRASH, LEADER, 100, 300 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = long_log},
         {.name = "files",

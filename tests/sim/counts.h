@@ -52,6 +52,8 @@
                 x(unsynced_start, "a start that finds what was never synced"),               \
                 x(install_election, "a snapshot's installation across an election"),         \
                 x(install_crash, "a crash while a snapshot is installed"),                   \
+                x(install_error, "an error of a disk while a snapshot is installed"),        \
+                x(install_full, "a full disk while a snapshot is installed"),                \
                 x(load_slice, "a snapshot that is half loaded when others have their turn"), \
                 x(load_dropped, "an installation that is abandoned while it loads"),         \
                 x(install_damage, "a snapshot that is damaged on its way"),                  \

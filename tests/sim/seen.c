@@ -197,6 +197,8 @@ static void seen_snapshots(struct world *w, struct replica_node *n)
                 w->met.save_election++;
                 s->save_term = s->term;
         }
+        w->met.install_full += installing && n->full && !s->install_full;
+        s->install_full = installing && n->full;
         s->installing = installing;
         s->saving = saving;
 }

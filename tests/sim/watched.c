@@ -3,6 +3,8 @@
  * fails at any call. */
 #include "world.h"
 
+#define BREAKS_INSTALL 5
+
 struct watched_disk {
         struct disk base;
         struct disk *under;
@@ -21,14 +23,22 @@ static void traced(struct disk *d, const char *name, uint64_t number)
         trace_add(W, TRACED_DISK, watched(d)->node->i, &number, sizeof(number));
 }
 
-/* Whether the call is to fail with EIO. */
+/* Whether the call is to fail with EIO. Few calls install a snapshot, so these fail more often.
+ */
 static bool breaks(struct disk *d)
 {
-        if (W->breaks_in == 0 || W->calm || W->now < BREAKS_FROM ||
-            rnd_between(&W->damage, 1, W->breaks_in) > 1)
+        struct replica_node *n = watched(d)->node;
+        uint64_t in = W->breaks_in;
+
+        if (in == 0 || W->calm || W->now < BREAKS_FROM)
                 return false;
-        watched(d)->node->io_errors++;
+        if (n->seen.installing)
+                in = min_of(in, (uint64_t) BREAKS_INSTALL);
+        if (rnd_between(&W->damage, 1, in) > 1)
+                return false;
+        n->io_errors++;
         W->counts.io_errors++;
+        W->met.install_error += n->seen.installing;
         return true;
 }
 

@@ -128,7 +128,7 @@ struct seen {
         uint64_t term, leader; /* from its status */
         bool leads, ready;
         bool hands_over; /* a leader that told another replica to stand for election */
-        bool installing, saving;
+        bool installing, install_full, saving;
         uint64_t install_term, save_term;
         uint64_t acked, acked_term; /* the last entry that it acknowledged to a leader */
         nsec_t acked_at;
