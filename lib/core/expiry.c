@@ -24,43 +24,54 @@ int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body)
 }
 
 /* While an entry is half applied no renewal is accepted. Afterwards, renewals that had to wait
- * get some time to arrive. */
-static bool was_busy(struct core *c)
+ * get some time to arrive, before the leases end that are due by then. Other such entries do
+ * not prolong this: leases must end while they follow each other, too (I2). Returns false if no
+ * lease may end now; otherwise those that are due at *@ret may. */
+static bool may_expire(struct core *c, struct lease_time now, struct lease_time *ret)
 {
         if (c->part.on) {
                 PROBE_IF(core_status(c).leader, "expiry waits while an entry is half applied");
                 c->busy_since = boot_min(c->busy_since, c->now);
-                return true;
+                return false;
         }
-        if (c->busy_since.ns != BOOT_TIME_NEVER.ns)
-                c->expire_not_before =
-                        boot_max(c->expire_not_before,
-                                 boot_add(c->now, min_of(boot_diff(c->now, c->busy_since),
-                                                         (nsec_t) BUSY_GRACE_MAX)));
+        if (boot_before(c->now, c->expire_not_before))
+                return false;
+        *ret = now;
+        if (c->busy_since.ns == BOOT_TIME_NEVER.ns)
+                return true;
+        if (lease_time_before(c->grace_began, now)) /* it was an estimate if we did not lead */
+                *ret = c->grace_began;
+        c->grace_began = now;
+        c->expire_not_before = boot_add(
+                c->now, min_of(boot_diff(c->now, c->busy_since), (nsec_t) BUSY_GRACE_MAX));
         c->busy_since = BOOT_TIME_NEVER;
-        return false;
+        return true;
 }
 
 void core_expire(struct core *c)
 {
         cleanup_(buf_fini) struct buf body = {0};
-        struct lease_time now = core_lease_time(c), due = deadlines_next(&c->state.deadlines);
+        struct lease_time now = core_lease_time(c), due = deadlines_next(&c->state.deadlines),
+                          upto;
 
-        if (was_busy(c) || boot_before(c->now, c->expire_not_before) ||
+        if (!may_expire(c, now, &upto) ||
             boot_before(c->now, replica_lease_when(c->replica, due, c->now)))
                 return;
         /* While the commit path is unhealthy, lease time stands still and nothing is due. */
         if (!replica_healthy(c->replica, c->now) || lease_time_before(now, due)) {
                 PROBE("a lease is due while lease time stands still");
-                c->expire_not_before = boot_add(c->now, UNHEALTHY_AGAIN);
+                c->expire_not_before =
+                        boot_max(c->expire_not_before, boot_add(c->now, UNHEALTHY_AGAIN));
                 return;
         }
+        if (lease_time_before(upto, due))
+                return;
         if (c->pace.n > 0) {
                 PROBE("renewals go ahead of an expiry");
                 core_renewals_send(c); /* and win when the entries are applied */
         }
-        if (state_expire(&c->state, now, lease_time_add(now, EXPIRE_AGAIN), EXPIRE_MAX, &body) >
-            0)
+        if (state_expire(&c->state, upto, lease_time_add(now, EXPIRE_AGAIN), EXPIRE_MAX,
+                         &body) > 0)
                 /* Nobody waits for the outcome: if the command is lost, the leases become due
                  * again. */
                 (void) !core_propose_own(c, CMD_EXPIRE, &body);

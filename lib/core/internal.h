@@ -102,8 +102,10 @@ struct core {
         struct renew_pace pace;
 
         struct boot_time expire_not_before; /* when we may act on deadlines again */
-        struct boot_time busy_since;        /* since when an entry has been half applied; NEVER:
-                                             * none is */
+        struct boot_time busy_since;        /* since when entries have been half applied, for
+                                             * which renewals were given no time; NEVER: none */
+        struct lease_time grace_began;      /* the last time for them began here, and ends at
+                                             * `expire_not_before` */
         struct upkeep upkeep;
         struct changes changes;
         struct boot_time tick_at;     /* when to check again whether the log needs a lease

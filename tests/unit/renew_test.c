@@ -647,6 +647,38 @@ TEST(a_lease_that_was_granted_anew_is_renewed_before_the_answer)
         end();
 }
 
+/* Entries that each take longer than a turn to apply follow one another: what renewals get so
+ * as not to suffer from that must not keep a lease alive for as long (I2). */
+TEST(a_lease_ends_in_time_while_costly_entries_follow_each_other)
+{
+        enum { ENTRY = 3000, WRITES = 3 * ENTRY };
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        struct core_write *writes = calloc(WRITES, sizeof(*writes));
+        static struct holder_of h[1];
+        struct boot_time granted;
+        unsigned n = 0;
+
+        memset(h, 0, sizeof(h));
+        begin(h, 0, 0);
+        turns(1000);
+        grant(&h[0], 1, 500);
+        granted = one.now;
+        put.key = pb_bytes("k", 1);
+        do {
+                if (core_n_writes(one.core) <= 2 * ENTRY)
+                        for (unsigned i = 0; i < ENTRY; i++, n++)
+                                propose(&writes[n % WRITES], CMD_PUT, &put.base);
+                one.now = boot_add(one.now, 5 * MS - STEP);
+                turn();
+                CHECK(boot_diff(one.now, granted) <= 600 * MS);
+        } while (boot_diff(one.now, granted) < 20 * MS || core_state(one.core)->leases.n > 0);
+        CHECK(n > 10 * ENTRY);
+        while (core_n_writes(one.core) > 0)
+                turn();
+        end();
+        free(writes);
+}
+
 static unsigned n_reported, n_reported_gone;
 
 static void on_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
