@@ -13,6 +13,10 @@
 #include "base/probe.h"
 #include "core/internal.h"
 
+/* A confirmation that takes longer is given up, and its renewals get an entry: otherwise they
+ * could wait twice for as long as a request may take. */
+#define CONFIRMED_IN (200 * NSEC_PER_MSEC)
+
 /* Renewals that wait for one confirmation. */
 struct confirmation {
         struct core_read read;
@@ -77,16 +81,14 @@ static bool is_covered_at(const struct core *c, const struct lease *l, struct le
                        l->ttl_ms * NSEC_PER_MSEC;
 }
 
-/* @at: the lease time of the confirmation; LEASE_TIME_NEVER: none could be requested, so each
- * renewal gets an entry. A lease that is missing now existed when the renewal came, so it has
- * ended. */
+/* @at: the lease time of the confirmation; LEASE_TIME_NEVER: it has none. If none arrived
+ * (@st), each renewal gets an entry, or is looked up; otherwise a lease that is missing now has
+ * ended, since it existed when the renewal came. */
 static void settle(struct core *c, struct core_renewals *items, struct status st,
                    struct lease_time at)
 {
         struct core_renewal *rn;
 
-        if (st.code != RPC_OK)
-                return core_renewals_fail(items, st);
         while ((rn = STAILQ_FIRST(items))) {
                 struct lease *l = core_renewed_lease(c, rn);
 
@@ -96,6 +98,8 @@ static void settle(struct core *c, struct core_renewals *items, struct status st
                 } else if (l && !is_covered_at(c, l, at)) {
                         PROBE("a renewal proves to need an entry after its confirmation");
                         core_renewal_enqueue(c, rn, l);
+                } else if (st.code != RPC_OK) {
+                        core_renew(c, rn);
                 } else {
                         c->counts.covered += l != NULL;
                         c->reads_left -= c->reads_left > 0; /* it costs as much as a read */
@@ -109,10 +113,16 @@ static void confirmed(struct core_read *rd, struct status st)
         struct confirmation *cv = container_of(rd, struct confirmation, read);
         struct core *c = cv->core;
 
-        if (st.code == RPC_OK && rd->at.ns != LEASE_TIME_NEVER.ns)
+        if (st.code != RPC_OK) {
+                PROBE("a renewal waits for its confirmation in vain");
+                c->counts.reads_failed--; /* no client's read has */
+                rd->at = LEASE_TIME_NEVER;
+                renew_pace_confirmed(&c->pace, CONFIRMED_IN);
+        } else if (rd->at.ns != LEASE_TIME_NEVER.ns) {
                 renew_pace_confirmed(&c->pace, lease_time_diff(rd->at, cv->asked_at));
-        else
+        } else {
                 renew_pace_not_confirmed(&c->pace);
+        }
         settle(c, &cv->items, st, rd->at);
         free(cv);
 }
@@ -126,12 +136,12 @@ void core_covered_ask(struct core *c)
         cv = core_reads_full(c) ? NULL : calloc(1, sizeof(*cv));
         if (!cv) {
                 renew_pace_not_confirmed(&c->pace);
-                return settle(c, &c->to_confirm, status_ok, LEASE_TIME_NEVER);
+                return settle(c, &c->to_confirm, status_too_many, LEASE_TIME_NEVER);
         }
         cv->core = c;
         cv->asked_at = core_lease_time(c);
         cv->read.done = confirmed;
         STAILQ_INIT(&cv->items);
         STAILQ_CONCAT(&cv->items, &c->to_confirm);
-        core_read(c, &cv->read, 0);
+        core_read(c, &cv->read, CONFIRMED_IN);
 }

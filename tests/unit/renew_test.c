@@ -353,6 +353,35 @@ TEST(a_renewal_that_is_confirmed_late_goes_through_the_log)
         end();
 }
 
+/* First the leader does not confirm it, then the disk does not write its entry. */
+TEST(a_renewal_that_is_not_confirmed_waits_no_longer_than_others)
+{
+        static struct holder_of h[1];
+        struct boot_time asked;
+
+        memset(h, 0, sizeof(h));
+        begin(h, 1, 100000);
+        turns(10000);
+        h[0].eager = true;
+        (void) run(h, 1, 5 * MS);
+        while (h[0].out)
+                turn();
+        asked = one.now;
+        renew(&h[0]);
+        while (h[0].out) {
+                one.now = boot_add(one.now, 10 * MS);
+                replica_run(one.replica, one.now);
+                core_run(one.core, one.now);
+                core_flush(one.core, one.now);
+                if (boot_diff(one.now, asked) > 4900 * MS)
+                        replica_flush(one.replica, one.now);
+        }
+        CHECK(boot_diff(one.now, asked) <= 5500 * MS);
+        CHECK_EQ(one.failed, 1);
+        one.failed = 0;
+        end();
+}
+
 /* The others are far away: what the leader says comes too late for a lease that is ahead. So
  * one renewal takes one round trip, not a second one in vain before it. */
 static void check_far(size_t n)
