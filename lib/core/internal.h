@@ -130,8 +130,9 @@ void core_write_fail(struct core *c, struct core_write *w, struct status st);
 void core_write_stop_first(struct core *c);
 /* NULL: no such command waits. */
 struct core_write *core_write_find(struct core *c, uint64_t seq);
-/* Proposes a command again like a new one; if that fails, the command ends. */
-void core_write_again(struct core *c, struct core_write *w);
+/* A command that was not proposed (any more) shall be, at the end of this turn or later; if
+ * that fails, the command ends. */
+void core_write_again(struct core *c, const struct core_write *w);
 /* Propose to the current leader the commands whose proposals were lost; _all starts over from
  * the first one. */
 void core_writes_repropose_all(struct core *c);

@@ -115,10 +115,10 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
         return 0;
 }
 
-void core_write_again(struct core *c, struct core_write *w)
+void core_write_again(struct core *c, const struct core_write *w)
 {
-        if (propose(c, w) < 0)
-                core_write_fail(c, w, status_too_many);
+        c->repropose_from = c->repropose ? min_of(c->repropose_from, w->seq) : w->seq;
+        c->repropose = true;
 }
 
 /* The first waiting command whose number is at least @seq. */
@@ -158,12 +158,13 @@ void core_writes_repropose(struct core *c)
                 if (is_out(w, c->term_seen) || w->waits_for != 0)
                         continue;
                 PROBE_IF(w->term != 0, "a write of a term that is over is proposed again");
-                PROBE_IF(w->term == 0, "a write that waited for a leader is proposed");
+                PROBE_IF(w->term == 0,
+                         "a write that waited for a leader or a cache term is proposed");
                 left -= min_of(left, buf_len(&w->body) / PROPOSED_BYTES);
                 if (w->deadline.ns == BOOT_TIME_NEVER.ns) /* nobody waits for the outcome */
                         core_write_fail(c, w, status_timeout);
-                else
-                        core_write_again(c, w);
+                else if (propose(c, w) < 0)
+                        core_write_fail(c, w, status_too_many);
         }
         c->repropose = c->repropose || w;
         c->repropose_from = w ? w->seq : 0;

@@ -708,6 +708,78 @@ TEST(a_lease_ends_in_time_while_costly_entries_follow_each_other)
         free(writes);
 }
 
+/* ---- writes that wait for a cache term ---- */
+
+#define WAITING 10000
+
+static struct core_write *waiting;
+
+static void begin_waiting(void)
+{
+        Pb__CacheTerm q = PB__CACHE_TERM__INIT;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        struct core_write cache = {.done = on_granted};
+        size_t n = 0;
+
+        begin(NULL, 0, 0);
+        turns(1000);
+        q.key = put.key = pb_bytes("k", 1);
+        q.term_ms = 1000;
+        CHECK_EQ(core_cache(one.core, &cache, NULL, &q, 0), 0);
+        turns(100);
+        CHECK_EQ(core_n_writes(one.core), 0);
+        waiting = calloc(WAITING, sizeof(*waiting));
+        for (size_t i = 0; i < WAITING; i++)
+                propose(&waiting[i], CMD_PUT, &put.base);
+        for (; n < WAITING; n += waiting[n].waits_for != 0)
+                if (waiting[n].waits_for == 0)
+                        turn();
+        CHECK_EQ(core_n_writes(one.core), WAITING);
+}
+
+static size_t n_proposed(void)
+{
+        size_t n = 0;
+
+        for (size_t i = 0; i < WAITING; i++)
+                n += waiting[i].term != 0;
+        return n;
+}
+
+static void end_waiting(void)
+{
+        while (core_n_writes(one.core) > 0)
+                turn();
+        end();
+        free(waiting);
+}
+
+TEST(writes_that_waited_for_a_cache_term_are_proposed_in_batches)
+{
+        size_t most = 0, was = 0;
+
+        begin_waiting();
+        while (was < WAITING) {
+                size_t n;
+
+                turn();
+                n = n_proposed();
+                most = max_of(most, n - was);
+                was = n;
+        }
+        CHECK(most <= 2000);
+        end_waiting();
+}
+
+/* The snapshot of another replica holds none of them, since none has been proposed. */
+TEST(writes_that_wait_for_a_cache_term_outlast_a_snapshot)
+{
+        begin_waiting();
+        one.now = boot_add(one.now, 1200 * MS);
+        core_replica_ops.skipped(one.core);
+        end_waiting();
+}
+
 static unsigned n_reported, n_reported_gone;
 
 static void on_expired(void *u, int64_t lease, size_t n_keys, uint64_t term)
