@@ -66,7 +66,7 @@ void changes_removed(struct changes *c, uint64_t id)
 
         LIST_FOREACH_SAFE (ch, &c->list, next, next)
                 if (ch->what == REPLICA_REMOVE && ch->id == id)
-                        return end(ch, 0); /* the callback may have changed the list */
+                        end(ch, 0);
 }
 
 void changes_run(struct changes *c, struct boot_time now)

@@ -116,3 +116,16 @@ TEST(a_change_that_a_deposed_leader_may_have_made_has_succeeded)
         CHECK_EQ(ended, 1);
         CHECK_EQ(outcome, 0);
 }
+
+/* Two clients asked for it. */
+TEST(all_who_asked_for_the_removal_of_this_replica_are_answered)
+{
+        struct core_change first = begin(REPLICA_REMOVE), second = begin(REPLICA_REMOVE);
+
+        changes_ask(&changes, &first, NOW, 5 * NSEC_PER_SEC);
+        changes_ask(&changes, &second, NOW, 5 * NSEC_PER_SEC);
+        changes_removed(&changes, 7);
+        CHECK_EQ(ended, 2);
+        CHECK_EQ(outcome, 0);
+        changes_end(&changes);
+}
