@@ -5,7 +5,7 @@
 #define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
 #define READS_AT_ONCE 1500       /* answered in one turn; expensive ones have their own turns */
 #define TIMED_OUT_MAX 1000       /* in one turn */
-#define GONE_STEPS 8192          /* freed in one turn: about 2 ms */
+#define GONE_AT_ONCE 8192        /* freed in one turn: about 2 ms */
 #define GONE_PAUSE NSEC_PER_MSEC /* until more is freed */
 
 int core_new(struct core **ret, const struct core_config *cfg, struct boot_time now)
@@ -330,7 +330,7 @@ void core_run(struct core *c, struct boot_time now)
         core_pass_time(c, now);
         time_out(c);
         core_expire(c);
-        core_tell_time(c);
+        core_log_time(c);
         core_waiting_run(c);
         keep_up(c);
         changes_run(&c->changes, c->now);
@@ -384,7 +384,7 @@ struct boot_time core_next(struct core *c)
 void core_flush(struct core *c, struct boot_time now)
 {
         uint64_t applied = c->replica ? replica_applied(c->replica) : 0;
-        size_t left = GONE_STEPS;
+        size_t left = GONE_AT_ONCE;
 
         core_pass_time(c, now);
         c->reads_left = READS_AT_ONCE;
@@ -397,7 +397,7 @@ void core_flush(struct core *c, struct boot_time now)
                 core_renewals_send(c);
         core_covered_ask(c);
         if (c->skipped.on)
-                core_writes_tell_lost(c);
+                core_writes_end_skipped(c);
         if (!c->skipped.on)
                 core_writes_repropose(c);
         if (!STAILQ_EMPTY(&c->gone) && !boot_before(c->now, c->gone_at)) {

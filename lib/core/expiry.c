@@ -8,7 +8,7 @@
 #define BUSY_GRACE_MAX (50 * NSEC_PER_MSEC)
 #define UNHEALTHY_AGAIN \
         (10 * NSEC_PER_MSEC) /* how soon to check again whether the core is healthy */
-#define REPORT_STEPS 16      /* for reporting that a lease ended: about 5 us */
+#define REPORT_COST 16       /* of reporting that a lease ended: about 5 us */
 #define TICK_AFTER                                                                       \
         (250 * NSEC_PER_MSEC) /* while there are leases, the log records lease time this \
                                * often */
@@ -80,7 +80,7 @@ void core_expire(struct core *c)
 /* If all replicas crash at once, only the log knows the lease time, so the leader logs it even
  * if nothing else is written. Each term begins with an entry, so that the outcome of the last
  * term's commands is known (core_writes_term()). */
-void core_tell_time(struct core *c)
+void core_log_time(struct core *c)
 {
         const struct buf nothing = {0};
         struct replica_status st = core_status(c);
@@ -117,7 +117,7 @@ bool core_report_expired(struct core *c, const struct cmd *cmd, uint64_t term, s
                 if (!l || l->renewed != renewed)
                         continue;
                 c->owner->expired(c->owner_data, l->id, l->n_keys, term);
-                *left -= min_of(*left, (size_t) REPORT_STEPS);
+                *left -= min_of(*left, (size_t) REPORT_COST);
         }
         return *left > 0;
 }

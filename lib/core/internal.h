@@ -139,7 +139,7 @@ void core_writes_repropose_all(struct core *c);
 void core_writes_repropose(struct core *c);
 /* After a snapshot that skipped entries: ends some of the commands that may have been in
  * them. */
-void core_writes_tell_lost(struct core *c);
+void core_writes_end_skipped(struct core *c);
 /* An entry of @term was applied. */
 void core_writes_term(struct core *c, uint64_t term);
 /* Ends commands whose deadline has passed, at most *@left of them. */
@@ -203,7 +203,7 @@ void core_covered_ask(struct core *c);
 /* Proposes a command of the core itself; nobody waits for its outcome. */
 must_check_ int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body);
 void core_expire(struct core *c);
-void core_tell_time(struct core *c);
+void core_log_time(struct core *c);
 /* Reports to the owner the leases that expire in @cmd. Returns false if *@left was not
  * enough. */
 must_check_ bool core_report_expired(struct core *c, const struct cmd *cmd, uint64_t term,

@@ -57,9 +57,9 @@ void core_renewal_enqueue(struct core *c, struct core_renewal *rn, const struct 
         enqueue(c, &c->fresh, rn, l, core_renew_left(c, l));
 }
 
-/* Queues a renewal for a confirmation, or else in @list. */
-static void wait_in(struct core *c, struct core_renewals *list, struct core_renewal *rn,
-                    const struct lease *l, struct renew_left t)
+/* A renewal asks for a confirmation, or is queued in @list. */
+static void ask_or_queue(struct core *c, struct core_renewals *list, struct core_renewal *rn,
+                         const struct lease *l, struct renew_left t)
 {
         if (!core_take_covered(c, rn, l, t))
                 enqueue(c, list, rn, l, t);
@@ -75,7 +75,7 @@ static void look_again_at(struct core *c, struct core_renewals *waiting,
 
                 STAILQ_REMOVE_HEAD(waiting, next);
                 if (l)
-                        wait_in(c, list, rn, l, core_renew_left(c, l));
+                        ask_or_queue(c, list, rn, l, core_renew_left(c, l));
                 else
                         look_up(c, rn);
         }
@@ -141,7 +141,8 @@ struct slot_age {
         unsigned age_ms;
 };
 
-/* Orders by slot; for the same slot, the latest renewal comes first. */
+/* Orders by slot; for the same slot, the latest renewal comes first, or of renewals ahead the
+ * one that is the least ahead. */
 static int slot_cmp(const void *a, const void *b)
 {
         const struct slot_age *x = a, *y = b;
@@ -257,7 +258,7 @@ static void arrive(struct core *c, struct core_renewal *rn, const struct lease *
                               t.left > 0
                                       ? (uint64_t) (min_of(t.left, t.ttl) / (t.ttl / 1000 + 1))
                                       : 0);
-        wait_in(c, &c->fresh, rn, l, t);
+        ask_or_queue(c, &c->fresh, rn, l, t);
 }
 
 static struct lease *find_renewed(struct core *c, struct core_renewal *rn)

@@ -129,7 +129,7 @@ static struct core_write *write_from(struct core *c, uint64_t seq)
 
 /* Whether the command may still be applied: it was proposed, and no entry of a later term was
  * applied. */
-static bool is_out(const struct core_write *w, uint64_t term_seen)
+static bool may_be_applied(const struct core_write *w, uint64_t term_seen)
 {
         return w->term != 0 && w->term >= term_seen;
 }
@@ -155,7 +155,7 @@ void core_writes_repropose(struct core *c)
         for (w = write_from(c, c->repropose_from); w && left > 0; w = write_from(c, seq + 1)) {
                 seq = w->seq;
                 left--;
-                if (is_out(w, c->term_seen) || w->waits_for != 0)
+                if (may_be_applied(w, c->term_seen) || w->waits_for != 0)
                         continue;
                 PROBE_IF(w->term != 0, "a write of a term that is over is proposed again");
                 PROBE_IF(w->term == 0,
@@ -173,7 +173,7 @@ void core_writes_repropose(struct core *c)
 /* The outcome of our commands in the skipped entries is unknown. Renewals may be repeated,
  * other commands may not. Until all of them have been dealt with, no command is proposed again,
  * because the outcome of that proposal would be unknown, too. */
-void core_writes_tell_lost(struct core *c)
+void core_writes_end_skipped(struct core *c)
 {
         size_t left = LOST_AT_ONCE;
         struct core_write *w;
@@ -183,7 +183,7 @@ void core_writes_tell_lost(struct core *c)
              w = write_from(c, seq + 1)) {
                 seq = w->seq;
                 left--;
-                if (!is_out(w, c->skipped.term))
+                if (!may_be_applied(w, c->skipped.term))
                         continue;
                 if (cmd_is_renewal(w->type)) {
                         PROBE("a snapshot skips a renewal, which is repeated");
@@ -232,7 +232,7 @@ void core_writes_time_out(struct core *c, size_t *left)
                 if (boot_before(c->now, w->deadline))
                         continue;
                 (*left)--;
-                if (w->overdue && is_out(w, c->term_seen)) {
+                if (w->overdue && may_be_applied(w, c->term_seen)) {
                         PROBE("a claim is overdue, and may still be made");
                         w->deadline = BOOT_TIME_NEVER;
                         w->overdue(w);
