@@ -175,10 +175,8 @@ static struct lease_time on_adopt(void *u)
         c->state.counts = old.counts;
         c->loaded->state = old;
         core_drop_loaded(c);
-        c->part.on = false;
-        c->part.reported = 0;
-        c->part.reported_slots = (struct cmd_slots){0};
         buf_fini(&c->part.out);
+        memset(&c->part, 0, sizeof(c->part));
         c->installs++;
         return c->state.time;
 }

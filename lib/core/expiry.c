@@ -13,16 +13,6 @@
         (250 * NSEC_PER_MSEC) /* while there are leases, the log records lease time this \
                                * often */
 
-int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body)
-{
-        cleanup_(buf_fini) struct buf cmd = {0};
-
-        cmd_append(&cmd, type, c->cfg.member_id, 0, NULL, 0, buf_head(body), buf_len(body));
-        if (buf_error(body) < 0 || buf_error(&cmd) < 0)
-                return -ENOMEM;
-        return replica_propose(c->replica, cmd.data, buf_len(&cmd), REPLICA_URGENT);
-}
-
 /* While an entry is half applied no renewal is accepted. Afterwards, renewals that had to wait
  * get some time to arrive, before the leases end that are due by then. Other such entries do
  * not prolong this: leases must end while they follow each other, too (I2). Returns false if no

@@ -144,6 +144,8 @@ void core_writes_end_skipped(struct core *c);
 void core_writes_term(struct core *c, uint64_t term);
 /* Ends commands whose deadline has passed, at most *@left of them. */
 void core_writes_time_out(struct core *c, size_t *left);
+/* Proposes a command of the core itself; nobody waits for its outcome. */
+must_check_ int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body);
 
 /* ---- caches.c ---- */
 
@@ -200,8 +202,6 @@ void core_covered_ask(struct core *c);
 
 /* ---- expiry.c ---- */
 
-/* Proposes a command of the core itself; nobody waits for its outcome. */
-must_check_ int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body);
 void core_expire(struct core *c);
 void core_log_time(struct core *c);
 /* Reports to the owner the leases that expire in @cmd. Returns false if *@left was not

@@ -4,7 +4,7 @@
 
 #define READS_MAX 100000 /* waiting reads; beyond this: too many requests */
 
-static void read_remove(struct core *c, struct core_read *rd)
+void core_read_cancel(struct core *c, struct core_read *rd)
 {
         if (c->timing_out == rd)
                 c->timing_out = TAILQ_NEXT(rd, next);
@@ -14,7 +14,7 @@ static void read_remove(struct core *c, struct core_read *rd)
 
 void core_read_finish(struct core *c, struct core_read *rd, struct status st)
 {
-        read_remove(c, rd);
+        core_read_cancel(c, rd);
         c->caught_up = c->caught_up || st.code == RPC_OK;
         c->counts.reads_failed += st.code != RPC_OK;
         rd->done(rd, st);
@@ -40,11 +40,6 @@ void core_read(struct core *c, struct core_read *rd, nsec_t timeout)
 bool core_caught_up(const struct core *c)
 {
         return c->caught_up;
-}
-
-void core_read_cancel(struct core *c, struct core_read *rd)
-{
-        read_remove(c, rd);
 }
 
 /* Forgets the confirmations of reads that have ended. */
@@ -76,10 +71,11 @@ bool core_reads_ready(struct core *c)
 }
 
 /* Serves as many as one turn allows: one confirmation may be for 100,000 reads. */
-static void serve_some(struct core *c)
+void core_reads_serve(struct core *c, uint64_t applied)
 {
         const struct confirmed *f;
 
+        c->served = applied;
         while (c->reads_left > 0 && (f = servable(c))) {
                 struct core_read *rd = TAILQ_FIRST(&c->reads);
 
@@ -87,12 +83,6 @@ static void serve_some(struct core *c)
                 c->reads_left--;
                 core_read_finish(c, rd, status_ok);
         }
-}
-
-void core_reads_serve(struct core *c, uint64_t applied)
-{
-        c->served = applied;
-        serve_some(c);
 }
 
 void core_reads_at(void *u, uint64_t id, uint64_t index, struct lease_time at)

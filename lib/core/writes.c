@@ -41,6 +41,16 @@ static enum replica_priority priority_of(enum cmd_type type)
         }
 }
 
+int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body)
+{
+        cleanup_(buf_fini) struct buf cmd = {0};
+
+        cmd_append(&cmd, type, c->cfg.member_id, 0, NULL, 0, buf_head(body), buf_len(body));
+        if (buf_error(body) < 0 || buf_error(&cmd) < 0)
+                return -ENOMEM;
+        return replica_propose(c->replica, cmd.data, buf_len(&cmd), REPLICA_URGENT);
+}
+
 /* Returns 0 even if there is no leader; then the command waits for one. */
 static int propose(struct core *c, struct core_write *w)
 {
