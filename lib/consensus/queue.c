@@ -76,18 +76,19 @@ void queue_enter_term(struct replica *r)
 static int add_batch(struct replica *r, const void *p, size_t n)
 {
         struct batch *b = STAILQ_LAST(&r->queue.batches, batch, next);
-        int k;
+        bool begins = !b || buf_len(&b->bytes) + n > ENTRY_BYTES;
 
-        if (!b || buf_len(&b->bytes) + n > ENTRY_BYTES) {
+        if (begins)
                 b = calloc(1, sizeof(*b));
-                if (!b)
-                        return -ENOMEM;
-                STAILQ_INSERT_TAIL(&r->queue.batches, b, next);
+        if (!b || buf_try_add(&b->bytes, p, n) < 0) {
+                if (begins)
+                        free(b);
+                return -ENOMEM;
         }
-        k = buf_try_add(&b->bytes, p, n);
-        if (k == 0)
-                r->queue.bytes += n;
-        return k;
+        if (begins)
+                STAILQ_INSERT_TAIL(&r->queue.batches, b, next);
+        r->queue.bytes += n;
+        return 0;
 }
 
 static int add_urgent(struct replica *r, const void *p, size_t n)

@@ -1481,6 +1481,28 @@ TEST(a_command_that_finds_no_memory_is_forgotten)
         stop();
 }
 
+/* ...even if each is larger than what is gathered in an entry. */
+TEST(a_large_command_that_finds_no_memory_is_in_nobodys_way)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        struct net_node *leader;
+
+        start();
+        leader = elect();
+        buf_add_u8(&b, '!');
+        while (buf_len(&b) < (3 << 19))
+                buf_add(&b, "................", 16);
+        nomem_after(1); /* of the bytes of a batch */
+        CHECK_EQ(replica_propose(leader->replica, buf_head(&b), buf_len(&b), REPLICA_NORMAL),
+                 -ENOMEM);
+        CHECK(nomem_end());
+        CHECK_EQ(replica_propose(leader->replica, buf_head(&b), buf_len(&b), REPLICA_NORMAL),
+                 0);
+        pass(100 * MS);
+        CHECK_EQ(leader->applied, 1);
+        stop();
+}
+
 TEST(commands_do_not_gather_for_long)
 {
         struct net_node *leader;
