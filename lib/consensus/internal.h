@@ -585,6 +585,8 @@ void members_answered(struct replica *r, uint64_t peer,
 void members_stranger(struct replica *r, uint64_t peer);
 /* The position of @id in @c, or -1. */
 must_check_ int members_position(const struct raft_configuration *c, uint64_t id);
+/* Leader: of the voters that answer, the one that lacks the fewest entries; 0: none answers. */
+uint64_t members_heir(struct replica *r);
 void members_told_removed(struct replica *r, uint64_t index);
 /* The leader reports that we acknowledged entries up to @index, which we lack. */
 void members_lack(struct replica *r, uint64_t index);

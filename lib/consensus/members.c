@@ -149,6 +149,24 @@ static bool answers(struct replica *r, uint64_t id, nsec_t since)
                (h->since.ns == 0 || boot_diff(r->now, h->since) >= since);
 }
 
+/* [libraft] While entries are under way, no voter has all of the log; libraft would then ask
+ * the last voter of the configuration, even if that is down. */
+uint64_t members_heir(struct replica *r)
+{
+        uint64_t heir = 0, most = 0, match;
+
+        for (unsigned i = 0; i < replica_conf(r)->n; i++) {
+                const struct raft_server *s = &replica_conf(r)->servers[i];
+
+                if (s->role != RAFT_VOTER || s->id == r->cfg.id || !answers(r, s->id, 0) ||
+                    !libraft_match(r, s->id, &match) || (heir != 0 && match <= most))
+                        continue;
+                heir = s->id;
+                most = match;
+        }
+        return heir;
+}
+
 static bool started(const struct replica *r, uint64_t id)
 {
         return id == r->cfg.id || !r->ops->started || r->ops->started(r->userdata, id);

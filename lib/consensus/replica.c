@@ -655,9 +655,12 @@ static void transfer(struct replica *r, uint64_t id)
 
 bool replica_step_down(struct replica *r, struct boot_time now)
 {
+        uint64_t heir;
+
         r->now = boot_max(r->now, now);
-        if (replica_leads(r) && replica_voters(r) > 1 && libraft_transferee(r) == 0)
-                transfer(r, 0);
+        heir = replica_leads(r) && libraft_transferee(r) == 0 ? members_heir(r) : 0;
+        if (heir != 0)
+                transfer(r, heir);
         return replica_leads(r) && libraft_transferee(r) != 0;
 }
 

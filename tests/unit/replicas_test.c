@@ -2078,3 +2078,27 @@ TEST(a_write_after_a_pause_takes_one_round_trip)
         }
         stop();
 }
+
+/* [libraft] While entries are under way, no member has all of the log, and libraft asked the
+ * last voter of the configuration to take over: maybe one that is down. */
+TEST(a_leader_that_writes_steps_down_for_a_member_that_answers)
+{
+        struct net_node *leader, *gone, *next;
+        unsigned took = 0;
+
+        start();
+        leader = elect();
+        gone = &net.node[leader == &net.node[N - 1] ? N - 2 : N - 1];
+        next = &net.node[N * (N + 1) / 2 - id_of(leader) - id_of(gone) - 1];
+        gone->replica = replica_free(gone->replica);
+        net.delay = 2 * MS;
+        for (unsigned i = 0; i < 100; i++) {
+                CHECK_EQ(propose(leader, 10), 0);
+                pass(MS);
+        }
+        CHECK(replica_step_down(leader->replica, net.now));
+        for (; !replica_healthy(next->replica, net.now) && took < 200; took++)
+                pass(MS);
+        CHECK(took < 100);
+        stop();
+}
