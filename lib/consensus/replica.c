@@ -483,13 +483,12 @@ static unsigned rank_without(const struct replica *r, uint64_t leader)
         return rank;
 }
 
-/* [libraft] A non-voter follows its leader for ever, and votes for nobody else while it
- * does. */
-static void check_learner(struct replica *r)
+/* [libraft] A replica that cannot stand for election, because it is no voter or its log is not
+ * on its disk yet, follows its leader for ever, and votes for nobody else while it does. */
+static void check_silent_leader(struct replica *r)
 {
-        if (libraft_follows(r) && replica_leader(r) != 0 && !replica_votes(r) &&
-            libraft_is_due(r)) {
-                PROBE("a learner gives up a silent leader");
+        if (libraft_follows(r) && replica_leader(r) != 0 && libraft_is_due(r)) {
+                PROBE_IF(!replica_votes(r), "a learner gives up a silent leader");
                 libraft_forget_leader(r);
                 announce(r);
         }
@@ -563,7 +562,7 @@ void replica_run(struct replica *r, struct boot_time now)
                 store_retry(r->store);
         }
         check_leader_down(r);
-        check_learner(r);
+        check_silent_leader(r);
         libraft_conf_check(r);
         r->apply_left = r->cfg.apply_slice > 0 ? r->cfg.apply_slice : APPLY_SLICE;
         apply_committed(r);

@@ -2102,3 +2102,24 @@ TEST(a_leader_that_writes_steps_down_for_a_member_that_answers)
         CHECK(took < 100);
         stop();
 }
+
+/* Its leader is gone, and its disk is busy or full: it cannot stand, but others can. */
+TEST(a_replica_that_waits_for_its_disk_votes_for_a_new_leader)
+{
+        struct net_node *leader, *slow, *other;
+
+        start();
+        leader = elect();
+        slow = follower(leader);
+        other = follower(slow);
+        slow->stuck = true;
+        CHECK_EQ(propose(leader, 10), 0);
+        pass(100 * MS);
+        leader->replica = replica_free(leader->replica);
+        pass(5 * NSEC_PER_SEC);
+        CHECK(replica_status(slow->replica).leader_id != id_of(leader));
+        CHECK(replica_status(other->replica).leader);
+        slow->stuck = false;
+        CHECK(elect() == other);
+        stop();
+}
