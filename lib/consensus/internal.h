@@ -76,13 +76,13 @@ struct pipe {
         struct boot_time began; /* ... and when it began */
 };
 
-/* Leader: a replica's request to confirm its reads up to @id. */
-struct asked_read {
-        uint64_t peer, id;
-};
+/* Leader: requests of replicas to confirm their reads, of each up to the id that it named
+ * last. */
 struct asked_reads {
-        struct asked_read *all;
-        size_t n, cap;
+        struct asked_read {
+                uint64_t peer, id;
+        } all[2 * REPLICA_PEERS_MAX];
+        size_t n;
 };
 
 /* The configuration as last seen. */
@@ -545,7 +545,6 @@ void append_run(struct replica *r);
 
 /* ---- reads.c ---- */
 
-void reads_clear(struct replica *r);
 /* Leader: @peer asks about its reads up to @id. */
 void reads_add(struct replica *r, uint64_t peer, uint64_t id);
 /* At the end of a turn: a leader starts a round, another replica asks the leader. */

@@ -5,20 +5,17 @@
 
 #define READ_RETRY (200 * NSEC_PER_MSEC)
 
-void reads_clear(struct replica *r)
-{
-        free(r->reading.waiting.all);
-        free(r->reading.in_round.all);
-        r->reading.waiting = r->reading.in_round = (struct asked_reads){0};
-}
-
 void reads_add(struct replica *r, uint64_t peer, uint64_t id)
 {
         struct asked_reads *w = &r->reading.waiting;
+        size_t i = 0;
 
-        if (array_reserve(&w->all, &w->cap, w->n + 1, sizeof(*w->all)) < 0)
-                return replica_fatal(r, "out of memory");
-        w->all[w->n++] = (struct asked_read){.peer = peer, .id = id};
+        while (i < w->n && w->all[i].peer != peer)
+                i++;
+        if (i == ARRAY_SIZE(w->all))
+                return; /* it asks again */
+        w->all[i] = (struct asked_read){.peer = peer, .id = id};
+        w->n = max_of(w->n, i + 1);
 }
 
 /* A leader that is not healthy may learn later that more lease time had passed by now. */
@@ -83,8 +80,6 @@ void reads_members_changed(struct replica *r)
  * without our vote. */
 static void start_round(struct replica *r)
 {
-        struct asked_reads last = r->reading.in_round;
-
         if (r->reading.round_on && replica_voters(r) <= 1) {
                 PROBE("a round of reads ends because the last other voter was removed");
                 answer_round(r);
@@ -92,7 +87,7 @@ static void start_round(struct replica *r)
         if (r->reading.round_on || !replica_is_ready(r) || !reads_wait(r))
                 return;
         r->reading.in_round = r->reading.waiting;
-        r->reading.waiting = (struct asked_reads){.all = last.all, .cap = last.cap};
+        r->reading.waiting.n = 0;
         r->reading.round_own = r->reading.newest;
         r->reading.round++;
         r->reading.round_index = libraft_commit(r);

@@ -330,7 +330,6 @@ struct replica *replica_free(struct replica *r)
         if (!r)
                 return NULL;
         queue_drop(r);
-        reads_clear(r);
         libraft_end(r);
         buf_fini(&r->queue.urgent);
         taking_fini(r);

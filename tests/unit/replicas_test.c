@@ -552,6 +552,29 @@ TEST(a_read_that_comes_during_a_round_waits_for_the_next_one)
         stop();
 }
 
+/* However often it asks while a round goes on, or while the leader is not ready. */
+TEST(a_follower_is_answered_once_a_round)
+{
+        struct net_node *leader, *from;
+        unsigned before;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        before = net.sent[FRAME_READ_TELL];
+        net.lost = is_pong;
+        for (uint64_t id = 1000; id < 1100; id++) {
+                replica_read(from->replica, id);
+                pass(MS);
+        }
+        CHECK_EQ(net.n_read, 0);
+        net.lost = NULL;
+        pass(300 * MS);
+        CHECK_EQ(net.read, 1099);
+        CHECK_EQ(net.sent[FRAME_READ_TELL] - before, 2);
+        stop();
+}
+
 TEST(a_new_leader_is_asked_at_once_about_the_reads_that_wait)
 {
         struct net_node *leader, *next, *from;
