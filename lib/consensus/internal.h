@@ -192,8 +192,8 @@ struct queue {
 /* trim.c: up to where raft has compacted the log, as if a snapshot had been taken there. */
 struct compacted {
         uint64_t index, term;
-        struct buf conf;     /* the members as of `index`, in raft's encoding ... */
-        uint64_t conf_index; /* ... and the entry that made them so */
+        struct raft_configuration conf; /* the members as of `index` ... */
+        uint64_t conf_index;            /* ... and the entry that made them so */
 };
 
 /* taking.c: a state on its way to the disk. */
@@ -369,10 +369,15 @@ uint64_t libraft_uncommitted(const struct replica *r);
 uint64_t libraft_committed(const struct replica *r, const struct raft_configuration **ret);
 /* Entries from @first on were appended: some may be configurations. */
 void libraft_conf_appended(struct replica *r, uint64_t first);
-/* The configuration @e is applied. */
-void libraft_conf_applied(struct replica *r, const struct log_entry *e, uint64_t index);
+/* The configuration in entry @index is applied. */
+void libraft_conf_applied(struct replica *r, uint64_t index);
 /* ... as well as one that raft has considered uncommitted since its start. */
 void libraft_conf_check(struct replica *r);
+/* Both return 0, or a negative errno. @index is of an entry in memory. */
+must_check_ int libraft_conf_copy(const struct raft_configuration *c,
+                                  struct raft_configuration *ret);
+must_check_ int libraft_conf_at(const struct replica *r, uint64_t index,
+                                struct raft_configuration *ret);
 
 /* Follower: forgets the leader, so that it votes for another one. */
 void libraft_forget_leader(struct replica *r);
@@ -582,6 +587,9 @@ void members_restores(struct replica *r, uint64_t peer, raft_index index);
 void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p);
 void members_stranger(struct replica *r, uint64_t peer);
+/* The ids of the voters in @c. Returns their number. */
+unsigned members_voters(const struct raft_configuration *c,
+                        uint64_t ret[static REPLICA_PEERS_MAX]);
 /* The position of @id in @c, or -1. */
 must_check_ int members_position(const struct raft_configuration *c, uint64_t id);
 /* Leader: of the voters that answer, the one that lacks the fewest entries; 0: none answers. */

@@ -323,19 +323,23 @@ bool libraft_is_premature(struct replica *r, const struct raft_message *m)
 
 /* ---- its configurations ---- */
 
-static int adopt_committed(struct replica *r, uint64_t index)
+int libraft_conf_copy(const struct raft_configuration *c, struct raft_configuration *ret)
+{
+        struct raft_buffer b;
+        int k;
+
+        if (raft_configuration_encode(c, &b) != 0)
+                return -ENOMEM;
+        k = raft_configuration_decode(&b, ret);
+        raft_free(b.base);
+        return k == 0 ? 0 : -ENOMEM;
+}
+
+int libraft_conf_at(const struct replica *r, uint64_t index, struct raft_configuration *ret)
 {
         const struct log_entry *e = log_get(&r->log, index);
-        struct raft_buffer b = {e->data, e->len};
-        struct raft_configuration c;
 
-        if (raft_configuration_decode(&b, &c) != 0)
-                return -EBADMSG;
-        PROBE("a change of members shows that the one before it is committed");
-        raft_configuration_close(&r->raft.configuration_committed);
-        r->raft.configuration_committed = c;
-        r->raft.configuration_committed_index = index;
-        return 0;
+        return message_decode_conf((struct view){e->data, e->len}, ret);
 }
 
 /* [libraft] A follower assumes that the configuration in a message came with the message's
@@ -344,34 +348,31 @@ static int adopt_committed(struct replica *r, uint64_t index)
  * configuration before it is committed, because changes are made one at a time. */
 void libraft_conf_appended(struct replica *r, uint64_t first)
 {
-        uint64_t at = log_last(&r->log), before;
+        uint64_t at = log_find(&r->log, RAFT_CHANGE, first, log_last(&r->log)), before;
+        struct raft_configuration c;
 
-        while (at >= first && log_get(&r->log, at)->type != RAFT_CHANGE)
-                at--;
-        if (at < first)
+        if (at == 0)
                 return;
         r->raft.configuration_uncommitted_index = at;
-        for (before = at - 1; before > r->raft.configuration_committed_index; before--) {
-                const struct log_entry *e = log_get(&r->log, before);
-
-                if (!e)
-                        return;
-                if (e->type != RAFT_CHANGE)
-                        continue;
-                if (adopt_committed(r, before) < 0)
-                        replica_fatal(r, "a configuration in the log does not parse");
+        before = log_find(&r->log, RAFT_CHANGE, r->raft.configuration_committed_index + 1,
+                          at - 1);
+        if (before == 0)
                 return;
-        }
+        PROBE("a change of members shows that the one before it is committed");
+        if (libraft_conf_at(r, before, &c) < 0)
+                return replica_fatal(r, "a configuration in the log does not parse");
+        raft_configuration_close(&r->raft.configuration_committed);
+        r->raft.configuration_committed = c;
+        r->raft.configuration_committed_index = before;
 }
 
-void libraft_conf_applied(struct replica *r, const struct log_entry *e, uint64_t index)
+void libraft_conf_applied(struct replica *r, uint64_t index)
 {
-        struct raft_buffer b = {e->data, e->len};
         struct raft_event ev = {.type = RAFT_CONFIGURATION, .configuration.index = index};
 
         if (libraft_uncommitted(r) != index)
                 return;
-        if (raft_configuration_decode(&b, &ev.configuration.conf) != 0)
+        if (libraft_conf_at(r, index, &ev.configuration.conf) < 0)
                 return replica_fatal(r, "a committed configuration does not parse");
         replica_step(r, &ev);
 }
@@ -380,15 +381,10 @@ void libraft_conf_applied(struct replica *r, const struct log_entry *e, uint64_t
  * configuration is uncommitted, even if a snapshot contains it. */
 void libraft_conf_check(struct replica *r)
 {
-        struct raft_event ev = {.type = RAFT_CONFIGURATION};
-        struct raft_buffer b;
+        struct raft_event ev = {.type = RAFT_CONFIGURATION,
+                                .configuration.index = libraft_uncommitted(r)};
 
-        ev.configuration.index = libraft_uncommitted(r);
-        if (ev.configuration.index == 0 || ev.configuration.index > r->applied)
-                return;
-        if (raft_configuration_encode(replica_conf(r), &b) != 0)
-                return;
-        if (raft_configuration_decode(&b, &ev.configuration.conf) == 0)
+        if (libraft_uncommitted(r) != 0 && libraft_uncommitted(r) <= r->applied &&
+            libraft_conf_copy(replica_conf(r), &ev.configuration.conf) == 0)
                 replica_step(r, &ev);
-        raft_free(b.base);
 }

@@ -23,6 +23,14 @@ const struct log_entry *log_get(const struct log *l, uint64_t index)
         return index >= l->first && index - l->first < l->n ? at(l, index - l->first) : NULL;
 }
 
+uint64_t log_find(const struct log *l, uint8_t type, uint64_t from, uint64_t upto)
+{
+        for (uint64_t i = min_of(upto, log_last(l)); i >= max_of(from, l->first); i--)
+                if (log_get(l, i)->type == type)
+                        return i;
+        return 0;
+}
+
 size_t log_bytes(const struct log *l, uint64_t from, uint64_t upto)
 {
         const struct log_entry *a, *b;

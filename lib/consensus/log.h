@@ -31,6 +31,9 @@ static inline uint64_t log_last(const struct log *l)
 /* The entry, or NULL; borrowed until the log changes. */
 const struct log_entry *log_get(const struct log *l, uint64_t index);
 
+/* The index of the last entry of @type from @from to @upto; 0: there is none in memory. */
+uint64_t log_find(const struct log *l, uint8_t type, uint64_t from, uint64_t upto);
+
 /* The size of the entries from @from to @upto that are in memory. */
 size_t log_bytes(const struct log *l, uint64_t from, uint64_t upto);
 

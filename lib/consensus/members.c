@@ -368,13 +368,14 @@ static void answer(struct replica *r, uint64_t peer, uint64_t request, int outco
         send_answer(r, peer, request, outcome);
 }
 
-static unsigned voters(const struct replica *r, uint64_t ret[static REPLICA_PEERS_MAX])
+unsigned members_voters(const struct raft_configuration *c,
+                        uint64_t ret[static REPLICA_PEERS_MAX])
 {
         unsigned n = 0;
 
-        for (unsigned i = 0; i < replica_conf(r)->n && n < REPLICA_PEERS_MAX; i++)
-                if (replica_conf(r)->servers[i].role == RAFT_VOTER)
-                        ret[n++] = replica_conf(r)->servers[i].id;
+        for (unsigned i = 0; i < c->n && n < REPLICA_PEERS_MAX; i++)
+                if (c->servers[i].role == RAFT_VOTER)
+                        ret[n++] = c->servers[i].id;
         return n;
 }
 
@@ -448,7 +449,7 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
         }
         if (k == 0) {
                 if (what == REPLICA_ADD || what == REPLICA_PROMOTE)
-                        ch.n_before = voters(r, ch.before);
+                        ch.n_before = members_voters(replica_conf(r), ch.before);
                 k = submit(r, &c);
                 raft_configuration_close(&c);
         }

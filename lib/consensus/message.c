@@ -224,6 +224,15 @@ bool message_conf_is_sound(struct view conf)
         return true;
 }
 
+int message_decode_conf(struct view in, struct raft_configuration *ret)
+{
+        struct raft_buffer b = {(void *) (uintptr_t) in.p, in.len};
+
+        if (!message_conf_is_sound(in))
+                return -EBADMSG;
+        return raft_configuration_decode(&b, ret) == 0 ? 0 : -ENOMEM;
+}
+
 /* Whether these may be entries of a log: terms never fall, and there is no entry before the
  * first. [libraft] It accepts the terms of entries without a check. */
 static bool entries_follow(const struct raft_append_entries *p)
@@ -247,7 +256,6 @@ int message_decode_snapshot(struct view in, struct raft_message *ret, struct vie
         struct reader rd = {.in = in};
         uint8_t type = u8(&rd);
         struct view conf, state;
-        struct raft_buffer b;
 
         p->term = u64(&rd);
         p->last_index = u64(&rd);
@@ -259,12 +267,11 @@ int message_decode_snapshot(struct view in, struct raft_message *ret, struct vie
                 rd.r = view_bytes(&rd.in, &state);
         /* [libraft] These are only assertions there. */
         if (rd.r < 0 || type != RAFT_INSTALL_SNAPSHOT || rd.in.len > 0 || p->last_index == 0 ||
-            p->last_term == 0 || p->last_index > INDEX_MAX || p->conf_index > p->last_index ||
-            !message_conf_is_sound(conf))
+            p->last_term == 0 || p->last_index > INDEX_MAX || p->conf_index > p->last_index)
                 return -EBADMSG;
-        b = (struct raft_buffer){(void *) (uintptr_t) conf.p, conf.len};
-        if (raft_configuration_decode(&b, &p->conf) != 0)
-                return -EBADMSG;
+        rd.r = message_decode_conf(conf, &p->conf);
+        if (rd.r < 0)
+                return rd.r;
         *ret = m;
         *ret_state = state;
         return 0;

@@ -73,3 +73,6 @@ void message_discard(struct raft_message *m);
  * where the bytes end, and does not recover from a configuration with the same server twice, so
  * check first. */
 bool message_conf_is_sound(struct view conf);
+
+/* Decodes such a configuration. Returns 0, -EBADMSG if it is none, or -ENOMEM. */
+must_check_ int message_decode_conf(struct view in, struct raft_configuration *ret);

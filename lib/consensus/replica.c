@@ -23,11 +23,9 @@ int replica_position(const struct replica *r, uint64_t id)
 
 unsigned replica_voters(const struct replica *r)
 {
-        unsigned n = 0;
+        uint64_t ids[REPLICA_PEERS_MAX];
 
-        for (unsigned i = 0; i < replica_conf(r)->n; i++)
-                n += replica_conf(r)->servers[i].role == RAFT_VOTER;
-        return n;
+        return members_voters(replica_conf(r), ids);
 }
 
 bool replica_votes(const struct replica *r)
@@ -290,7 +288,7 @@ static void apply_committed(struct replica *r)
                                                                          e->len - STAMP},
                                                            &r->apply_left);
                 else if (e->type == RAFT_CHANGE)
-                        libraft_conf_applied(r, e, index);
+                        libraft_conf_applied(r, index);
                 if (k != 0)
                         r->applied = index - 1; /* a read must not believe that the entry is
                                                  * applied */

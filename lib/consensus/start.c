@@ -133,7 +133,6 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                           struct store_error *err)
 {
         const struct store_recovered *rec = store_recovered(r->store);
-        struct raft_buffer b;
         int k;
 
         if (!entries_are_sound(rec) ||
@@ -165,12 +164,8 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                 return -EBADMSG;
         }
         if (rec->snapshot.index > 0) {
-                b = (struct raft_buffer){(void *) (uintptr_t) rec->snapshot.conf.p,
-                                         rec->snapshot.conf.len};
-                if (!message_conf_is_sound(rec->snapshot.conf) ||
-                    raft_configuration_decode(&b, &meta->configuration) != 0)
-                        k = -EBADMSG;
-                else
+                k = message_decode_conf(rec->snapshot.conf, &meta->configuration);
+                if (k == 0)
                         k = load_at_once(r, rec->snapshot.data);
                 if (k < 0) {
                         raft_configuration_close(&meta->configuration);
@@ -214,25 +209,16 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
  * term. */
 static int leave_term(struct replica *r)
 {
-        const struct raft_configuration *conf = &r->start.meta.configuration;
+        uint64_t at = log_find(&r->log, RAFT_CHANGE, 1, log_last(&r->log));
+        uint64_t voters[REPLICA_PEERS_MAX];
         struct raft_configuration c = {0};
-        const struct log_entry *e = NULL;
-        unsigned voters = 0;
-        bool ours = false;
+        unsigned n;
 
-        for (uint64_t i = log_last(&r->log); i >= r->log.first && !e; i--)
-                if (log_get(&r->log, i)->type == RAFT_CHANGE)
-                        e = log_get(&r->log, i);
-        if (e && raft_configuration_decode(&(struct raft_buffer){e->data, e->len}, &c) != 0)
+        if (at != 0 && libraft_conf_at(r, at, &c) < 0)
                 return -ENOMEM; /* no other error is left: the encoding was checked before */
-        conf = e ? &c : conf;
-        for (unsigned i = 0; i < conf->n; i++)
-                if (conf->servers[i].role == RAFT_VOTER) {
-                        voters++;
-                        ours = ours || conf->servers[i].id == r->cfg.id;
-                }
+        n = members_voters(at != 0 ? &c : &r->start.meta.configuration, voters);
         raft_configuration_close(&c);
-        if (!ours || voters > 1)
+        if (n != 1 || voters[0] != r->cfg.id)
                 return 0;
         r->start.term++;
         r->start.vote = r->cfg.id;
@@ -336,7 +322,7 @@ struct replica *replica_free(struct replica *r)
         sending_fini(r);
         install_fini(r);
         freeing_fini(r);
-        buf_fini(&r->compacted.conf);
+        raft_configuration_close(&r->compacted.conf);
         log_fini(&r->log);
         store_free(r->store);
         free(r->address);

@@ -14,17 +14,13 @@
 
 int trim_remember(struct replica *r, const struct raft_snapshot_metadata *m)
 {
-        struct raft_buffer c;
+        struct raft_configuration c;
 
-        if (raft_configuration_encode(&m->configuration, &c) != 0)
+        if (libraft_conf_copy(&m->configuration, &c) < 0)
                 return -ENOMEM;
-        buf_clear(&r->compacted.conf);
-        buf_add(&r->compacted.conf, c.base, c.len);
-        raft_free(c.base);
-        r->compacted.conf_index = m->configuration_index;
-        r->compacted.index = m->index;
-        r->compacted.term = m->term;
-        return buf_error(&r->compacted.conf);
+        raft_configuration_close(&r->compacted.conf);
+        r->compacted = (struct compacted){m->index, m->term, c, m->configuration_index};
+        return 0;
 }
 
 /* The members as of @index, which has been applied. A replica that has just started may already
@@ -32,41 +28,21 @@ int trim_remember(struct replica *r, const struct raft_snapshot_metadata *m)
  * snapshot. The caller frees @ret->configuration. */
 int trim_metadata(const struct replica *r, uint64_t index, struct raft_snapshot_metadata *ret)
 {
-        struct raft_buffer c = {0}, conf;
-        const struct raft_configuration *committed;
-        uint64_t at = libraft_committed(r, &committed);
-        int k;
+        const struct raft_configuration *conf;
+        uint64_t at = libraft_committed(r, &conf);
 
-        if (at <= index) {
-                if (raft_configuration_encode(committed, &c) != 0)
-                        return -ENOMEM;
-                conf = c;
-        } else {
-                const struct log_entry *e = NULL;
-
-                for (at = index; at > r->compacted.index && (!e || e->type != RAFT_CHANGE);
-                     at--)
-                        e = log_get(&r->log, at);
-                if (e && e->type == RAFT_CHANGE) {
-                        PROBE("a snapshot is taken between two changes of members");
-                        at++;
-                        conf = (struct raft_buffer){e->data, e->len};
-                } else {
-                        PROBE("a snapshot has older members than those known to be committed");
-                        at = r->compacted.conf_index;
-                        conf = (struct raft_buffer){
-                                (void *) (uintptr_t) buf_head(&r->compacted.conf),
-                                buf_len(&r->compacted.conf)};
-                }
-        }
         *ret = (struct raft_snapshot_metadata){
-                .index = index,
-                .term = replica_term_of(r, index),
-                .configuration_index = at,
-        };
-        k = raft_configuration_decode(&conf, &ret->configuration);
-        raft_free(c.base);
-        return k == 0 ? 0 : -ENOMEM;
+                .index = index, .term = replica_term_of(r, index), .configuration_index = at};
+        if (at <= index)
+                return libraft_conf_copy(conf, &ret->configuration);
+        at = log_find(&r->log, RAFT_CHANGE, r->compacted.index + 1, index);
+        ret->configuration_index = at != 0 ? at : r->compacted.conf_index;
+        if (at == 0) {
+                PROBE("a snapshot has older members than those known to be committed");
+                return libraft_conf_copy(&r->compacted.conf, &ret->configuration);
+        }
+        PROBE("a snapshot is taken between two changes of members");
+        return libraft_conf_at(r, at, &ret->configuration);
 }
 
 /* Reports to raft a snapshot at @m->index, and passes it @m's configuration. */
