@@ -145,26 +145,20 @@ static bool flag(struct reader *rd)
 }
 
 /* All payloads are copied once, into the batch that raft expects. */
-static int decode_entries(struct reader *rd, struct raft_append_entries *p)
+static void decode_entries(struct reader *rd, struct raft_append_entries *p)
 {
         uint32_t n = u32(rd);
         struct raft_entry *e;
         uint8_t *batch;
 
-        if (rd->r < 0)
-                return rd->r;
-        if (n > ENTRIES_MAX || n > rd->in.len)
-                return -EBADMSG;
-        if (n == 0)
-                return 0;
+        if (rd->r == 0 && (n > ENTRIES_MAX || n > rd->in.len))
+                rd->r = -EBADMSG;
+        if (rd->r < 0 || n == 0)
+                return;
         e = raft_malloc(n * sizeof(*e));
         batch = raft_malloc(rd->in.len);
-        if (!e || !batch) {
-                raft_free(e);
-                raft_free(batch);
-                return -ENOMEM;
-        }
-        for (uint32_t i = 0, at = 0; i < n; i++) {
+        rd->r = e && batch ? 0 : -ENOMEM;
+        for (uint32_t i = 0, at = 0; i < n && rd->r == 0; i++) {
                 struct view data = {0};
                 uint32_t len;
 
@@ -177,20 +171,19 @@ static int decode_entries(struct reader *rd, struct raft_append_entries *p)
                     (e[i].type < RAFT_COMMAND || e[i].type > RAFT_CHANGE || e[i].term == 0 ||
                      (e[i].type == RAFT_CHANGE && !message_conf_is_sound(data))))
                         rd->r = -EBADMSG;
-                if (rd->r < 0) {
-                        raft_free(e);
-                        raft_free(batch);
-                        return rd->r;
-                }
-                if (len > 0)
+                if (rd->r == 0 && len > 0)
                         memcpy(batch + at, data.p, len);
                 e[i].buf = (struct raft_buffer){batch + at, len};
                 e[i].batch = batch;
                 at += len;
         }
+        if (rd->r < 0) {
+                raft_free(e);
+                raft_free(batch);
+                return;
+        }
         p->entries = e;
         p->n_entries = n;
-        return 0;
 }
 
 bool message_conf_is_sound(struct view conf)
@@ -281,11 +274,8 @@ int message_decode(struct view in, struct raft_message *ret)
 {
         struct reader rd = {.in = in};
         struct raft_message m = {0};
-        int r = 0;
 
         m.type = u8(&rd);
-        if (rd.r < 0)
-                return rd.r;
         switch (m.type) {
         case RAFT_APPEND_ENTRIES:
                 m.append_entries.version = 1;
@@ -293,11 +283,9 @@ int message_decode(struct view in, struct raft_message *ret)
                 m.append_entries.prev_log_index = u64(&rd);
                 m.append_entries.prev_log_term = u64(&rd);
                 m.append_entries.leader_commit = u64(&rd);
-                r = decode_entries(&rd, &m.append_entries);
-                if (r == 0 && !entries_follow(&m.append_entries)) {
-                        message_discard(&m);
-                        r = -EBADMSG;
-                }
+                decode_entries(&rd, &m.append_entries);
+                if (rd.r == 0 && !entries_follow(&m.append_entries))
+                        rd.r = -EBADMSG;
                 break;
         case RAFT_APPEND_ENTRIES_RESULT:
                 m.append_entries_result.version = 1;
@@ -332,14 +320,13 @@ int message_decode(struct view in, struct raft_message *ret)
         default:
                 return -EBADMSG;
         }
-        if (r < 0)
-                return r;
-        if (rd.r < 0 || rd.in.len > 0) {
+        if (rd.r == 0 && rd.in.len > 0)
+                rd.r = -EBADMSG;
+        if (rd.r < 0)
                 message_discard(&m);
-                return -EBADMSG;
-        }
-        *ret = m;
-        return 0;
+        else
+                *ret = m;
+        return rd.r;
 }
 
 void message_discard(struct raft_message *m)
