@@ -579,19 +579,18 @@ void replica_run(struct replica *r, struct boot_time now)
 
 struct boot_time replica_next(const struct replica *r)
 {
-        struct boot_time raft = libraft_timeout(r);
+        struct boot_time next = boot_min(libraft_timeout(r), r->leader_down_at);
 
         if (has_more_to_apply(r))
                 return r->now;
-        raft = boot_min(raft, r->leader_down_at);
-        raft = boot_min(raft, boot_min(sending_next(r), install_next(r)));
-        raft = boot_min(raft, boot_min(taking_next(r), freeing_next(r)));
+        next = boot_min(next, boot_min(sending_next(r), install_next(r)));
+        next = boot_min(next, boot_min(taking_next(r), freeing_next(r)));
+        next = boot_min(next, queue_next(r));
         if (store_short_of_room(r->store))
-                raft = boot_min(raft, r->room_at);
-        raft = boot_min(raft, queue_next(r));
+                next = boot_min(next, r->room_at);
         if (replica_leads(r) || reads_wait(r))
-                return boot_min(raft, boot_add(r->now, r->cfg.heartbeat));
-        return raft;
+                next = boot_min(next, boot_add(r->now, r->cfg.heartbeat));
+        return next;
 }
 
 /* Followers learn the commit index from the next message. If none follows soon, they would
