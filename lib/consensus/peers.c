@@ -50,12 +50,18 @@ struct link_out {
         struct peers_losses losses;
 };
 
+enum caller {
+        CALLER_UNKNOWN, /* it has not said who it is */
+        CALLER_MEMBER,
+        CALLER_EXCLUDED /* no member: it is notified, and its frames are ignored */
+};
+
 struct link_in {
         LIST_ENTRY(link_in) next;
         struct peers *peers;
         struct stream *stream;
-        bool greeted, refused; /* refused: we notify the peer, and ignore its frames */
-        bool reading, freed;   /* in_free() waits for the reader of `rx` to return */
+        enum caller caller;
+        bool reading, freed; /* in_free() waits for the reader of `rx` to return */
         uint64_t id;
         struct buf rx;
         struct loop_timer timeout;
@@ -342,7 +348,7 @@ static bool in_refuse(struct link_in *i)
         if (i->freed || index == 0)
                 return false;
         PROBE("a peer is notified on its own link that it is not a member");
-        i->refused = true;
+        i->caller = CALLER_EXCLUDED;
         buf_clear(&i->rx);
         buf_add_u32(stream_tx(i->stream), REFUSAL_SIZE - 4);
         buf_add_u8(stream_tx(i->stream), FRAME_REMOVED);
@@ -363,7 +369,7 @@ void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id))
                 if (!wanted(p->userdata, o->id))
                         out_free(o);
         LIST_FOREACH_SAFE (i, &p->in, next, i_next)
-                if (i->greeted && !i->refused && !out_of(p, i->id) && !in_refuse(i))
+                if (i->caller == CALLER_MEMBER && !out_of(p, i->id) && !in_refuse(i))
                         in_free(i);
 }
 
@@ -437,7 +443,7 @@ static bool is_linked_from(const struct peers *p, uint64_t id)
         const struct link_in *i;
 
         LIST_FOREACH (i, &p->in, next)
-                if (i->greeted && i->id == id)
+                if (i->caller == CALLER_MEMBER && i->id == id)
                         return true;
         return false;
 }
@@ -474,7 +480,7 @@ static bool greet(struct link_in *i)
                 return false;
         }
         PROBE_IF(is_linked_from(p, i->id), "a peer calls anew before its last link has ended");
-        i->greeted = true;
+        i->caller = CALLER_MEMBER;
         buf_consume(&i->rx, GREETING);
         loop_timer_disarm(&i->timeout);
         out_hurry(o);
@@ -486,12 +492,12 @@ static bool greet(struct link_in *i)
  * frame made the owner free the link, everything but the link itself may be gone. */
 static bool take(struct link_in *i)
 {
-        if (i->refused) {
+        if (i->caller == CALLER_EXCLUDED) {
                 PROBE("a frame of a peer that is not a member is ignored");
                 buf_clear(&i->rx);
                 return true;
         }
-        if (!i->greeted) {
+        if (i->caller == CALLER_UNKNOWN) {
                 /* The first bytes show that this is not our protocol. */
                 size_t n = min_of(buf_len(&i->rx), (size_t) 8);
 
@@ -506,7 +512,7 @@ static bool take(struct link_in *i)
                 if (!greet(i))
                         return false;
         }
-        while (!i->freed && !i->refused && buf_len(&i->rx) >= 4) {
+        while (!i->freed && i->caller == CALLER_MEMBER && buf_len(&i->rx) >= 4) {
                 size_t len = le32_get(buf_head(&i->rx));
                 int r;
 
@@ -524,7 +530,7 @@ static bool take(struct link_in *i)
                                     i->id, stream_peer(i->stream));
                 if (r < 0)
                         return false;
-                if (!i->refused)
+                if (i->caller == CALLER_MEMBER)
                         buf_consume(&i->rx, 4 + len);
         }
         if (buf_len(&i->rx) == 0 && i->rx.cap > (1 << 20))
@@ -551,7 +557,7 @@ static void in_close(struct stream *s, const char *why)
 {
         struct link_in *i = stream_userdata(s);
         struct peers *p = i->peers;
-        uint64_t id = i->greeted && !i->refused ? i->id : 0;
+        uint64_t id = i->caller == CALLER_MEMBER ? i->id : 0;
 
         if (stream_was_refused(s) &&
             admission_tell(&p->cfg.admission, hash_end(hash_add(HASH_START, why, strlen(why))),
@@ -569,8 +575,10 @@ static void in_timeout(struct loop_timer *t)
 {
         struct link_in *i = container_of(t, struct link_in, timeout);
 
-        PROBE_IF(!i->refused, "who connects does not say who it is, and is disconnected");
-        PROBE_IF(i->refused, "a peer that is not a member keeps its link, and is disconnected");
+        PROBE_IF(i->caller == CALLER_UNKNOWN,
+                 "who connects does not say who it is, and is disconnected");
+        PROBE_IF(i->caller == CALLER_EXCLUDED,
+                 "a peer that is not a member keeps its link, and is disconnected");
         in_free(i);
 }
 
@@ -589,7 +597,7 @@ static size_t n_of_address(const struct peers *p, const struct link_in *of)
         size_t n = 0;
 
         LIST_FOREACH (i, &p->in, next)
-                n += !i->greeted &&
+                n += i->caller != CALLER_MEMBER &&
                      same_address(stream_peer(of->stream), stream_peer(i->stream));
         return n;
 }
@@ -603,11 +611,11 @@ static void bound_strangers(struct peers *p)
         size_t n = 0, most = 0, k;
 
         LIST_FOREACH (i, &p->in, next)
-                n += !i->greeted;
+                n += i->caller != CALLER_MEMBER;
         if (n < STRANGERS_MAX)
                 return;
         LIST_FOREACH (i, &p->in, next) {
-                k = i->greeted ? 0 : n_of_address(p, i);
+                k = i->caller == CALLER_MEMBER ? 0 : n_of_address(p, i);
                 if (k > 0 && k >= most) {
                         first = i;
                         most = k;
