@@ -14,6 +14,7 @@
 
 #include "base/base.h"
 #include "base/buf.h"
+#include "state/charge.h"
 #include "state/outcome.h"
 #include "wire/pb.h"
 
@@ -28,17 +29,20 @@
 #define AUTH_PERMISSIONS_MAX 1000 /* of one role */
 
 struct auth_permission {
+        WIDER;
         Pb__Permission__Type type;
         ProtobufCBinaryData key, range_end; /* owned */
 };
 
 struct auth_role {
+        WIDER;
         char *name;                          /* owned */
         struct auth_permission *permissions; /* owned, ascending by key and range_end */
         size_t n_permissions, permissions_cap;
 };
 
 struct auth_user {
+        WIDER;
         char *name; /* owned */
         char *hash; /* owned; "": no password matches */
         bool no_password;
@@ -51,6 +55,7 @@ struct auth_user {
 };
 
 struct auth {
+        WIDER;
         bool enabled;
         uint64_t revision;               /* counts the changes, starting at 1 */
         uint8_t secret[AUTH_SECRET_LEN]; /* signs tokens; zeroes until auth is first enabled */

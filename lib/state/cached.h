@@ -38,6 +38,7 @@ struct cached_issuer {
 };
 
 struct cached_range {
+        WIDER;
         uint64_t serial;               /* never used for another range */
         struct span_entry keys;        /* its span shows `bytes`; in the index unless empty */
         bool touched;                  /* by the change of a key that is being examined */
@@ -56,6 +57,7 @@ struct cached_crowd {
 };
 
 struct cached {
+        WIDER;
         struct cached_range **ranges; /* owned; in the order in which they were made ... */
         struct span_index index;      /* ... and by the keys that they hold */
         size_t n, cap;

@@ -11,6 +11,7 @@
 #pragma once
 
 #include <stddef.h>
+#include <stdint.h>
 
 #define CHARGE_KEY ((size_t) 104)       /* and its bytes */
 #define CHARGE_VERSION ((size_t) 72)    /* and its value */
@@ -29,3 +30,13 @@
 /* @type is charged as @charge; it takes at most half as much again. */
 #define CHARGES(type, charge) \
         _Static_assert(2 * sizeof(type) <= 3 * (charge), "the quota counts too little for it")
+
+/* Comes first in the structs of the state. It takes no room; but with TENURE_WIDER they are
+ * larger, by about as much as the asserts allow, as if this were another version, or on another
+ * machine. The simulator has a state machine that is built so beside its replicas
+ * (tests/sim/wider.h). */
+#ifdef TENURE_WIDER
+#define WIDER uint64_t wider[5]
+#else
+#define WIDER _Static_assert(1, "")
+#endif

@@ -3,6 +3,7 @@
 #define NOWHERE UINT32_MAX
 
 struct deadline {
+        WIDER;
         nsec_t end;
         nsec_t key;  /* the heap's sort key: an end that may be out of date, or a later instant
                       * while deadlines_pop() hides the slot */

@@ -12,8 +12,10 @@
 
 #include "base/base.h"
 #include "base/clock.h"
+#include "state/charge.h"
 
 struct deadlines {
+        WIDER;
         struct deadline *of_slot; /* indexed by slot; owned */
         size_t n_slots, slots_cap;
         uint32_t *heap; /* slots; owned */

@@ -6,6 +6,7 @@
 #define DROP_STEPS 3
 
 struct kept_version {
+        WIDER;
         RB_ENTRY(kept_version) by_key;
         struct kv_version *v; /* owned, including its key */
         int64_t until;        /* the first revision at which it was not visible any more */

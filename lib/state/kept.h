@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "base/tree.h"
+#include "state/charge.h"
 
 struct kv_version;
 struct kv_key;
@@ -30,6 +31,7 @@ RB_HEAD(kept_pins, kept_pin);
 RB_HEAD(kept_versions, kept_version);
 
 struct kept {
+        WIDER;
         struct kept_pins pins, histories;
         struct kept_versions versions;
         struct kept_version *sweep_at; /* the next one to check; NULL: no sweep is under way */

@@ -19,6 +19,7 @@ struct kv_key;
 
 /* One value, or one deletion, of one key. */
 struct kv_version {
+        WIDER;
         struct kv_key *key;       /* borrowed: a key lives as long as any version of it */
         struct kv_version *older; /* owned; NULL for the oldest that is kept */
         struct kv_version *newer; /* borrowed; NULL for the newest */
@@ -32,6 +33,7 @@ struct kv_version {
 };
 
 struct kv_key {
+        WIDER;
         RB_ENTRY(kv_key) by_key;
         struct kv_version *newest; /* owned; never NULL while the key is in the tree */
         struct lease *lease;       /* borrowed; the lease to which the live value is attached */
@@ -59,6 +61,7 @@ RB_HEAD(kv_tree, kv_key);
 RB_PROTOTYPE(kv_tree, kv_key, by_key, kv_key_cmp)
 
 struct kv {
+        WIDER;
         struct kv_tree keys;
         struct kv_version *
                 *history; /* ascending by revision and sub, from `compacted` on; owned array */

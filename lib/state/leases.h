@@ -17,6 +17,7 @@ RB_HEAD(lease_keys, kv_key);
 RB_PROTOTYPE(lease_keys, kv_key, of_lease, lease_key_cmp)
 
 struct lease {
+        WIDER;
         RB_ENTRY(lease) by_id;
         RB_ENTRY(lease) by_name; /* only if name_len > 0 */
         struct lease_keys keys;  /* in the order of keys */
@@ -39,6 +40,7 @@ RB_PROTOTYPE(lease_ids, lease, by_id, lease_id_cmp)
 RB_PROTOTYPE(lease_names, lease, by_name, lease_name_cmp)
 
 struct leases {
+        WIDER;
         struct lease_ids by_id;
         struct lease_names by_name;
         struct lease **slots; /* NULL: free; owned */

@@ -3,10 +3,12 @@
 #pragma once
 
 #include "base/base.h"
+#include "state/charge.h"
 
 #define SLOTS_LEVELS 4 /* words of 64: 16 million */
 
 struct slots {
+        WIDER;
         struct {
                 uint64_t *words; /* owned; missing words are 0 */
                 size_t n, cap;

@@ -12,6 +12,7 @@
 #include "state/kv.h"
 
 struct span_entry {
+        WIDER;
         RB_ENTRY(span_entry) by_span;
         struct span_entry *last; /* in the subtree that begins here, the range that ends
                                   * last */

@@ -49,6 +49,7 @@
 
 /* What a replica has published about itself. */
 struct member {
+        WIDER;
         uint64_t id;
         char *name;        /* owned */
         char *client_urls; /* owned; joined by commas */
@@ -61,6 +62,7 @@ enum {
 };
 
 struct alarm {
+        WIDER;
         uint64_t member;
         Pb__AlarmType type;
         uint8_t why;
@@ -69,6 +71,7 @@ struct alarm {
 /* Progress of a command that removes many keys, or compacts many changes, in slices. In
  * between, a reader of the state would see half of its effect. */
 struct removal {
+        WIDER;
         bool on;
         uint32_t sub;        /* keys removed, at the next revision */
         struct lease *lease; /* the lease that ends; its name may have gone with its keys */
@@ -90,6 +93,7 @@ struct state_counts {
 extern const struct histogram_shape state_ttl_shape;
 
 struct state {
+        WIDER;
         struct kv kv;
         struct leases leases;
         struct deadlines deadlines;

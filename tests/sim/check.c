@@ -5,9 +5,11 @@
 
 #include "base/hash.h"
 #include "units.h"
+#include "wider.h"
 #include "world.h"
 
 #define HASHED_EVERY 64 /* entries */
+#define WIDER_STARTS_EVERY (8 * HASHED_EVERY)
 #define LEASES_MAX 4096
 #define INDEX_MAX 200000
 #define KEYS_MAX 64
@@ -125,6 +127,28 @@ static struct lease_seen *find(int64_t id)
         return NULL;
 }
 
+/* I4: nothing that is applied depends on the sizes of structs. */
+static void check_wider(struct world *w, const struct replica_node *n, uint64_t hash)
+{
+        uint64_t index = wider_applied();
+        cleanup_(buf_fini) struct buf snapshot = {0};
+
+        if (wider_hash() != hash)
+                return fail(w,
+                            "I4: the state machine with wider structs has another state after "
+                            "entry %llu than replica %u",
+                            (unsigned long long) index, n->i + 1);
+        if (index % WIDER_STARTS_EVERY != 0)
+                return;
+        state_save(core_state(n->node.core), &snapshot);
+        if (wider_load((struct view){buf_head(&snapshot), buf_len(&snapshot)}) < 0 ||
+            wider_hash() != hash)
+                fail(w,
+                     "I4: the state machine with wider structs cannot start from the snapshot "
+                     "of replica %u at entry %llu",
+                     n->i + 1, (unsigned long long) index);
+}
+
 /* I4: one history (A18, A20: also after crashes and snapshots; A15: on followers as on
  * leaders). */
 void check_applied(struct world *w, struct replica_node *n, uint64_t index)
@@ -144,6 +168,7 @@ void check_applied(struct world *w, struct replica_node *n, uint64_t index)
         if (!story[index].known) {
                 story[index].known = true;
                 story[index].hash = hash;
+                check_wider(w, n, hash);
         } else if (story[index].hash != hash) {
                 fail(w,
                      "I4: replica %u has another state after entry %llu than another one had",
@@ -528,6 +553,8 @@ void check_end(struct world *w)
                              i);
                 applied = s->applied;
                 hash = state_hash(s);
+                if (applied == wider_applied())
+                        check_wider(w, &w->r[i], hash);
         }
         for (unsigned i = 0; i < w->n_holders; i++)
                 if (w->h[i].alive && !holder_holds(&w->h[i], 0) && !is_at_home(&w->h[i]))

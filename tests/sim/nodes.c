@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "consensus/message.h"
 #include "reached.h"
+#include "wider.h"
 #include "wire/cmd.h"
 #include "wire/pb.h"
 #include "worker.h"
@@ -456,6 +457,9 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
                 if (!leases_find(&core_state(u)->leases, before[i]))
                         check_ended(W, before[i], true);
         W->met.apply_slice += r > 0;
+        if (r == 0 && wider_apply(index, at, commands) < 0)
+                fail(W, "I4: the state machine with wider structs cannot apply entry %" PRIu64,
+                     index);
         if (r == 0)
                 check_applied(W, node_of_core(u), index);
         if (r == 0 && !is_stranger(node_of_core(u)->i)) {
@@ -722,6 +726,7 @@ void nodes_begin(struct world *w)
         seen_ops.load_more = seen_load_more;
         seen_ops.drop = seen_drop;
         seen_ops.changed_members = seen_changed_members;
+        wider_begin();
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 struct replica_node *n = &w->r[i];
 
@@ -742,4 +747,5 @@ void nodes_end(struct world *w)
                 drop_parked(&w->r[i]);
                 w->r[i].watched_disk = disk_free(w->r[i].watched_disk);
         }
+        wider_end();
 }

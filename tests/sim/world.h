@@ -47,6 +47,7 @@
  *     seen.c      the coincidences that occurred
  *     reached.c   what worlds reach of the probes in the code, and of the methods
  *     trace.c     what a world does, as numbers, to compare two runs
+ *     wider.c     a state machine with structs of other sizes; see wider.h
  *     prompt.c    what waits although others get on
  *     check.c     what must never happen; it shares no code with what it checks
  */
