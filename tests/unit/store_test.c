@@ -1194,45 +1194,88 @@ TEST(a_disk_that_was_full_once_does_not_stop_the_log_for_ever)
         segment_size = 0;
 }
 
-/* The disk's second thread is at a large snapshot. */
+/* The disk's second thread is busy. */
 static const struct disk_ops *kept_ops;
+static struct disk_ops two_threads;
 static struct disk_job *held_jobs[64];
 static unsigned n_held_jobs;
 static void hold_aside(struct disk *d, struct disk_job *j)
 {
         (void) d;
+        CHECK(n_held_jobs < ARRAY_SIZE(held_jobs));
         held_jobs[n_held_jobs++] = j;
 }
 
-TEST(the_log_goes_on_while_a_large_snapshot_is_written)
+static void begin_to_hold(struct disk *d)
 {
-        cleanup_(disk_freep) struct disk *d = sim_disk_new();
-        struct disk_ops two_threads = *d->ops;
-        struct store *s;
-        uint64_t at = 2;
-
-        persisted = 1;
-        failures = 0;
         n_held_jobs = 0;
-        segment_size = 4096;
-        s = open_store(d, 0);
-        settle(s, d);
         kept_ops = d->ops;
+        two_threads = *d->ops;
         two_threads.submit_aside = hold_aside;
         d->ops = &two_threads;
-        snapshot(s, 1, 1 << 16, false); /* takes its time */
-        for (; at < 200; at++) {
-                append(s, at, at, 1, 500);
-                settle(s, d);
-        }
-        CHECK_EQ(persisted, at - 1);
+}
+
+static void run_held(struct disk *d)
+{
         for (unsigned i = 0; i < n_held_jobs; i++) {
                 held_jobs[i]->run(held_jobs[i]);
                 held_jobs[i]->done(held_jobs[i]);
                 finish(d);
         }
         d->ops = kept_ops;
+}
+
+TEST(the_log_goes_on_while_a_large_snapshot_is_written)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store *s;
+        uint64_t at = 2;
+
+        persisted = 1;
+        failures = 0;
+        segment_size = 4096;
+        s = open_store(d, 0);
+        settle(s, d);
+        begin_to_hold(d);
+        snapshot(s, 1, 1 << 16, false); /* takes its time */
+        for (; at < 200; at++) {
+                append(s, at, at, 1, 500);
+                settle(s, d);
+        }
+        CHECK_EQ(persisted, at - 1);
+        run_held(d);
         CHECK_EQ(failures, 0);
+        store_free(s);
+        segment_size = 0;
+}
+
+/* A snapshot releases many files of the log at once. The log's next write comes first, not
+ * behind their removals. */
+TEST(the_log_does_not_wait_for_the_removal_of_its_old_files)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store *s;
+        uint64_t at = 2;
+
+        persisted = 1;
+        failures = 0;
+        segment_size = 4096;
+        s = open_store(d, 0);
+        for (; at < 200; at++) {
+                append(s, at, at, 1, 500);
+                settle(s, d);
+        }
+        snapshot(s, at - 1, 100, false);
+        settle(s, d);
+        begin_to_hold(d);
+        store_trim(s, at - 1);
+        append(s, at, at, 1, 500);
+        sim_disk_finish_at(d, DISK_LOG);
+        CHECK_EQ(persisted, at);
+        CHECK(n_held_jobs > 20);
+        run_held(d);
+        CHECK_EQ(failures, 0);
+        CHECK_EQ(d->ops->remove(d, "log-0000000000000001"), -ENOENT); /* it went */
         store_free(s);
         segment_size = 0;
 }
