@@ -1389,6 +1389,31 @@ TEST(a_snapshot_that_is_written_is_not_replaced_by_a_later_one)
         stop();
 }
 
+/* The network was slow, so a snapshot took 6 s to arrive, and while it was being written the
+ * log outgrew its bound: the replica needs another one. It gets that once the first is
+ * installed, not after as much time as that took to arrive. */
+TEST(after_a_snapshot_that_took_long_the_next_one_is_sent_soon)
+{
+        struct net_node *dead, *leader = lag_behind(4000000, 0, &dead);
+
+        write_for_long(leader, dead);
+        dead->far = 100 * MS;
+        for (unsigned i = 0; i < 200 && !replica_installs(dead->replica); i++)
+                pass(100 * MS);
+        CHECK(replica_installs(dead->replica));
+        dead->far = 0;
+        for (unsigned i = 0; i < 300; i++) {
+                CHECK_EQ(propose(leader, 20000), 0);
+                pass(2 * MS);
+        }
+        CHECK_EQ(firsts, 1);
+        dead->stuck = false;
+        pass(1000 * MS);
+        CHECK_EQ(dead->snaps, 2);
+        CHECK_EQ(dead->applied, 500);
+        stop();
+}
+
 /* A snapshot that was requested, to defragment, releases the room that a log of large entries
  * took: in memory and on disk. */
 TEST(a_requested_snapshot_releases_the_log)
