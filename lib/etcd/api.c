@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "base/probe.h"
 #include "etcd/internal.h"
 #include "wire/renewal.h"
 
@@ -330,10 +331,40 @@ static void write_ends(struct request *q)
                 a->settled(a);
 }
 
+/* Also checked for a write: to refuse it here saves the log's time. It is checked again when it
+ * is applied, against the state of that time. */
+static struct status admit(struct request *q)
+{
+        const struct state *s = core_state(q->api->core);
+        struct status st;
+
+        if (q->method->access == FOR_ALL)
+                return status_ok;
+        st = identify(q->api, q->call, &q->who);
+        if (st.code != RPC_OK)
+                return st;
+        return status_of(q->method->access == FOR_ROOT ? permit_root(s, &q->who.user)
+                                                       : permit_user(s, &q->who.user));
+}
+
+/* Whether the request came with a token when this replica, which is behind, did not know that
+ * authentication is on. */
+static bool came_too_early(const struct request *q)
+{
+        return q->call && q->call->token && !q->who.name;
+}
+
 static void write_done(struct core_write *w, struct status st, struct view reply)
 {
+        static const struct status too_early = {
+                RPC_UNAVAILABLE,
+                "etcdserver: this replica did not know that authentication is on; try again"};
         struct request *q = container_of(w, struct request, write);
 
+        if (st.text == status_of(STATE_E_USER_EMPTY).text && came_too_early(q)) {
+                PROBE("a write with a token comes before its replica needs one");
+                st = too_early;
+        }
         write_ends(q);
         q->waiting = false;
         if (q->wrote)
@@ -445,6 +476,11 @@ static void read_done(struct core_read *rd, struct status st)
         q->waiting = q->reading = false;
         if (!q->call)
                 return q->gone ? q->gone(q) : request_free(q);
+        if (st.code == RPC_OK && came_too_early(q)) {
+                PROBE_IF(core_state(q->api->core)->auth.enabled,
+                         "a read with a token comes before its replica needs one");
+                st = admit(q);
+        }
         if (st.code != RPC_OK)
                 return core_failed(q, st);
         if (is_large_method(q->method) && !rpc_call_has_room(q->call))
@@ -467,22 +503,6 @@ void request_read(struct request *q, void (*then)(struct request *q))
         q->then = then;
         q->read.done = read_done;
         core_read(q->api->core, &q->read, q->call->timeout);
-}
-
-/* Also checked for a write: to refuse it here saves the log's time. It is checked again when it
- * is applied, against the state of that time. */
-static struct status admit(struct request *q)
-{
-        const struct state *s = core_state(q->api->core);
-        struct status st;
-
-        if (q->method->access == FOR_ALL)
-                return status_ok;
-        st = identify(q->api, q->call, &q->who);
-        if (st.code != RPC_OK)
-                return st;
-        return status_of(q->method->access == FOR_ROOT ? permit_root(s, &q->who.user)
-                                                       : permit_user(s, &q->who.user));
 }
 
 /* Which requests a learner answers, as in etcd. A learner may lag without anybody's noticing,

@@ -27,7 +27,7 @@
 #define PROCESSES_MAX 4 /* of a unit */
 #define SLICE_GROUP "/tenure.slice/tenure-held.slice"
 #define HELD_TARGET "tenure-held.target"
-#define PLACES_MAX 64 /* of a host, so many at most */
+#define PLACES_MAX 256 /* of a host, so many at most */
 
 struct world;
 struct holder;

@@ -152,3 +152,43 @@ TEST(who_comes_again_and_again_waits_for_his_turn)
                 rig_forget(&calls[i]);
         rig_end();
 }
+
+/* A replica that is behind learns that authentication is on only after a request has come. A
+ * token is not refused for that. */
+TEST(a_token_may_come_before_its_replica_needs_one)
+{
+        Pb__AuthDisableRequest off = PB__AUTH_DISABLE_REQUEST__INIT;
+        Pb__AuthEnableRequest on = PB__AUTH_ENABLE_REQUEST__INIT;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__RangeRequest range = PB__RANGE_REQUEST__INIT;
+        struct rig_call call, write, read;
+        Pb__AuthenticateResponse *p;
+        struct rig_conn *c;
+
+        rig_begin();
+        enable();
+        c = rig_connect(1);
+        log_in(c, &call, "secret");
+        CHECK(hashes_until(&call, 100) <= 3);
+        p = pb__authenticate_response__unpack(NULL, buf_len(&call.message), call.message.data);
+        CHECK(p != NULL);
+        CHECK_EQ(rpc_conn_set_token(c->client, p->token), 0);
+        pb_free(p);
+        rig_forget(&call);
+        ask(c, &call, "/etcdserverpb.Auth/AuthDisable", &off.base);
+        put.key = range.key = pb_bytes("k", 1);
+        rig_ask(c, &call, "/etcdserverpb.Auth/AuthEnable", &on.base);
+        rig_ask(c, &write, "/etcdserverpb.KV/Put", &put.base);
+        rig_ask(c, &read, "/etcdserverpb.KV/Range", &range.base);
+        rig_wait(&call, 100);
+        rig_wait(&write, 100);
+        rig_wait(&read, 100);
+        CHECK_EQ(call.code, RPC_OK);
+        CHECK_EQ(write.code, RPC_UNAVAILABLE);
+        CHECK_STR(read.text, "");
+        CHECK_EQ(read.code, RPC_OK);
+        rig_forget(&call);
+        rig_forget(&write);
+        rig_forget(&read);
+        rig_end();
+}
