@@ -871,11 +871,15 @@ TEST(a_watcher_that_ended_is_not_called)
 
 static void closed(struct stream *s, const char *why);
 
+static struct loop_timer pause_ends;
+
 static void takes_and_ends(struct stream *s, struct view data)
 {
         w.bytes[0] += data.len;
-        if (w.bytes[0] == 3) /* not read on for a while, in which the rest comes */
+        if (w.bytes[0] == 3) { /* not read on for a while, in which the rest comes */
                 stream_pause(s, true);
+                loop_timer_in(&pause_ends, 5 * NSEC_PER_MSEC);
+        }
 }
 
 static const struct stream_ops pauses = {
@@ -892,17 +896,15 @@ TEST(the_end_that_comes_with_the_last_bytes_is_seen)
 {
         for (int pause = 0; pause < 2; pause++) {
                 const char *const words[] = {"ab", "abc"};
-                struct loop_timer t;
                 int fd[2];
 
                 begin();
-                loop_timer_init(&t, w.loop, goes_on);
+                loop_timer_init(&pause_ends, w.loop, goes_on);
                 CHECK_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, fd),
                          0);
                 CHECK(write(fd[1], words[pause], strlen(words[pause])) > 0);
                 close(fd[1]);
                 CHECK_EQ(stream_accept(&w.paused, w.loop, fd[0], NULL, &pauses, NULL), 0);
-                loop_timer_in(&t, 5 * NSEC_PER_MSEC);
                 loop_run(w.loop); /* until it is closed */
                 CHECK_EQ(w.bytes[0], strlen(words[pause]));
                 end();
