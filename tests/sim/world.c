@@ -429,9 +429,9 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->any_change = w->any_change && !(w->operated && seed / 16 % 2);
         w->faults.members = w->faults.members || w->operated;
         w->faults.transfers = w->faults.transfers || w->visited;
-        /* Real links are slower: a snapshot has to arrive before the log has dropped what comes
-         * after it, or another one is needed. */
-        if (w->linked && w->log_bytes > 0)
+        /* Real links are slower, and what fills a store is large: a snapshot has to arrive
+         * before the log has dropped what comes after it, or another one is needed. */
+        if ((w->linked || w->quota > 0) && w->log_bytes > 0)
                 w->log_bytes += 20000;
         if (w->quota > 0)
                 w->queued_bytes = 0; /* its values are larger than that */
