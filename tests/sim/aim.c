@@ -471,6 +471,17 @@ const char *aim_name(const struct world *w)
         return w->aim->name;
 }
 
+unsigned aim_number(const struct world *w)
+{
+        return (unsigned) (w->aim - aims);
+}
+
+const char *aim_called(size_t number)
+{
+        _Static_assert(ARRAY_SIZE(aims) <= AIMS_MAX, "AIMS_MAX is too small");
+        return number < ARRAY_SIZE(aims) ? aims[number].name : NULL;
+}
+
 /* ---- rules ---- */
 
 static void post_deed(struct world *w, nsec_t in, int what, unsigned to, unsigned rule)

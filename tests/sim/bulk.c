@@ -377,5 +377,7 @@ void bulk_begin(struct world *w)
         bulk = (struct bulk){.n_keys = some(1, chance(w, 50) ? 20 : KEYS_MAX),
                              .puts_most = some(1, chance(w, 50) ? 5 : OPS_MAX - 2),
                              .largest = largest[some(0, ARRAY_SIZE(largest) - 1)]};
+        w->bulk_keys = bulk.n_keys;
+        w->bulk_largest = bulk.largest;
         asker_begin(&bulk.asker, 0, &ops);
 }

@@ -1,13 +1,14 @@
 /*
  * sim: runs seeds, and reports the first ones that break an invariant, with the command that
- * runs them again; at the end it prints counts, and which coincidences occurred and which never
- * did.
+ * runs them again; at the end it prints counts and, if there were many, what worlds had, which
+ * coincidences occurred, and which never did.
  *
  *     sim [--seed N | --from N --seeds N | --from N --seconds N] [--aim NAME] [--all]
- *         [--reached] [--jobs N] [--twice] [--debug]
+ *         [--reached] [--drawn] [--jobs N] [--twice] [--debug]
  *
  * With --all, a coincidence that never occurred fails the run. With --reached, so does a probe
  * that none of 3,000 worlds or more reached, unless it is listed with a reason (reached.h).
+ * With --drawn, it also says of few worlds what they had (drawn.h).
  * With --twice, each seed runs a second time, with other bytes in fresh memory, and must do the
  * same. Seeds are shared by --jobs processes, as many as there are processors if not said.
  */
@@ -24,6 +25,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
+#include "drawn.h"
 #include "reached.h"
 #include "world.h"
 
@@ -36,6 +38,7 @@ struct part {
         struct counts total;
         struct coincidences met;
         struct reached reached;
+        struct drawn drawn;
         uint64_t done;
 };
 
@@ -72,7 +75,8 @@ static double seconds(void)
 static int usage(void)
 {
         fprintf(stderr, "usage: sim [--seed N | --from N --seeds N | --from N --seconds N] "
-                        "[--aim NAME] [--all] [--reached] [--twice] [--jobs N] [--debug]\n");
+                        "[--aim NAME] [--all] [--reached] [--drawn] [--twice] [--jobs N] "
+                        "[--debug]\n");
         return 2;
 }
 
@@ -176,6 +180,7 @@ static void run_some(struct part *p, uint64_t first, uint64_t n, double limit)
                 }
                 p->done++;
                 reached_end(&p->reached);
+                drawn_see(&p->drawn, &w);
                 add((uint64_t *) &p->total, &w.counts, sizeof(p->total));
                 add((uint64_t *) &p->met, &w.met, sizeof(p->met));
                 if (p == shared->parts && seconds() - reported > 30) {
@@ -217,7 +222,8 @@ int main(int argc, char **argv)
         struct counts total = {0};
         struct coincidences met = {0};
         static struct reached reached;
-        bool all = false, reaches = false;
+        static struct drawn drawn;
+        bool all = false, reaches = false, tells = false;
         size_t unreached = 0;
 
         log_set_level(LOG_CRIT); /* errors are what the faults are for */
@@ -242,6 +248,8 @@ int main(int argc, char **argv)
                         all = true;
                 } else if (strcmp(argv[i], "--reached") == 0) {
                         reaches = true;
+                } else if (strcmp(argv[i], "--drawn") == 0) {
+                        tells = true;
                 } else if (strcmp(argv[i], "--twice") == 0) {
                         twice = true;
                 } else if (strcmp(argv[i], "--debug") == 0) {
@@ -272,6 +280,7 @@ int main(int argc, char **argv)
                 add((uint64_t *) &total, &shared->parts[j].total, sizeof(total));
                 add((uint64_t *) &met, &shared->parts[j].met, sizeof(met));
                 add((uint64_t *) &reached, &shared->parts[j].reached, sizeof(reached));
+                add((uint64_t *) &drawn, &shared->parts[j].drawn, sizeof(drawn));
         }
         printf("%" PRIu64 " seeds from %" PRIu64 ", %" PRIu64 " failed, in %.1f s;", done, seed,
                shared->bad, seconds() - began);
@@ -279,6 +288,8 @@ int main(int argc, char **argv)
                 printf("%s %s %" PRIu64, i > 0 ? "," : "", names[i],
                        ((const uint64_t *) &total)[i]);
         puts("");
+        if (done >= MANY || tells)
+                drawn_tell(&drawn);
         if (done >= MANY || all)
                 never = tell_met(&met);
         if (reaches)

@@ -401,7 +401,8 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         W = w;
         rnd_init(&w->rnd, seed);
         rnd_init(&w->damage, ~seed);
-        w->damage_at = seed % 4 == 1 ? 0 : NEVER;
+        w->damages = seed % 4 == 1;
+        w->damage_at = w->damages ? 0 : NEVER;
         w->later = seed % 4 == 3;
         w->breaks_in = seed % 8 == 6 ? rnd_between(&w->damage, 20, 1000) : 0;
         draw_settings(w);

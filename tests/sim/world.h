@@ -49,6 +49,7 @@
  *     trace.c     what a world does, as numbers, to compare two runs
  *     wider.c     a state machine with structs of other sizes; see wider.h
  *     prompt.c    what waits although others get on
+ *     drawn.c     what worlds have, for a run's last lines
  *     check.c     what must never happen; it shares no code with what it checks
  */
 #pragma once
@@ -263,14 +264,17 @@ struct world {
         bool strangers;      /* endpoints lead to other cores for a while */
         bool named, guarded; /* the clients of named.c exist; those of guards.c ... */
         bool fenced;         /* units are bound to the places of holders */
-        bool operated;    /* ... and those of operators.c, and no others change the members */
-        bool visited;     /* ... and those of visitors.c */
-        bool restricted;  /* ... and those of users.c */
-        bool bulk;        /* ... and that of bulk.c */
-        bool linked;      /* replicas have real links */
-        uint64_t quota;   /* of the store, for the client of fillers.c; 0: none */
+        bool operated;   /* ... and those of operators.c, and no others change the members */
+        bool visited;    /* ... and those of visitors.c */
+        bool restricted; /* ... and those of users.c */
+        bool bulk;       /* ... and that of bulk.c */
+        unsigned bulk_keys;
+        uint32_t bulk_largest; /* value */
+        bool linked;           /* replicas have real links */
+        uint64_t quota;        /* of the store, for the client of fillers.c; 0: none */
         bool later;       /* a follower is of a later version, and proposes what nobody knows */
-        nsec_t damage_at; /* when a snapshot under way may be damaged next ... */
+        bool damages;     /* snapshots under way ... */
+        nsec_t damage_at; /* ... are damaged not before this time ... */
         struct rnd damage;     /* ... drawn separately, so that other worlds stay the same */
         uint64_t breaks_in;    /* of so many calls of a disk one fails; 0: none */
         const struct aim *aim; /* of this world; see aim.c */
@@ -580,6 +584,10 @@ bool aim_known(const char *name);
 /* How many seconds of processor time a world of it may take; a usual one takes 0.1. */
 unsigned aim_patience(const char *name);
 const char *aim_name(const struct world *w);
+/* Aims have numbers from 0 on. NULL: there is none of that number. */
+#define AIMS_MAX 64
+unsigned aim_number(const struct world *w);
+const char *aim_called(size_t number);
 void aim_begin(struct world *w);
 void aim_at(struct world *w, enum moment m, struct replica_node *n);
 void on_deed(struct world *w, struct event *e);
