@@ -390,13 +390,13 @@ static bool is_behind_another(struct prompt *p)
 {
         const struct client *c = container_of(p, struct client, waits);
         const struct state *s = core_state(W->r[c->link.to].node.core);
+        ProtobufCBinaryData from = pb_bytes(LOCK "/", strlen(LOCK "/")),
+                            end = pb_bytes(LOCK "0", strlen(LOCK "0"));
+        struct kv_span span = kv_span(&from, &end);
         const struct kv_version *first = NULL;
-        struct kv_key *k;
 
-        RB_FOREACH (k, kv_tree, (struct kv_tree *) (uintptr_t) &s->kv.keys)
-                if (kv_live(k) && k->len > strlen(LOCK "/") &&
-                    memcmp(k->bytes, LOCK "/", strlen(LOCK "/")) == 0 &&
-                    (!first || k->newest->create_revision < first->create_revision))
+        for (struct kv_key *k = kv_live_first(&s->kv, &span); k; k = kv_live_next(&span, k))
+                if (!first || k->newest->create_revision < first->create_revision)
                         first = k->newest;
         return !first || first->lease != c->lease;
 }
