@@ -130,6 +130,8 @@ struct member {
                                      * one that changed last, but the one before it */
         Pb__RangeResponse *range;   /* owned: a page that is being read; NULL: none */
         size_t range_at;            /* its first key that was not read yet */
+        int64_t told; /* the revision of the last event of a response of which more is to come;
+                       * 0: there is none */
         struct boot_time size_logged_at; /* when a value that is too large was logged last */
         struct buf range_from;           /* the key at which the range's next page begins */
         int64_t range_revision;          /* the revision of all pages; 0: none has come yet */

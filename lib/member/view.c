@@ -164,7 +164,7 @@ static int feed_events(struct member *m, Pb__Event **events, size_t n)
 /* The watch is of no use: start again with a range. */
 static void from_the_top(struct member *m, const char *why)
 {
-        m->members.revision = 0;
+        m->members.revision = m->told = 0;
         rpc_call_cancel(m->watch);
         again(m, why);
 }
@@ -220,10 +220,15 @@ static void watch_message(struct rpc_call *call, struct view bytes)
          * a revision, not as the point from which to resume. */
         if (r->n_events == 0 && !r->created && !r->canceled && m->synced)
                 m->progress = max_of(m->progress, r->header->revision);
-        /* A response holds whole revisions, so all of the last one has been announced now. */
+        /* A response holds whole revisions, so all of the last one has been announced now;
+         * unless the response is too large and comes in parts, even though we asked for none.
+         */
         if (r->n_events > 0)
-                m->members.revision = max_of(m->members.revision,
-                                             r->events[r->n_events - 1]->kv->mod_revision);
+                m->told = max_of(m->told, r->events[r->n_events - 1]->kv->mod_revision);
+        if (!r->fragment) {
+                m->members.revision = max_of(m->members.revision, m->told);
+                m->told = 0;
+        }
         pb_free(r);
 }
 
@@ -418,7 +423,7 @@ static void start_range(struct member *m, struct peer *p)
 {
         if (m->page == 0)
                 m->page = m->page_most = PAGE;
-        m->range_revision = 0;
+        m->range_revision = m->told = 0;
         buf_clear(&m->range_from);
         buf_add(&m->range_from, m->prefix, strlen(m->prefix));
         if (buf_error(&m->range_from) < 0)
@@ -576,7 +581,8 @@ static void on_history(struct unary *u, enum rpc_code code, const char *message)
 static void resume(struct member *m, struct peer *p)
 {
         m->caught_up = m->before_last = false;
-        if (known_node(m, false))
+        /* Between two parts of a response we know nodes of later revisions than ours. */
+        if (m->told == 0 && known_node(m, false))
                 return ask_node(m, p, m->members.revision, on_history);
         m->members.revision = 0;
         start_range(m, p);

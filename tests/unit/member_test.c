@@ -666,6 +666,111 @@ TEST(a_page_that_finds_no_memory_is_read_no_further)
         end();
 }
 
+/* ---- a response of a watch that comes in parts ---- */
+
+#define MANY_NODES \
+        13000 /* with names of 250 bytes: to be told that they are gone takes 4 MiB */
+#define IN_A_TXN 100
+
+static ProtobufCBinaryData long_key(char out[static 300], unsigned i)
+{
+        int n = snprintf(out, 300, "/tenure/c/nodes/many%05u", i % 100000);
+
+        memset(out + n, 'x', 240);
+        return pb_bytes(out, (size_t) n + 240);
+}
+
+static void put_many(void)
+{
+        static char keys[IN_A_TXN][300];
+        Pb__RequestOp op[IN_A_TXN], *all[IN_A_TXN];
+        Pb__PutRequest puts[IN_A_TXN];
+        Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
+
+        q.success = all;
+        q.n_success = IN_A_TXN;
+        for (unsigned i = 0; i < MANY_NODES; i += IN_A_TXN) {
+                for (unsigned k = 0; k < IN_A_TXN; k++) {
+                        pb__put_request__init(&puts[k]);
+                        pb__request_op__init(&op[k]);
+                        puts[k].key = long_key(keys[k], i + k);
+                        puts[k].value = pb_bytes("{}", 2);
+                        op[k].request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+                        op[k].request_put = &puts[k];
+                        all[k] = &op[k];
+                }
+                ask("/etcdserverpb.KV/Txn", &q.base);
+        }
+}
+
+static void delete_many(void)
+{
+        Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;
+
+        q.key = pb_bytes("/tenure/c/nodes/many", 20);
+        q.range_end = pb_bytes("/tenure/c/nodes/manz", 20);
+        ask("/etcdserverpb.KV/DeleteRange", &q.base);
+}
+
+static bool knows_many(void)
+{
+        return member_nodes(own.member)->n == MANY_NODES + 1;
+}
+
+static bool knows_fewer(void)
+{
+        return member_nodes(own.member)->n < MANY_NODES;
+}
+
+static bool knows_itself(void)
+{
+        return member_nodes(own.member)->n == 1;
+}
+
+/* The parts of a revision are whole together: no event of the later ones is taken for one that
+ * was announced before. */
+TEST(i6_all_parts_of_a_revision_are_told)
+{
+        int64_t revision;
+
+        begin();
+        own.conn->takes = 1 << 20;
+        put_many();
+        until(knows_many);
+        revision = member_nodes(own.member)->revision;
+        delete_many();
+        until(knows_fewer);
+        CHECK_EQ(member_nodes(own.member)->revision, revision);
+        until(knows_itself);
+        CHECK_EQ(member_nodes(own.member)->revision, revision + 1);
+        end();
+}
+
+/* What it was told before is no part of the history that it knew: so that does not show whether
+ * the core has begun anew. */
+TEST(a_watch_that_ends_between_two_parts_costs_no_place)
+{
+        begin();
+        own.conn->takes = 1 << 20;
+        put_many();
+        until(knows_many);
+        lose_connection();
+        put_node("before", "{}", 0);
+        put_node("after", "{}", 0);
+        delete_many();
+        connect_it();
+        until(knows_fewer);
+        CHECK(knows_after());
+        lose_connection();
+        connect_it();
+        until(holds_and_knows);
+        CHECK_EQ(member_nodes(own.member)->n, 3);
+        CHECK_EQ(member_session(own.member)->lease, own.lease);
+        CHECK_EQ(member_worlds(own.member), 0);
+        CHECK_EQ(own.losses, 0);
+        end();
+}
+
 /* ---- ---- */
 
 static bool has_lease(void)
