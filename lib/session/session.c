@@ -6,6 +6,8 @@
         (2 *            \
          NSEC_PER_SEC) /* a grant or a registration not answered by then is tried elsewhere */
 #define LEAVE_TIMEOUT NSEC_PER_SEC
+/* Between two attempts to get a place, however long its lease would last. */
+#define JOIN_RETRY_MAX (5 * NSEC_PER_SEC)
 #define IN_VAIN_MAX 16
 #define PPM INT64_C(1000000)
 
@@ -104,6 +106,8 @@ static nsec_t retry_interval(const struct session *s)
         nsec_t ttl = s->ttl > 0 ? s->ttl : s->cfg.ttl, most = max_of(ttl / 16, s->cfg.retry),
                t = s->cfg.retry;
 
+        if (s->state == SESSION_JOINING)
+                most = min_of(most, JOIN_RETRY_MAX);
         for (unsigned i = 1; i < s->attempt && t < most; i++)
                 t *= 2;
         return min_of(t, most);

@@ -41,7 +41,8 @@ enum session_action {
 struct session_config {
         nsec_t ttl;         /* to ask for */
         uint32_t drift_ppm; /* by how much the rates of the clocks may differ */
-        nsec_t retry;       /* the first interval between attempts; it doubles up to TTL/16 */
+        nsec_t retry;       /* the first interval between attempts; it doubles up to TTL/16, and
+                             * while there is no place up to 5 s at most */
 };
 
 /* What a later life of the holder needs in order to resume the same lease. */

@@ -93,6 +93,31 @@ TEST(who_loses_at_once_asks_less_often)
         CHECK_EQ(session_next_action(&s, T(6000)), SESSION_GRANT);
 }
 
+/* However long its lease will last: after an outage a host without a place is in the cluster
+ * again as soon as any other. */
+TEST(who_has_no_place_asks_every_few_seconds)
+{
+        struct session_config cfg = {
+                .ttl = 360 * TTL, .drift_ppm = 1000, .retry = 50 * NSEC_PER_MSEC};
+        struct boot_time now = T(0);
+        struct session s;
+
+        session_init(&s, &cfg);
+        for (unsigned i = 0; i < 30; i++) {
+                CHECK_EQ(session_next_action(&s, now), SESSION_GRANT);
+                session_failed(&s, now);
+                CHECK(boot_diff(session_wakeup(&s), now) <= 5 * NSEC_PER_SEC);
+                now = session_wakeup(&s);
+        }
+        session_granted(&s, 7, cfg.ttl, now);
+        for (unsigned i = 0; i < 30; i++) {
+                CHECK_EQ(session_next_action(&s, now), SESSION_REGISTER);
+                session_failed(&s, now);
+                CHECK(boot_diff(session_wakeup(&s), now) <= 5 * NSEC_PER_SEC);
+                now = session_wakeup(&s);
+        }
+}
+
 /* A host that may have stood still renews at once, and believes only an answer to that;
  * meanwhile it keeps what it holds. */
 TEST(who_is_in_doubt_renews_at_once)
