@@ -119,7 +119,7 @@ void reach_probe(struct reach *r, struct boot_time now, nsec_t within)
         if (r->state != REACH_UP || r->probing || r->silent || r->failing[0])
                 return;
         r->probing = true;
-        r->when = boot_add(now, within);
+        r->when = boot_add(now, min_of(within, PING_EVERY));
         if (!is_waiting(r))
                 ping(r, now);
 }

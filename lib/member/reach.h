@@ -79,7 +79,7 @@ void reach_leaves(struct reach *r, struct boot_time now);
 void reach_heard(struct reach *r, struct boot_time now);
 
 /* Checks whether an endpoint that is up still answers. If it does not answer @within that time,
- * or is suspected, it is silent, until something comes from it or its connection is given
- * up. */
+ * or within the time between two PINGs, or is suspected, it is silent, until something comes
+ * from it or its connection is given up. */
 void reach_probe(struct reach *r, struct boot_time now, nsec_t within);
 void reach_suspect(struct reach *r, struct boot_time now);

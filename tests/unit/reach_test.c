@@ -204,6 +204,21 @@ TEST(reach_calls_silent_who_answers_no_probe_in_time)
         CHECK_EQ(rig.downs, 1U);
 }
 
+/* However much time there is for the answer to a probe: without one it is found silent no later
+ * than without the probe. */
+TEST(reach_gives_up_who_answers_no_patient_probe)
+{
+        begin();
+        reach_want(&rig.reach, ms(0));
+        reach_up(&rig.reach, ms(0));
+        reach_probe(&rig.reach, ms(1000), 225 * NSEC_PER_SEC);
+        CHECK_EQ(rig.pings, 1U);
+        reach_run(&rig.reach, ms(6000));
+        CHECK_EQ(rig.silents, 1U);
+        reach_run(&rig.reach, ms(11000));
+        CHECK_EQ(rig.downs, 1U);
+}
+
 TEST(reach_begins_at_once_when_the_network_is_back)
 {
         begin();
