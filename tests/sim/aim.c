@@ -158,6 +158,13 @@ static void real_links(struct world *w)
         w->linked = true;
 }
 
+static void many_keys(struct world *w)
+{
+        draw_hoard(w, 1000, HOARD_MOST);
+        w->quota = 0;
+        w->restricted = false;
+}
+
 static void has_quota(struct world *w)
 {
         w->quota = QUOTA;
@@ -390,6 +397,12 @@ static const struct aim aims[] = {
                    {AT_CHANGE, STALL, OTHER, 200, 0, ELECTION / 2, 2 * ELECTION},
                    {AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC}},
          .prepare = operators_come},
+        {.name = "many keys",
+         .only_asked = true,
+         .rules = {{AT_LEADING, CUT, OTHER, 500, 900 * MSEC, 500 * MSEC, 3000 * MSEC},
+                   {AT_COMPACTED, CRASH, SELF, 100, 5 * MSEC, MSEC, 1000 * MSEC},
+                   {AT_APPLY, CRASH, SELF, 5, 20 * MSEC, MSEC, 1000 * MSEC}},
+         .prepare = many_keys},
         {.name = "real links",
          .only_asked = true,
          .rules = {{AT_FORWARD, BREAK, SELF, 30, 3 * MSEC, 5 * MSEC, 400 * MSEC},

@@ -14,7 +14,8 @@ static void on_message(struct rpc_call *call, struct view m)
 {
         struct asker *a = call->userdata;
 
-        buf_clear(&a->answer);
+        if (!a->all)
+                buf_clear(&a->answer);
         buf_add(&a->answer, m.p, m.len);
 }
 

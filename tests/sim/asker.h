@@ -28,6 +28,7 @@ struct asker {
         nsec_t asked_at;
         bool asks;
         struct prompt waits; /* for the answer */
+        bool all;            /* keep all messages of the answer, one behind the other */
         struct buf answer;
 };
 
@@ -71,3 +72,7 @@ void users_begin(struct world *w);
 /* ---- bulk.c: one changes many keys at once, with large values ---- */
 
 void bulk_begin(struct world *w);
+
+/* ---- hoarders.c: they have up to 100,000 keys ---- */
+
+void hoarders_begin(struct world *w);

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/hash.h"
+#include "hoard.h"
 #include "units.h"
 #include "wider.h"
 #include "world.h"
@@ -508,6 +509,7 @@ void check_end(struct world *w)
 
         check_history(w);
         check_watchers(w);
+        hoard_check_end(w);
         for (unsigned i = 0; i < w->n_replicas; i++)
                 if (w->r[i].node.core)
                         most = max_of(most, core_state(w->r[i].node.core)->applied);

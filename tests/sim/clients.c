@@ -14,6 +14,7 @@
 
 #include "asker.h"
 #include "etcd/api.h"
+#include "hoard.h"
 #include "member/switchover.h"
 #include "world.h"
 
@@ -30,7 +31,8 @@ struct client {
         struct wire link;
         nsec_t act_at;
         /* For a watcher. */
-        int64_t next; /* the revision that it needs next */
+        int64_t next;     /* the revision that it needs next */
+        struct buf parts; /* of a response that comes in parts */
         /* For a locker. */
         enum {
                 IDLE,
@@ -78,6 +80,7 @@ static void disconnect(void *arg)
 
         wire_close(&c->link);
         prompt_end(&c->waits);
+        buf_fini(&c->parts);
         c->state = IDLE;
         c->asks = false;
         c->act_at = W->now + some(5 * MSEC, 300 * MSEC);
@@ -117,14 +120,34 @@ static void call(struct client *c, const char *path, const struct rpc_handler *h
 
 /* ---- watchers ---- */
 
-static void on_watch(struct rpc_call *k, struct view m)
+/* A response that is too large comes in parts, which are a message when they are put together:
+ * NULL until then. */
+static Pb__WatchResponse *whole(struct client *c, struct view m)
 {
-        struct client *c = k->userdata;
         Pb__WatchResponse *p = pb__watch_response__unpack(NULL, m.len, m.p);
-        int64_t at = c->next - 1;
 
         if (!p)
                 abort();
+        if (!p->fragment && buf_len(&c->parts) == 0)
+                return p;
+        W->counts.parts += !p->fragment;
+        buf_add(&c->parts, m.p, m.len);
+        if (p->fragment)
+                return pb_free(p);
+        pb_free(p);
+        p = pb__watch_response__unpack(NULL, buf_len(&c->parts), buf_head(&c->parts));
+        buf_clear(&c->parts);
+        return p;
+}
+
+static void on_watch(struct rpc_call *k, struct view m)
+{
+        struct client *c = k->userdata;
+        Pb__WatchResponse *p = whole(c, m);
+        int64_t at = c->next - 1;
+
+        if (!p)
+                return;
         if (p->canceled) {
                 c->link.broken = true;
                 /* I6: or it is told that the revision was compacted, and continues after
@@ -132,19 +155,22 @@ static void on_watch(struct rpc_call *k, struct view m)
                 W->met.compacted_watch += p->compact_revision > 0;
                 if (p->compact_revision > c->next) {
                         check_compacted(c->i, c->next, p->compact_revision);
+                        hoard_skipped(c->i, p->compact_revision);
                         at = p->compact_revision - 1;
                 }
         }
         for (size_t i = 0; i < p->n_events; i++) {
                 const Pb__Event *e = p->events[i];
+                struct view key = {e->kv->key.data, e->kv->key.len},
+                            value = {e->kv->value.data, e->kv->value.len};
 
                 /* Every revision has an event, and all events of a revision come together. */
                 if (e->kv->mod_revision != at + 1 && (e->kv->mod_revision != at || i == 0))
                         fail(W, "I6: watcher %u was told of revision %lld after %lld", c->i,
                              (long long) e->kv->mod_revision, (long long) at);
                 at = e->kv->mod_revision;
-                check_delivered(W, c->i, at, (struct view){e->kv->key.data, e->kv->key.len},
-                                (struct view){e->kv->value.data, e->kv->value.len});
+                check_delivered(W, c->i, at, key, value);
+                hoard_told(W, c->i, at, key, value, e->type == PB__EVENT__EVENT_TYPE__PUT);
         }
         c->next = at + 1;
         if (c->next > c->waits_for)
@@ -611,6 +637,7 @@ void clients_begin(struct world *w)
         fillers_begin(w);
         users_begin(w);
         bulk_begin(w);
+        hoarders_begin(w);
 }
 
 void clients_end(void)

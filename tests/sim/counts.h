@@ -39,7 +39,8 @@
                 x(quota_alarms, "alarms of the quota"),                                      \
                 x(deleted_full, "deletions meanwhile"), x(logins, "logins"),                 \
                 x(permitted, "permitted"), x(denied, "denied"), x(probes, "good probes"),    \
-                x(bulk, "transactions in bulk")
+                x(bulk, "transactions in bulk"), x(hoarded, "changes of many keys"),         \
+                x(pages, "pages of them read"), x(parts, "watches' responses in parts")
 
 /* Conditions that must coincide for some bugs to show. A run of many worlds lists those that
  * never occurred. */
@@ -103,7 +104,8 @@
                 x(stopping_start, "an agent that starts while units stop"),                  \
                 x(deaf_deadline, "a place that ends while the service manager hangs"),       \
                 x(outlived, "processes that outlive their unit"),                            \
-                x(slept_place, "a place that ends while its host sleeps")
+                x(slept_place, "a place that ends while its host sleeps"),                   \
+                x(page_compacted, "a read in pages of what is compacted meanwhile")
 #define COUNT_FIELD(field, name) field
 #define COUNT_NAME(field, name) name
 

@@ -73,6 +73,8 @@ static size_t options_of(const struct world *w, struct option out[static OPTIONS
                 {"visitors", w->visited},
                 {"users with passwords", w->restricted},
                 {"large transactions", w->bulk},
+                {"many keys", w->hoard > 0},
+                {"many nodes", w->hoard > 0 && w->fleet},
                 {"long rests (nights)", w->lasting},
         };
 
@@ -101,6 +103,8 @@ static size_t sizes_of(const struct world *w, struct size out[static SIZES_MAX])
                 {"steps of an entry in a turn", w->apply_slice, TENS},
                 {"keys of large transactions", w->bulk_keys, TENS},
                 {"bytes of their largest value", w->bulk_largest, TENS},
+                {"keys where there are many", w->hoard, TENS},
+                {"operations in a transaction", w->txn_ops, TENS},
         };
 
         _Static_assert(ARRAY_SIZE(all) <= SIZES_MAX, "SIZES_MAX is too small");

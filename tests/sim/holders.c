@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "hoard.h"
 #include "member/member.h"
 #include "units.h"
 #include "world.h"
@@ -20,12 +21,16 @@ struct boot_time holder_now(const struct holder *h)
 
 static void on_joined(const struct member_node *n, int64_t revision, void *userdata)
 {
+        if (hoard_agent_told(userdata, n->record.name, n->mod_revision, true))
+                return;
         view_put(userdata, view_node(n->record.name), true, n->lease, n->mod_revision,
                  revision);
 }
 
 static void on_changed(const struct member_node *n, int64_t revision, void *userdata)
 {
+        if (hoard_agent_told(userdata, n->record.name, n->mod_revision, true))
+                return;
         view_put(userdata, view_node(n->record.name), false, n->lease, n->mod_revision,
                  revision);
 }
@@ -34,6 +39,8 @@ static void on_left(const struct member_node *n, const char *reason, int64_t rev
                     void *userdata)
 {
         (void) reason;
+        if (hoard_agent_told(userdata, n->record.name, n->mod_revision, false))
+                return;
         view_gone(userdata, view_node(n->record.name), revision);
 }
 

@@ -5,6 +5,7 @@
 #include "asker.h"
 #include "base/log.h"
 #include "consensus/message.h"
+#include "hoard.h"
 #include "reached.h"
 #include "wider.h"
 #include "wire/cmd.h"
@@ -453,6 +454,8 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
                 }
         if (r == 0)
                 view_applied(0, core_state(u), core_state(u)->revision);
+        if (r == 0)
+                hoard_applied(W, core_state(u), core_state(u)->revision);
         for (size_t i = 0; i < n_before; i++)
                 if (!leases_find(&core_state(u)->leases, before[i]))
                         check_ended(W, before[i], true);
@@ -484,7 +487,7 @@ static int seen_load_more(void *u, size_t *left)
 
         /* A few keys in each millisecond are as slow as a bad disk, for a large state. */
         if (W->calm)
-                *left = max_of(*left, (size_t) 1000);
+                *left = max_of(*left, (size_t) 1000 + W->hoard);
         r = core_replica_ops.load_more(u, left);
         (void) memory_of(MEMORY_OURS); /* until this function returns */
         W->met.load_slice += r > 0;
@@ -569,7 +572,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                          .leader_timeout = 500 * MSEC,
                          .watch_progress = 600 * NSEC_PER_SEC,
                          .cache_term = 3 * NSEC_PER_SEC,
-                         .max_txn_ops = 128,
+                         .max_txn_ops = w->txn_ops,
                          .compact_age = w->compact_age,
                          .ahead_divisor = w->loops ? LOOP_PART : 0,
                          .quota = w->quota,
@@ -584,8 +587,8 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                             .seed = rnd_u64(&w->rnd),
                             .snapshot_entries = w->snapshot_entries,
                             .snapshot_bytes = w->snapshot_bytes,
-                            .snapshot_slice =
-                                    (300 + rnd_u64(&w->rnd) % 1000) * (w->bulk ? 64 : 1),
+                            .snapshot_slice = (300 + rnd_u64(&w->rnd) % 1000) *
+                                              (w->bulk || w->hoard > 0 ? 64 : 1),
                             .log_bytes = w->log_bytes,
                             .queued_bytes = w->queued_bytes,
                             .message_bytes = 30 + rnd_u64(&w->rnd) % 1000,

@@ -4,6 +4,7 @@
  * (I10). */
 #include <stdio.h>
 
+#include "hoard.h"
 #include "member/member.h"
 #include "world.h"
 
@@ -78,6 +79,8 @@ static bool key_of(const struct kv_key *k, unsigned *ret)
                 return false; /* no name has a zero byte */
         memcpy(text, k->bytes, len);
         text[len] = '\0';
+        if (strncmp(text, NODES HOARD_FLEET_NAME, strlen(NODES HOARD_FLEET_NAME)) == 0)
+                return false;
         if (strncmp(text, NODES, strlen(NODES)) == 0)
                 *ret = view_node(text + strlen(NODES));
         else if (strncmp(text, SERVICES, strlen(SERVICES)) == 0 &&
@@ -125,6 +128,7 @@ bool view_has_news(int64_t revision)
 void view_begin(struct holder *h)
 {
         memset(&h->view, 0, sizeof(h->view));
+        hoard_agent_begins(h);
 }
 
 /* An event of a watch comes after everything that was told before. (A range ends for nodes
@@ -233,6 +237,7 @@ void view_check(struct world *w, struct holder *h)
 
         if (revision == v->at)
                 return;
+        hoard_agent_knows(w, h, revision);
         if (v->at == 0)
                 v->may = (1u << n_histories) - 1;
         if (revision == 0) {

@@ -209,7 +209,7 @@ static void ask_for_keys(struct visitor *v)
         asker_ask(&v->asker, "/etcdserverpb.KV/Range", &q.base);
 }
 
-static void act(struct asker *a)
+static void ask_for(struct visitor *v)
 {
         Pb__StatusRequest status = PB__STATUS_REQUEST__INIT;
         Pb__HashRequest hash = PB__HASH_REQUEST__INIT;
@@ -219,9 +219,8 @@ static void act(struct asker *a)
         Pb__MoveLeaderRequest move = PB__MOVE_LEADER_REQUEST__INIT;
         Pb__HealthCheckRequest health = PB__HEALTH_CHECK_REQUEST__INIT;
         Pb__DowngradeRequest downgrade = PB__DOWNGRADE_REQUEST__INIT;
-        struct visitor *v = visitor_of(a);
+        struct asker *a = &v->asker;
 
-        v->wish = choose(v);
         switch (v->wish) {
         case GRANT:
         case REVOKE:
@@ -255,6 +254,22 @@ static void act(struct asker *a)
         default:
                 return ask_in_election(v);
         }
+}
+
+/* What has to do with all keys takes longer where there are many. */
+static bool is_long(enum wish w)
+{
+        return W->hoard > 0 && (w == HASH || w == HASH_KV || w == COMPACT || w == STREAM ||
+                                w == SNAPSHOT || w == DEFRAGMENT);
+}
+
+static void act(struct asker *a)
+{
+        struct visitor *v = visitor_of(a);
+
+        v->wish = choose(v);
+        ask_for(v);
+        a->waits.lasts = is_long(v->wish);
 }
 
 /* ---- answers ---- */

@@ -1,5 +1,6 @@
 /* Runs a world from one event to the next, and keeps account of when it could have worked. */
 #include "world.h"
+#include "hoard.h"
 #include "units.h"
 
 #define COMPACT_AGE (2 * NSEC_PER_SEC) /* in half of the worlds with a quota */
@@ -395,6 +396,54 @@ static void draw_settings(struct world *w)
         w->slower = max_of(w->slower, (nsec_t) 100);
 }
 
+/* A number of any magnitude between these two. */
+static uint64_t any_between(struct rnd *r, uint64_t least, uint64_t most)
+{
+        unsigned doublings = 0;
+
+        while (least << (doublings + 1) <= most)
+                doublings++;
+        least <<= rnd_between(r, 0, doublings);
+        return rnd_between(r, least, min_of(2 * least, most));
+}
+
+/* Half of the time they are nodes. */
+void draw_hoard(struct world *w, unsigned least, unsigned most)
+{
+        w->hoard = (unsigned) any_between(&w->damage, least, most);
+        w->fleet = chance_in(&w->damage, 50);
+        w->txn_ops = chance_in(&w->damage, 50) ? TXN_OPS : TXN_OPS_MOST;
+}
+
+/* Whoever does a few keys in a turn would take minutes with all of them; and history that
+ * nobody compacts would fill memory. */
+static void fit_to_hoard(struct world *w)
+{
+        w->fleet = w->fleet && !w->strangers;
+        if (w->fleet) {
+                w->hoard = min_of(w->hoard, (unsigned) HOARD_FLEET_MOST);
+                w->n_holders = min_of(w->n_holders, 3U);
+        }
+        w->visited = true;
+        if (w->apply_slice > 0)
+                w->apply_slice = max_of(w->apply_slice, (size_t) w->hoard / 30);
+        /* Some transactions fit: otherwise whoever is sent a snapshot needs the next one. */
+        if (w->log_bytes > 0)
+                w->log_bytes += (200 << 10) + (size_t) 100 * w->hoard;
+        if (w->hoard >= HOARD_LARGE) {
+                w->run_time = min_of(w->run_time, 14 * NSEC_PER_SEC);
+                w->end_time = w->run_time + CALM_MAX;
+        }
+}
+
+/* Of how many allocations one fails; 0: none does. */
+static uint64_t fails_in(struct world *w)
+{
+        uint64_t in = w->faults.memory ? rnd_between(&w->rnd, 500, 20000) : 0;
+
+        return w->hoard > 100 ? in * (w->hoard / 100) : in;
+}
+
 static void set_up(struct world *w, uint64_t seed, const char *aim)
 {
         *w = (struct world){.seed = seed};
@@ -422,10 +471,18 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->bulk = seed % 16 == 2;
         w->slows = seed % 16 == 5 || seed % 16 == 15;
         w->linked = seed % 16 == 0;
+        w->txn_ops = TXN_OPS;
+        if (seed % 64 == 13)
+                draw_hoard(w, 200, 2000);
+        if (seed % 1024 == 525)
+                draw_hoard(w, 10000, HOARD_MOST);
         aim_draw(w, aim);
         if (w->quota > 0 && seed / 16 % 2)
                 w->compact_age = COMPACT_AGE;
         w->bulk = w->bulk && !w->lasting && w->quota == 0 && !w->restricted;
+        w->hoard = w->lasting || w->quota > 0 || w->restricted ? 0 : w->hoard;
+        if (w->hoard > 0)
+                fit_to_hoard(w);
         w->operated = w->operated && !w->faults.members;
         w->any_change = w->any_change && !(w->operated && seed / 16 % 2);
         w->faults.members = w->faults.members || w->operated;
@@ -434,9 +491,9 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
          * before the log has dropped what comes after it, or another one is needed. */
         if ((w->linked || w->quota > 0) && w->log_bytes > 0)
                 w->log_bytes += 20000;
-        if (w->quota > 0)
-                w->queued_bytes = 0; /* its values are larger than that */
-        memory_begin(&w->rnd, w->faults.memory ? rnd_between(&w->rnd, 500, 20000) : 0);
+        if (w->quota > 0 || w->hoard > 0)
+                w->queued_bytes = 0; /* what they write is larger than that */
+        memory_begin(&w->rnd, fails_in(w));
         prompts_begin();
         clients_begin(w);
         sharers_begin(w);

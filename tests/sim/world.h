@@ -28,6 +28,9 @@
  *     probers.c   clients that read a replica's resources over HTTP/1.1
  *     fillers.c   one that fills the store up to its quota
  *     users.c     users with passwords, and who administers them
+ *     bulk.c      one that changes many keys at once, with large values
+ *     hoarders.c  clients with many keys
+ *     hoard.c     what happened to these keys; see hoard.h
  *     holders.c   hosts that hold one place each
  *     units.c     what runs on a host only while it holds its place; see units.h
  *     ground.c    what the agent's fence and its guard stand on
@@ -87,7 +90,11 @@
 #define FRAME_LATE (200 * MSEC)
 #define FRAME_SLOW (60 * MSEC)
 #define N_KEYS 16
-#define QUOTA (256 << 10)  /* of the store, where it has one */
+#define QUOTA (256 << 10) /* of the store, where it has one */
+#define TXN_OPS 128       /* limit of operations in a transaction, as in etcd ... */
+#define TXN_OPS_MOST 980  /* ... or about as many as may be set, and cost too much otherwise */
+#define HOARD_MOST 100000 /* keys */
+#define HOARD_LARGE 10000
 #define CACHE_TERM_MS 1500 /* of the clients that read from a cache */
 #define CACHE_TERM (CACHE_TERM_MS * MSEC)
 
@@ -270,6 +277,9 @@ struct world {
         bool bulk;       /* ... and that of bulk.c */
         unsigned bulk_keys;
         uint32_t bulk_largest; /* value */
+        unsigned hoard;        /* keys of the clients of hoarders.c; 0: there are none ... */
+        bool fleet;            /* ... and these are nodes */
+        unsigned txn_ops;      /* limit of operations in a transaction */
         bool linked;           /* replicas have real links */
         uint64_t quota;        /* of the store, for the client of fillers.c; 0: none */
         bool later;       /* a follower is of a later version, and proposes what nobody knows */
@@ -297,6 +307,9 @@ nsec_t some_time(struct world *w, nsec_t lo, nsec_t hi);
 /* The same, drawn separately. */
 bool chance_in(struct rnd *r, unsigned percent);
 nsec_t time_in(struct rnd *r, nsec_t lo, nsec_t hi);
+
+/* Clients have that many keys. */
+void draw_hoard(struct world *w, unsigned least, unsigned most);
 
 /* Snapshots come every @least to @most entries. */
 void often(struct world *w, uint64_t least, uint64_t most);
