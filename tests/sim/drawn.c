@@ -37,6 +37,15 @@ static nsec_t longest_ttl(const struct world *w)
         return ttl;
 }
 
+static int64_t longest_wanted(const struct world *w)
+{
+        int64_t ms = 0;
+
+        for (unsigned i = 0; i < w->n_edges; i++)
+                ms = max_of(ms, w->edges[i].wants_ms);
+        return ms;
+}
+
 /* ---- the tables: a line for whatever a world draws ---- */
 
 static size_t options_of(const struct world *w, struct option out[static OPTIONS_MAX])
@@ -68,6 +77,7 @@ static size_t options_of(const struct world *w, struct option out[static OPTIONS
                 {"compaction by the core", w->compact_age > 0 || w->quota > 0},
                 {"a quota that is reached", w->quota > 0},
                 {"renewals in loops", w->loops},
+                {"long TTLs", w->long_ttls},
                 {"leases by name", w->named},
                 {"guarded writes", w->guarded},
                 {"visitors", w->visited},
@@ -91,6 +101,7 @@ static size_t sizes_of(const struct world *w, struct size out[static SIZES_MAX])
                 {"clients that renew late", w->n_edges, EACH},
                 {"virtual time, s", (uint64_t) (w->now / NSEC_PER_SEC), TWOS},
                 {"TTL of hosts at most, s", (uint64_t) (longest_ttl(w) / NSEC_PER_SEC), TWOS},
+                {"TTL of clients at most, s", (uint64_t) longest_wanted(w) / 1000, TWOS},
                 {"election timeout, ms", in_ms(w->election), TWOS},
                 {"heartbeat interval, ms", in_ms(w->heartbeat), TWOS},
                 {"ms from write to write", in_ms(w->write_every), TWOS},

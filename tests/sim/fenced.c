@@ -470,13 +470,20 @@ void fenced_check(struct holder *h)
                 check_running(h->units);
 }
 
+/* Whether the last place has not ended, by the holder's own clock: the guard waits for that. */
+static bool place_stands(const struct units *u)
+{
+        return u->n_places > 0 &&
+               boot_before(holder_now(u->holder), u->places[u->n_places - 1].deadline);
+}
+
 /* The fence waits, for many TTLs, where renewals came too late again and again. */
 bool fenced_is_settled(const struct holder *h)
 {
         const struct units *u = h->units;
 
         if (!h->alive)
-                return all_is_down(u);
+                return all_is_down(u) || place_stands(u);
         if (!holder_holds(h, 0) || u->fence.machine.calm > 0)
                 return true;
         if (u->target != TARGET_UP || u->run.held == 0 || u->slice_frozen)

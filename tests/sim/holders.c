@@ -110,6 +110,7 @@ static void on_session(void *userdata, enum session_state state, const char *why
         log_debug("%.3f s: holder %u is %s: %s", (double) W->now / 1e9, h->i,
                   session_state_name(state), why);
         h->announced = state;
+        h->refused = state == SESSION_JOINING && strstr(why, "held by another");
         if (state == SESSION_LOST && h->units)
                 fenced_lost(h);
 }
@@ -242,7 +243,7 @@ static void start(struct world *w, struct holder *h, bool resume)
         own_boot(h, h->boot, cfg.self.boot_id);
         h->lease = 0;
         h->heard = 0;
-        h->met_emptied = false;
+        h->met_emptied = h->refused = false;
         view_begin(h);
         if (resume && holder_read_file(h, &place)) {
                 w->counts.resumed++;
@@ -384,7 +385,7 @@ static bool has_lease(const struct holder *h)
 
 bool holder_is_refused(const struct holder *h)
 {
-        return another(h, 0, has_lease);
+        return another(h, 0, has_lease) || (h->refused && W->long_ttls && !W->lasting);
 }
 
 static bool says_it_holds(const struct holder *h)
@@ -643,6 +644,9 @@ void holders_begin(struct world *w)
 {
         bool collide = chance(w, 20), cloned = chance(w, 50);
 
+        /* Whoever is refused would wait for the end of the other's lease. */
+        collide = collide && !w->long_ttls;
+
         for (unsigned i = 0; i < w->n_holders; i++) {
                 struct holder *h = &w->h[i];
 
@@ -657,6 +661,9 @@ void holders_begin(struct world *w)
                                 .drift_ppm = DRIFT_PPM,
                                 .retry = 50 * MSEC},
                 };
+                if (w->long_ttls)
+                        h->cfg.ttl =
+                                long_ttl_ms(w, w->lasting ? w->ttl_max_ms : TTL_LONG_MS) * MSEC;
                 h->boot_at = holder_now(h);
                 if (w->fenced)
                         fenced_begin(w, h);

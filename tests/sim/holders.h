@@ -103,6 +103,7 @@ struct holder {
         char boots[512]; /* the boots before */
         struct boot_time boot_at;
         enum session_state announced; /* the state it announced last */
+        bool refused;                 /* because a lease has its place */
         int64_t lease;                /* the lease it had when we last looked */
         unsigned home;                /* the history that granted it; 0: ours */
         uint32_t heard; /* endpoints at which our core answered, and which have led to it
@@ -189,7 +190,9 @@ void delay_holder(struct world *w);
 /* Whether it counts on this lease; 0: on any lease. */
 bool holder_holds(const struct holder *h, int64_t lease);
 const char *holder_state(const struct holder *h);
-/* Whether another host holds its name. */
+/* Whether another host holds its name; or where TTLs are long, perhaps a lease that it had
+ * itself: if it has started anew, and the core was out meanwhile, that may seem to be renewed
+ * by somebody else since (member/claim.h). */
 bool holder_is_refused(const struct holder *h);
 /* Called from time to time: checks that no holder believes that it holds a lease that is
  * over. */

@@ -293,7 +293,7 @@ static void ask_edge(struct world *w, struct edge *e)
 
         q->edge = e;
         q->lease = e->lease;
-        q->ttl_ms = TTL_MIN_MS;
+        q->ttl_ms = e->wants_ms;
         renewing(w, q);
 }
 
@@ -439,6 +439,8 @@ bool load_ended(const struct world *w)
 void load_begin(struct world *w)
 {
         post(w, 0, EV_CLIENT);
-        for (unsigned i = 0; i < w->n_edges; i++)
+        for (unsigned i = 0; i < w->n_edges; i++) {
+                w->edges[i].wants_ms = w->long_ttls ? long_ttl_ms(w, TTL_LONG_MS) : TTL_MIN_MS;
                 post(w, (nsec_t) i * 100 * MSEC, EV_EDGE)->edge = &w->edges[i];
+        }
 }

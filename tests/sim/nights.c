@@ -57,7 +57,7 @@ void nights_prepare(struct world *w)
         w->nights = (unsigned) rnd_between(&w->rnd, 4, 6);
         w->compact_age = COMPACTED_AFTER;
         w->quota = 0;
-        w->ttl_max_ms = 60000;
+        w->ttl_max_ms = w->long_ttls ? 240000 : 60000;
         w->fault_every = some_time(w, 500 * MSEC, 4000 * MSEC);
         last(w, trouble(w));
         begun = 0;

@@ -407,6 +407,11 @@ static uint64_t any_between(struct rnd *r, uint64_t least, uint64_t most)
         return rnd_between(r, least, min_of(2 * least, most));
 }
 
+int64_t long_ttl_ms(struct world *w, int64_t most)
+{
+        return (int64_t) any_between(&w->damage, TTL_MIN_MS, (uint64_t) most);
+}
+
 /* Half of the time they are nodes. */
 void draw_hoard(struct world *w, unsigned least, unsigned most)
 {
@@ -472,6 +477,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->slows = seed % 16 == 5 || seed % 16 == 15;
         w->linked = seed % 16 == 0;
         w->txn_ops = TXN_OPS;
+        w->long_ttls = seed % 15 == 4;
         if (seed % 64 == 13)
                 draw_hoard(w, 200, 2000);
         if (seed % 1024 == 525)
@@ -480,6 +486,8 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         if (w->quota > 0 && seed / 16 % 2)
                 w->compact_age = COMPACT_AGE;
         w->bulk = w->bulk && !w->lasting && w->quota == 0 && !w->restricted;
+        /* A place in another core lasts as long. */
+        w->long_ttls = w->long_ttls && !w->strangers;
         w->hoard = w->lasting || w->quota > 0 || w->restricted ? 0 : w->hoard;
         if (w->hoard > 0)
                 fit_to_hoard(w);

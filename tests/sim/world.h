@@ -82,6 +82,7 @@
 #define TTL_MIN_MS 1000
 #define TTL_MAX_MS 4000
 #define CLOCK_STEP (5 * MSEC)           /* how often the world is looked at */
+#define TTL_LONG_MS 3600000             /* where some are long */
 #define CORE_TIMEOUT (6 * NSEC_PER_SEC) /* of a write that is not applied */
 #define BREAKS_FROM NSEC_PER_SEC        /* by then all replicas have started once */
 /* What a frame takes at most; what it takes more if it is late, which makes those behind it
@@ -190,6 +191,7 @@ struct replica_node {
 
 struct edge {
         int64_t lease, ttl_ms;
+        int64_t wants_ms; /* the TTL that it asks for */
 };
 
 struct faults {
@@ -206,6 +208,7 @@ struct world {
         bool lasting;       /* it is a long one; see nights.c */
         unsigned nights;    /* how often trouble comes again there */
         int64_t ttl_max_ms; /* of holders */
+        bool long_ttls;     /* some of holders and clients are long */
         nsec_t compact_age; /* 0: no compaction by itself */
         nsec_t election, heartbeat;
         bool drawn;    /* these are, and shorter ones when a replica starts */
@@ -308,6 +311,8 @@ nsec_t some_time(struct world *w, nsec_t lo, nsec_t hi);
 bool chance_in(struct rnd *r, unsigned percent);
 nsec_t time_in(struct rnd *r, nsec_t lo, nsec_t hi);
 
+/* A TTL from the shortest one to @most, where some are long: any magnitude is as likely. */
+int64_t long_ttl_ms(struct world *w, int64_t most);
 /* Clients have that many keys. */
 void draw_hoard(struct world *w, unsigned least, unsigned most);
 
