@@ -477,8 +477,6 @@ static void read_done(struct core_read *rd, struct status st)
         if (!q->call)
                 return q->gone ? q->gone(q) : request_free(q);
         if (st.code == RPC_OK && came_too_early(q)) {
-                PROBE_IF(core_state(q->api->core)->auth.enabled,
-                         "a read with a token comes before its replica needs one");
                 st = admit(q);
         }
         if (st.code != RPC_OK)

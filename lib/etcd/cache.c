@@ -386,6 +386,8 @@ static struct status ask_for(struct cache_stream *s, Pb__CacheRequest *q)
         term.term_ms = min_of(q->term_ms, most);
         term.term_ms = max_of(term.term_ms, (int64_t) CACHED_TERM_MIN_MS);
         st = status_of(state_check_cache(&term));
+        if (st.code == RPC_OK)
+                st = identify_late(s->hub->api, s->call, &s->who);
         if (st.code != RPC_OK)
                 return st;
         ask = calloc(1, sizeof(*ask));

@@ -140,7 +140,7 @@ static void answer(struct keepalive *ka, const Pb__LeaseKeepAliveResponse *p)
         api_send_packed(ka->api, ka->call);
 }
 
-static struct status may_renew(const struct keepalive *ka, int64_t id,
+static struct status may_renew(struct keepalive *ka, int64_t id,
                                const ProtobufCBinaryData *name);
 
 static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
@@ -183,13 +183,17 @@ static void renewed(struct core_renewal *rn, struct status st, int64_t ttl_ms)
 /* The stream's client was identified when the stream began, and its user may have been deleted
  * since; the owner of a lease never changes. A lease that is not known here yet is checked at
  * its next renewal. */
-static struct status may_renew(const struct keepalive *ka, int64_t id,
+static struct status may_renew(struct keepalive *ka, int64_t id,
                                const ProtobufCBinaryData *name)
 {
         const struct state *s = core_state(ka->api->core);
-        enum state_outcome o = permit_name(s, &ka->who.user);
+        struct status st = identify_late(ka->api, ka->call, &ka->who);
         const struct lease *l;
+        enum state_outcome o;
 
+        if (st.code != RPC_OK)
+                return st;
+        o = permit_name(s, &ka->who.user);
         if (!s->auth.enabled || o != STATE_OK)
                 return status_of(o);
         l = name->len > 0 ? names_find(s, name) : leases_find(&s->leases, id);

@@ -170,7 +170,9 @@ static void tell(struct observer *o, const struct kv_key *k, unsigned *left)
 
         if (!o->begun || k->newest->mod_revision == o->sent)
                 return;
-        st = lock_may_look(a, &o->who, &o->election->prefix);
+        st = identify_late(a, o->call, &o->who);
+        if (st.code == RPC_OK)
+                st = lock_may_look(a, &o->who, &o->election->prefix);
         if (st.code != RPC_OK) {
                 rpc_call_finish(o->call, st.code, st.text);
                 return api_kick(a, o->call);

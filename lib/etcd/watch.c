@@ -171,7 +171,9 @@ static bool check_more(struct watch_hub *h, struct watch_budget *b)
                         }
                         b->left -= CHECK_STEPS;
                         next = RB_NEXT(watch_ids, NULL, w);
-                        st = may_watch(h->check_at, &w->span);
+                        st = identify_late(h->api, h->check_at->call, &h->check_at->who);
+                        if (st.code == RPC_OK)
+                                st = may_watch(h->check_at, &w->span);
                         if (st.code != RPC_OK) {
                                 char why[STATUS_PRINTED];
 

@@ -153,16 +153,12 @@ TEST(who_comes_again_and_again_waits_for_his_turn)
         rig_end();
 }
 
-/* A replica that is behind learns that authentication is on only after a request has come. A
- * token is not refused for that. */
-TEST(a_token_may_come_before_its_replica_needs_one)
+/* A connection of root, with its token, while authentication is off again. */
+static struct rig_conn *come_too_early(void)
 {
         Pb__AuthDisableRequest off = PB__AUTH_DISABLE_REQUEST__INIT;
-        Pb__AuthEnableRequest on = PB__AUTH_ENABLE_REQUEST__INIT;
-        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
-        Pb__RangeRequest range = PB__RANGE_REQUEST__INIT;
-        struct rig_call call, write, read;
         Pb__AuthenticateResponse *p;
+        struct rig_call call;
         struct rig_conn *c;
 
         rig_begin();
@@ -176,6 +172,19 @@ TEST(a_token_may_come_before_its_replica_needs_one)
         pb_free(p);
         rig_forget(&call);
         ask(c, &call, "/etcdserverpb.Auth/AuthDisable", &off.base);
+        return c;
+}
+
+/* A replica that is behind learns that authentication is on only after a request has come. A
+ * token is not refused for that. */
+TEST(a_token_may_come_before_its_replica_needs_one)
+{
+        Pb__AuthEnableRequest on = PB__AUTH_ENABLE_REQUEST__INIT;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__RangeRequest range = PB__RANGE_REQUEST__INIT;
+        struct rig_call call, write, read;
+        struct rig_conn *c = come_too_early();
+
         put.key = range.key = pb_bytes("k", 1);
         rig_ask(c, &call, "/etcdserverpb.Auth/AuthEnable", &on.base);
         rig_ask(c, &write, "/etcdserverpb.KV/Put", &put.base);
@@ -190,5 +199,53 @@ TEST(a_token_may_come_before_its_replica_needs_one)
         rig_forget(&call);
         rig_forget(&write);
         rig_forget(&read);
+        rig_end();
+}
+
+static void turn_until_message(const struct rig_call *call, unsigned n)
+{
+        for (unsigned i = 0; call->messages < n && !call->over && i < 100; i++)
+                rig_turn();
+        CHECK_STR(call->text, "");
+        CHECK_EQ(call->messages, n);
+}
+
+/* Nor do a watch and renewals end that began then. */
+TEST(a_stream_with_a_token_may_begin_before_its_replica_needs_one)
+{
+        Pb__AuthEnableRequest on = PB__AUTH_ENABLE_REQUEST__INIT;
+        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
+        Pb__LeaseKeepAliveRequest renew = PB__LEASE_KEEP_ALIVE_REQUEST__INIT;
+        Pb__WatchCreateRequest create = PB__WATCH_CREATE_REQUEST__INIT;
+        Pb__WatchRequest watch = PB__WATCH_REQUEST__INIT;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        struct rig_call call, watched, renewed;
+        struct rig_conn *c = come_too_early();
+        cleanup_(buf_fini) struct buf again = {0};
+        Pb__WatchResponse *p;
+
+        put.key = create.key = pb_bytes("k", 1);
+        watch.request_union_case = PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST;
+        watch.create_request = &create;
+        rig_open(c, &watched, "/etcdserverpb.Watch/Watch", &watch.base);
+        turn_until_message(&watched, 1);
+        grant.id = renew.id = 7;
+        grant.ttl = 60;
+        ask(c, &call, "/etcdserverpb.Lease/LeaseGrant", &grant.base);
+        rig_open(c, &renewed, "/etcdserverpb.Lease/LeaseKeepAlive", &renew.base);
+        turn_until_message(&renewed, 1);
+        ask(c, &call, "/etcdserverpb.Auth/AuthEnable", &on.base);
+        ask(c, &call, "/etcdserverpb.KV/Put", &put.base);
+        turn_until_message(&watched, 2);
+        p = pb__watch_response__unpack(NULL, buf_len(&watched.message), watched.message.data);
+        CHECK(p && !p->canceled);
+        CHECK_EQ(p->n_events, 1);
+        pb_free(p);
+        pb_append(&again, &renew.base);
+        CHECK_EQ(rpc_call_send(renewed.call, again.data, buf_len(&again)), 0);
+        turn_until_message(&renewed, 2);
+        rig_disconnect(c);
+        rig_forget(&watched);
+        rig_forget(&renewed);
         rig_end();
 }
