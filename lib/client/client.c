@@ -32,9 +32,9 @@ static void op_want(size_t i, void *userdata)
         endpoint_want(at(i, userdata));
 }
 
-static void op_hurry(size_t i, nsec_t hung, void *userdata)
+static void op_hurry(size_t i, nsec_t pace, void *userdata)
 {
-        endpoint_hurry(at(i, userdata), hung);
+        endpoint_hurry(at(i, userdata), pace);
 }
 
 static void op_again(size_t i, void *userdata)

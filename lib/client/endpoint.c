@@ -422,9 +422,9 @@ void endpoint_want(struct endpoint *e)
         arm(e);
 }
 
-void endpoint_hurry(struct endpoint *e, nsec_t hung)
+void endpoint_hurry(struct endpoint *e, nsec_t pace)
 {
-        reach_hurry(&e->reach, loop_now(e->loop), hung);
+        reach_hurry(&e->reach, loop_now(e->loop), pace);
         arm(e);
 }
 

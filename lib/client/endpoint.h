@@ -45,9 +45,8 @@ bool endpoint_is_refused(const struct endpoint *e);
 
 /* Connects, unless it is connected, connecting, or waiting after a failure. */
 void endpoint_want(struct endpoint *e);
-/* The same, without the wait after a failure; an attempt that has hung for @hung or longer is
- * begun anew. */
-void endpoint_hurry(struct endpoint *e, nsec_t hung);
+/* The same, but at @pace: see reach_hurry(). */
+void endpoint_hurry(struct endpoint *e, nsec_t pace);
 
 /* The connection to make calls on; NULL while it is not up. endpoint_kick() after calls, and
  * after more messages of a call. */

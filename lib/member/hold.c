@@ -704,7 +704,7 @@ void hold_run(struct member *m, struct boot_time now)
                         break;
                 case SESSION_RENEW_ALL:
                         for (size_t i = 0; i < m->n_peers; i++) {
-                                peer_hurry(&m->peers[i], m->session.ttl / 8);
+                                peer_hurry(&m->peers[i], m->session.ttl / 16);
                                 if (takes_renewals(&m->peers[i]) &&
                                     !member_is_foreign(m, &m->peers[i]))
                                         renew_on(m, &m->peers[i], now);

@@ -164,9 +164,9 @@ static inline void peer_want(const struct peer *p)
         p->member->ops->want(p->i, p->member->shell);
 }
 
-static inline void peer_hurry(const struct peer *p, nsec_t hung)
+static inline void peer_hurry(const struct peer *p, nsec_t pace)
 {
-        p->member->ops->hurry(p->i, hung, p->member->shell);
+        p->member->ops->hurry(p->i, pace, p->member->shell);
 }
 
 static inline void peer_again(const struct peer *p)

@@ -31,9 +31,9 @@ struct member_ops {
         void (*kick)(size_t i, void *userdata);
         /* Connects, unless it is connected, connecting, or waiting after a failure. */
         void (*want)(size_t i, void *userdata);
-        /* The same, without the wait after a failure, and an attempt that has hung for @hung
-         * or longer is begun anew: the place is about to be lost. */
-        void (*hurry)(size_t i, nsec_t hung, void *userdata);
+        /* The same, but the next attempt begins @pace after the last one began, and one that
+         * has hung for twice that is begun anew: the place is about to be lost. */
+        void (*hurry)(size_t i, nsec_t pace, void *userdata);
         /* Begins a new connection at once, where one is wanted, connecting or up. */
         void (*again)(size_t i, void *userdata);
         /* A call was refused for its token: logs in again, on a new connection. */

@@ -166,14 +166,21 @@ void reach_want(struct reach *r, struct boot_time now)
                 connect_now(r, now);
 }
 
-void reach_hurry(struct reach *r, struct boot_time now, nsec_t hung)
+void reach_hurry(struct reach *r, struct boot_time now, nsec_t pace)
 {
-        bool hangs = r->state == REACH_CONNECTING && !r->ops->is_greeting(r) &&
-                     boot_diff(now, r->tried_at) >= hung;
+        struct boot_time next = boot_add(r->tried_at, pace);
 
-        if (hangs)
+        if (r->state == REACH_UP || (r->state == REACH_CONNECTING && r->ops->is_greeting(r)))
+                return;
+        if (r->state == REACH_DOWN) {
+                r->wanted = true;
+                r->when = boot_min(r->when, next);
+        } else if (!boot_before(now, boot_add(next, pace))) {
                 r->ops->close(r);
-        if (hangs || r->state == REACH_DOWN)
+                r->state = REACH_DOWN;
+                r->when = now;
+        }
+        if (r->state == REACH_DOWN && !boot_before(now, r->when))
                 connect_now(r, now);
 }
 

@@ -52,9 +52,10 @@ void reach_run(struct reach *r, struct boot_time now);
 /* Connects, unless it is connected, connecting, or waiting after a failure. */
 void reach_want(struct reach *r, struct boot_time now);
 
-/* The same, without the wait after a failure; an attempt that has hung for @hung or longer is
- * begun anew, since a host that is there again answers a new one at once. */
-void reach_hurry(struct reach *r, struct boot_time now, nsec_t hung);
+/* The same, but the next attempt begins @pace after the last one began, however many have
+ * failed. One that has hung for twice that is begun anew: a host that is there again answers a
+ * new one at once. */
+void reach_hurry(struct reach *r, struct boot_time now, nsec_t pace);
 
 /* Begins a new connection at once, if one is wanted, connecting or up. */
 void reach_again(struct reach *r, struct boot_time now);

@@ -202,9 +202,9 @@ static void op_want(size_t i, void *userdata)
         reach_want(&end_at(i, userdata)->reach, holder_now(userdata));
 }
 
-static void op_hurry(size_t i, nsec_t hung, void *userdata)
+static void op_hurry(size_t i, nsec_t pace, void *userdata)
 {
-        reach_hurry(&end_at(i, userdata)->reach, holder_now(userdata), hung);
+        reach_hurry(&end_at(i, userdata)->reach, holder_now(userdata), pace);
 }
 
 static void op_again(size_t i, void *userdata)

@@ -36,10 +36,10 @@ static void op_nothing(size_t i, void *u)
         (void) u;
 }
 
-static void op_hurry(size_t i, nsec_t hung, void *u)
+static void op_hurry(size_t i, nsec_t pace, void *u)
 {
         (void) i;
-        (void) hung;
+        (void) pace;
         (void) u;
         own.hurries++;
 }

@@ -105,36 +105,43 @@ TEST(reach_waits_longer_after_each_failure)
         CHECK_EQ(rig.reach.when.ns, ms(at + 3019).ns);
 }
 
-/* Who is about to lose its place does not wait for a second. */
+/* Who is about to lose its place does not wait for a second, but not for nothing either. */
 TEST(reach_hurries)
 {
+        int64_t at = 5000;
+
         begin();
-        reach_want(&rig.reach, ms(0));
-        for (unsigned i = 0; i < 7; i++) {
-                reach_hurry(&rig.reach, ms(0), 250 * NSEC_PER_MSEC);
-                CHECK_EQ(rig.connects, i + 1); /* it was connecting */
-                reach_failed(&rig.reach, ms(0), "refused");
-                reach_hurry(&rig.reach, ms(0), 250 * NSEC_PER_MSEC);
+        reach_want(&rig.reach, ms(at));
+        for (unsigned i = 0; i < 8; i++, at += 60) {
+                CHECK_EQ(rig.connects, i + 1);
+                reach_failed(&rig.reach, ms(at + 1), "refused");
+                reach_hurry(&rig.reach, ms(at + 1), 60 * NSEC_PER_MSEC);
+                CHECK_EQ(rig.connects, i + 1);
+                CHECK(rig.reach.when.ns <= ms(at + 60).ns);
+                reach_run(&rig.reach, ms(at + 60));
         }
-        reach_up(&rig.reach, ms(1));
-        reach_hurry(&rig.reach, ms(2), 0);
-        CHECK_EQ(rig.connects, 8U);
-        CHECK_EQ(rig.closes, 7U);
+        reach_failed(&rig.reach, ms(at + 1), "refused"); /* and waits for a second */
+        reach_hurry(&rig.reach, ms(at + 200), 60 * NSEC_PER_MSEC);
+        CHECK_EQ(rig.connects, 10U);
+        reach_up(&rig.reach, ms(at + 201));
+        reach_hurry(&rig.reach, ms(at + 300), 0);
+        CHECK_EQ(rig.connects, 10U);
+        CHECK_EQ(rig.closes, 9U);
 }
 
 TEST(reach_hurries_where_an_attempt_hangs)
 {
         begin();
         reach_want(&rig.reach, ms(1000));
-        reach_hurry(&rig.reach, ms(1249), 250 * NSEC_PER_MSEC);
+        reach_hurry(&rig.reach, ms(1249), 125 * NSEC_PER_MSEC);
         CHECK_EQ(rig.connects, 1U);
-        reach_hurry(&rig.reach, ms(1250), 250 * NSEC_PER_MSEC);
+        reach_hurry(&rig.reach, ms(1250), 125 * NSEC_PER_MSEC);
         CHECK_EQ(rig.connects, 2U);
         CHECK_EQ(rig.closes, 1U);
         CHECK_EQ(rig.downs, 0U);
         CHECK_EQ(rig.reach.when.ns, ms(2250).ns);
         rig.greeting = true; /* it is connected, and takes its time for TLS */
-        reach_hurry(&rig.reach, ms(2000), 250 * NSEC_PER_MSEC);
+        reach_hurry(&rig.reach, ms(2000), 125 * NSEC_PER_MSEC);
         CHECK_EQ(rig.connects, 2U);
 }
 
