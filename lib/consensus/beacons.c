@@ -46,7 +46,7 @@ void beacons_acked(struct replica *r, unsigned i, nsec_t sent)
                 return;
         histogram_add_nsec(&replica_peer_counts(r, replica_conf(r)->servers[i].id)->way,
                            &histogram_way, way);
-        if (!boot_before((struct boot_time){sent}, r->time.slow_since))
+        if (boot_before(r->time.slow_since, (struct boot_time){sent}))
                 r->time.quickest[i] = min_of(r->time.quickest[i], way);
         if (way <= r->cfg.heartbeat + 2 * r->time.clock.way)
                 r->time.answered[i] = max_of(r->time.answered[i], sent);
@@ -105,6 +105,7 @@ void beacons_begin(struct replica *r)
 {
         beacons_members_changed(r);
         forget_timed(r);
+        r->time.taken = r->now;
         r->time.asking = false;
 }
 
@@ -233,7 +234,8 @@ void beacons_run(struct replica *r)
         /* During a handover of leadership no renewal is accepted. */
         if (commits_move(r) && libraft_transferee(r) == 0) {
                 answered = majority_answered(r);
-                is_new = boot_before(r->time.clock.since, answered);
+                is_new = boot_before(r->time.taken, answered);
+                r->time.taken = boot_max(r->time.taken, answered);
                 lease_clock_confirm(&r->time.clock, answered);
                 if (is_new)
                         beacon_took(r, boot_diff(r->now, answered));

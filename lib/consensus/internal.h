@@ -261,6 +261,7 @@ struct timekeeping {
                                              * time ... */
         nsec_t quickest[REPLICA_PEERS_MAX]; /* ... and what its quickest answer took ... */
         struct boot_time slow_since; /* ... since a majority last answered a beacon quickly */
+        struct boot_time taken; /* when the last beacon of which beacon_took() knows was sent */
         unsigned n_timed;  /* beacons that a majority answered in time, since `way` was last
                             * reviewed ... */
         nsec_t slowest;    /* ... and the longest time that one of them took */

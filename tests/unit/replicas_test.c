@@ -816,6 +816,19 @@ TEST(a_round_trip_close_to_the_heartbeat_interval_is_learned)
         stop();
 }
 
+/* I2: a quick answer to the very first beacon of a term does not double the time. */
+TEST(a_round_trip_is_learned_as_soon_after_an_election)
+{
+        struct net_node *leader;
+
+        start();
+        leader = elect();
+        net.delay = 60 * MS;
+        pass(2500 * MS);
+        CHECK(replica_status(leader->replica).way >= 60 * MS);
+        stop();
+}
+
 /* I2: of five replicas two are dead and a third is far away, so that a majority is as far as
  * that one. The quick answers of the other one do not hide that. */
 TEST(a_majority_is_as_far_away_as_its_last_member)
