@@ -78,11 +78,11 @@ static void ask(struct client *c)
                 end[strlen(end) - 1]++;
                 q.range_end = pb_bytes(end, strlen(end));
         }
-        q.term_ms = CACHE_TERM_MS;
+        q.term_ms = W->cache_ms;
         q.have = c->n > 0 && c->until > W->now;
         c->asked = W->now;
         say(c, &q);
-        prompt_begin(&c->waits, c->link.to, "a cache's term", PROMPT_MAJORITY + CACHE_TERM);
+        prompt_begin(&c->waits, c->link.to, "a cache's term", PROMPT_MAJORITY + W->cache_term);
 }
 
 static void release(struct client *c)
@@ -228,8 +228,7 @@ static void act(void *arg)
         } else if (!c->stream || chance(W, 2) ||
                    (c->asked && W->now - c->asked > 3 * NSEC_PER_SEC)) {
                 c->link.broken = true;
-        } else if (!c->asked &&
-                   (c->until - W->now < CACHE_TERM_MS * MSEC / 2 || chance(W, 10))) {
+        } else if (!c->asked && (c->until - W->now < W->cache_ms * MSEC / 2 || chance(W, 10))) {
                 ask(c);
         }
 }

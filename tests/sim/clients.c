@@ -159,6 +159,15 @@ static void on_watch(struct rpc_call *k, struct view m)
                         at = p->compact_revision - 1;
                 }
         }
+        /* That everything before has been delivered; see watch_progress. */
+        if (p->n_events == 0 && !p->created && !p->canceled) {
+                W->counts.progress++;
+                if (p->header->revision >= c->next)
+                        fail(W,
+                             "I6: watcher %u was told that all is delivered up to revision "
+                             "%lld, and lacks %lld",
+                             c->i, (long long) p->header->revision, (long long) c->next);
+        }
         for (size_t i = 0; i < p->n_events; i++) {
                 const Pb__Event *e = p->events[i];
                 struct view key = {e->kv->key.data, e->kv->key.len},
@@ -210,6 +219,7 @@ static void watch(struct client *c)
 
         create.key = create.range_end = pb_bytes(&zero, 1);
         create.start_revision = c->next;
+        create.progress_notify = true;
         q.request_union_case = PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST;
         q.create_request = &create;
         call(c, "/etcdserverpb.Watch/Watch", &watch_handler, &q.base, false);

@@ -40,7 +40,8 @@
                 x(deleted_full, "deletions meanwhile"), x(logins, "logins"),                 \
                 x(permitted, "permitted"), x(denied, "denied"), x(probes, "good probes"),    \
                 x(bulk, "transactions in bulk"), x(hoarded, "changes of many keys"),         \
-                x(pages, "pages of them read"), x(parts, "watches' responses in parts")
+                x(pages, "pages of them read"), x(parts, "watches' responses in parts"),     \
+                x(progress, "watches told of progress")
 
 /* Conditions that must coincide for some bugs to show. A run of many worlds lists those that
  * never occurred. */

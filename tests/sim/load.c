@@ -234,10 +234,10 @@ static void serve(struct world *w, struct request *q)
         if (!n->up || n->life != q->life)
                 return request_free(q);
         prompt_begin(&q->waits, q->to, kinds[q->kind].what,
-                     PROMPT_MAJORITY + (kinds[q->kind].meets_caches ? CACHE_TERM : 0));
+                     PROMPT_MAJORITY + (kinds[q->kind].meets_caches ? w->cache_term : 0));
         q->waits.lasts = kinds[q->kind].meets_caches;
         /* A renewal may wait for a confirmation first, and then for an entry. */
-        q->waits.most = (q->kind == RQ_RENEW ? 2 : 1) * CORE_TIMEOUT;
+        q->waits.most = (q->kind == RQ_RENEW ? 2 : 1) * w->timeout;
         q->write.done = write_done;
         q->renewal.done = renew_done;
         q->renewal.lease = q->lease;

@@ -14,7 +14,6 @@
 #include "world.h"
 
 #define COMPACT_KEEP 100
-#define TOKEN_TTL (2 * NSEC_PER_SEC)
 
 static struct replica_node *node_of(void *u)
 {
@@ -131,7 +130,7 @@ static bool is_later(struct world *w, struct view frame)
         size_t priority = 1 + 3 * sizeof(uint64_t);
 
         return w->later && frame.p[0] == FRAME_PROPOSE && frame.len > priority &&
-               frame.p[priority] == REPLICA_NORMAL && w->now + CORE_TIMEOUT < w->run_time &&
+               frame.p[priority] == REPLICA_NORMAL && w->now + w->timeout < w->run_time &&
                rnd_between(&w->damage, 1, 10) == 1;
 }
 
@@ -567,11 +566,11 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
         cfg = (struct node_config){
                 .core = {.cluster_id = 7,
                          .member_id = n->i + 1,
-                         .min_ttl = TTL_MIN_MS * MSEC,
-                         .timeout = CORE_TIMEOUT,
-                         .leader_timeout = 500 * MSEC,
-                         .watch_progress = 600 * NSEC_PER_SEC,
-                         .cache_term = 3 * NSEC_PER_SEC,
+                         .min_ttl = w->min_ttl,
+                         .timeout = w->timeout,
+                         .leader_timeout = w->election,
+                         .watch_progress = w->watch_progress,
+                         .cache_term = w->tuned ? w->cache_term : CACHE_MOST,
                          .max_txn_ops = w->txn_ops,
                          .compact_age = w->compact_age,
                          .ahead_divisor = w->loops ? LOOP_PART : 0,
@@ -602,7 +601,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                 .name = w->any_change ? NULL : "replica",
                 .client_urls = "",
                 .passwords = n->passwords,
-                .token_ttl = TOKEN_TTL,
+                .token_ttl = w->token_ttl,
         };
         sim_disk_on_submit(n->disk, on_submit, n);
         r = node_init(&n->node, &cfg, n->watched_disk, now, err);

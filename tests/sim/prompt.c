@@ -69,19 +69,22 @@ void prompts_check(struct world *w)
 
         LIST_FOREACH (p, &waiting, next) {
                 const struct replica_node *n = &w->r[p->to];
-                nsec_t since = w->now - p->came, most = PROMPT_CALM(w);
+                nsec_t since, most = PROMPT_CALM(w);
 
+                if (!n->up || p->life != n->life)
+                        continue;
                 p->ran += n->paused ? 0 : CLOCK_STEP;
-                if (p->most > 0 && n->up && p->life == n->life &&
-                    p->ran > p->most + TIMEOUT_LATE)
+                if (p->most > 0 && p->ran > p->most + TIMEOUT_LATE)
                         fail(w, "%s at replica %u has no answer after %.2f s", p->what,
-                             p->to + 1, (double) since / 1e9);
+                             p->to + 1, (double) (w->now - p->came) / 1e9);
                 if (well <= 0)
                         continue;
+                if (p->excused && p->excused(p))
+                        p->freed = w->now;
+                since = w->now - max_of(p->came, p->freed);
                 if (!p->lasts && since < well)
                         most = PROMPT_WELL;
-                if (!n->up || p->life != n->life || since <= most ||
-                    (p->excused && p->excused(p)))
+                if (since <= most)
                         continue;
                 fail(w, "%s at replica %u waits for %.2f s, though all was well for %.1f s",
                      p->what, p->to + 1, (double) since / 1e9, (double) calm_for(w) / 1e9);

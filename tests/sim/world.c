@@ -8,6 +8,11 @@
 #define GRAIN (180 * MSEC * W->slower / 100)
 #define KEEPS_UP 20 /* entries that are on their way to one that keeps up */
 #define SETTLED_AGAIN (250 * MSEC)
+/* What most worlds have set. */
+#define TOKEN_TTL (2 * NSEC_PER_SEC)
+#define CACHE_TERM (1500 * MSEC)
+#define PROGRESS (600 * NSEC_PER_SEC)
+#define DAY (86400 * NSEC_PER_SEC)
 /* How long writing a snapshot may take, in worlds with frequent and with rare snapshots. */
 #define WRITTEN_OFTEN (300 * MSEC)
 #define WRITTEN_SELDOM (3 * NSEC_PER_SEC)
@@ -407,6 +412,32 @@ static uint64_t any_between(struct rnd *r, uint64_t least, uint64_t most)
         return rnd_between(r, least, min_of(2 * least, most));
 }
 
+static nsec_t any_time(struct world *w, nsec_t least, nsec_t most)
+{
+        return (nsec_t) any_between(&w->damage, (uint64_t) (least / MSEC),
+                                    (uint64_t) (most / MSEC)) *
+               MSEC;
+}
+
+/* What else operators may set, and what follows from what they set. Caches may be given no term
+ * at all. */
+static void draw_other_settings(struct world *w)
+{
+        w->min_ttl = TTL_MIN_MS * MSEC;
+        w->token_ttl = TOKEN_TTL;
+        w->watch_progress = PROGRESS;
+        w->cache_term = CACHE_TERM;
+        if (w->tuned) {
+                w->min_ttl = any_time(w, 100 * MSEC, 3 * NSEC_PER_SEC);
+                w->token_ttl = any_time(w, NSEC_PER_SEC, DAY);
+                w->watch_progress = any_time(w, 100 * MSEC, PROGRESS);
+                w->cache_term =
+                        chance_in(&w->damage, 15) ? 0 : any_time(w, 20 * MSEC, CACHE_MOST);
+        }
+        w->cache_ms = (w->tuned ? CACHE_MOST : CACHE_TERM) / MSEC;
+        w->timeout = REQUEST_TIMEOUT + 2 * w->election;
+}
+
 int64_t long_ttl_ms(struct world *w, int64_t most)
 {
         return (int64_t) any_between(&w->damage, TTL_MIN_MS, (uint64_t) most);
@@ -460,6 +491,8 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->later = seed % 4 == 3;
         w->breaks_in = seed % 8 == 6 ? rnd_between(&w->damage, 20, 1000) : 0;
         draw_settings(w);
+        w->tuned = seed % 15 == 9;
+        draw_other_settings(w);
         check_reset();
         view_reset();
         draw_size(w);
@@ -495,9 +528,10 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->any_change = w->any_change && !(w->operated && seed / 16 % 2);
         w->faults.members = w->faults.members || w->operated;
         w->faults.transfers = w->faults.transfers || w->visited;
-        /* Real links are slower, and what fills a store is large: a snapshot has to arrive
-         * before the log has dropped what comes after it, or another one is needed. */
-        if ((w->linked || w->quota > 0) && w->log_bytes > 0)
+        /* Real links are slower, what fills a store is large, and short terms of caches are
+         * many entries: a snapshot has to arrive before the log has dropped what comes after
+         * it, or another one is needed. */
+        if ((w->linked || w->quota > 0 || w->tuned) && w->log_bytes > 0)
                 w->log_bytes += 20000;
         if (w->quota > 0 || w->hoard > 0)
                 w->queued_bytes = 0; /* what they write is larger than that */

@@ -81,23 +81,24 @@
 #define CALM_MIN (8 * NSEC_PER_SEC)
 #define TTL_MIN_MS 1000
 #define TTL_MAX_MS 4000
-#define CLOCK_STEP (5 * MSEC)           /* how often the world is looked at */
-#define TTL_LONG_MS 3600000             /* where some are long */
-#define CORE_TIMEOUT (6 * NSEC_PER_SEC) /* of a write that is not applied */
-#define BREAKS_FROM NSEC_PER_SEC        /* by then all replicas have started once */
+#define CLOCK_STEP (5 * MSEC) /* how often the world is looked at */
+#define TTL_LONG_MS 3600000   /* where some are long */
+#define REQUEST_TIMEOUT                                                              \
+        (5 * NSEC_PER_SEC)       /* of a write that is not applied, and two election \
+                                  * timeouts more, as in tenure-core/main.c */
+#define BREAKS_FROM NSEC_PER_SEC /* by then all replicas have started once */
 /* What a frame takes at most; what it takes more if it is late, which makes those behind it
  * late, too; and what it takes more while the network is slow. */
 #define FRAME_MOST (3 * MSEC)
 #define FRAME_LATE (200 * MSEC)
 #define FRAME_SLOW (60 * MSEC)
+#define CACHE_MOST (3 * NSEC_PER_SEC) /* the longest term of a cache */
 #define N_KEYS 16
 #define QUOTA (256 << 10) /* of the store, where it has one */
 #define TXN_OPS 128       /* limit of operations in a transaction, as in etcd ... */
 #define TXN_OPS_MOST 980  /* ... or about as many as may be set, and cost too much otherwise */
 #define HOARD_MOST 100000 /* keys */
 #define HOARD_LARGE 10000
-#define CACHE_TERM_MS 1500 /* of the clients that read from a cache */
-#define CACHE_TERM (CACHE_TERM_MS * MSEC)
 
 struct world;
 struct request;
@@ -211,7 +212,11 @@ struct world {
         bool long_ttls;     /* some of holders and clients are long */
         nsec_t compact_age; /* 0: no compaction by itself */
         nsec_t election, heartbeat;
-        bool drawn;    /* these are, and shorter ones when a replica starts */
+        bool drawn; /* these are, and shorter ones when a replica starts */
+        bool tuned; /* the following settings are drawn; see draw_other_settings() */
+        nsec_t min_ttl, token_ttl, watch_progress, timeout;
+        nsec_t cache_term; /* of the clients that read from a cache ... */
+        int64_t cache_ms;  /* ... and what they ask for */
         nsec_t slower; /* how much longer its elections or beats take than usual, in percent */
         uint64_t snapshot_entries, snapshot_bytes; /* 0: the default, which is never reached */
         size_t segment_size;
@@ -695,7 +700,8 @@ struct prompt {
         nsec_t came, bound;
         nsec_t overtaken; /* for how long writes that came later are done, in this term, ... */
         uint64_t term;
-        nsec_t seen; /* ... the last one at this time */
+        nsec_t seen;  /* ... the last one at this time */
+        nsec_t freed; /* when it last waited for something else, since all has been well */
         /* The others are set after prompt_begin(). Whether it waits for something else just
          * now; may be NULL. */
         bool (*excused)(struct prompt *p);
@@ -705,9 +711,12 @@ struct prompt {
 };
 
 /* The length of calm after which nothing waits for a lost frame, at any replica. But one that
- * installs a snapshot waits until it is written, perhaps after one of its own, and a write may
- * wait for the term of a cache that was given just before. */
-#define PROMPT_CALM(w) (20 * MSEC * (w)->slower + 2 * (w)->snapshot_time + CACHE_TERM)
+ * installs a snapshot waits until it is encoded and sent, in slices, and written, perhaps after
+ * one of its own; and a write may wait for the term of a cache that was given just before. */
+#define PROMPT_SENT (1500 * MSEC)
+#define PROMPT_CALM(w)                                      \
+        (20 * MSEC * (w)->slower + 2 * (w)->snapshot_time + \
+         max_of((w)->cache_term, (nsec_t) PROMPT_SENT))
 #define PROMPT_WELL (100 * MSEC) /* what came after that waits no longer, unless it lasts */
 
 /* For how long there has been calm of that length; not positive: not yet. */
