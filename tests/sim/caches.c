@@ -243,6 +243,8 @@ void caches_begin(void)
                 strcpy(c->name, i > 0 ? "k0" : "k05");
                 c->ppm = (int32_t) rnd_between(&W->rnd, 0, 1000) - 500;
                 c->act_at = some(0, 2000 * MSEC);
+                if (!(W->does & USUAL_CACHES))
+                        c->act_at = NEVER;
         }
 }
 
@@ -254,7 +256,7 @@ void caches_end(void)
 
 void caches_go_on(void)
 {
-        for (unsigned i = 0; i < N_CACHES; i++)
+        for (unsigned i = 0; i < N_CACHES && W->does & USUAL_CACHES; i++)
                 clients[i].act_at = min_of(clients[i].act_at, W->now + some(0, 2000 * MSEC));
 }
 

@@ -637,6 +637,9 @@ void clients_begin(struct world *w)
                                      .next = 2};
                 wire_init(&c->link, NULL, NULL);
                 c->act_at = some(0, 2000 * MSEC);
+                if ((c->role == LOCKS && !(w->does & USUAL_LOCKS)) ||
+                    (c->role == GROUPS && !(w->does & USUAL_GROUPS)))
+                        c->act_at = NEVER;
         }
         caches_begin();
         probers_begin();

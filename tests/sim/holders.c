@@ -210,7 +210,8 @@ static void act(struct world *w, struct holder *h)
                 h->left_by = w->now + 1100 * MSEC;
                 return member_leave(h->member, "shutdown");
         }
-        if (w->queued_bytes == 0) /* otherwise there is no room for many at once */
+        /* If little may wait, there is no room for many at once. */
+        if (w->queued_bytes == 0 && w->does & USUAL_SERVICES)
                 change_service(w, h);
 }
 

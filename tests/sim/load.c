@@ -396,13 +396,22 @@ bool on_request(struct world *w, struct event *e)
         return false;
 }
 
+/* Where one of these is missing, more of the others; and no less than one of them. */
+static enum request_kind choose(struct world *w)
+{
+        if (chance(w, w->does & USUAL_WRITES ? 40 : 0))
+                return RQ_WRITE;
+        if (chance(w, w->does & USUAL_CAS ? 30 : 0) || !(w->does & USUAL_READS))
+                return w->does & USUAL_CAS      ? RQ_CAS
+                       : w->does & USUAL_WRITES ? RQ_WRITE
+                                                : RQ_READ;
+        return RQ_READ;
+}
+
 void on_client(struct world *w)
 {
-        struct request *q = ask(w,
-                                chance(w, 40)   ? RQ_WRITE
-                                : chance(w, 30) ? RQ_CAS
-                                                : RQ_READ,
-                                (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1));
+        struct request *q =
+                ask(w, choose(w), (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1));
 
         q->key = (int64_t) rnd_between(&w->rnd, 0, N_KEYS - 1);
         q->value = (int64_t) rnd_u64(&w->rnd);

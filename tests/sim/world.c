@@ -511,6 +511,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->linked = seed % 16 == 0;
         w->txn_ops = TXN_OPS;
         w->long_ttls = seed % 15 == 4;
+        w->does = seed % 15 == 14 ? (unsigned) rnd_u64(&w->damage) & USUAL_ALL : USUAL_ALL;
         if (seed % 64 == 13)
                 draw_hoard(w, 200, 2000);
         if (seed % 1024 == 525)

@@ -195,6 +195,18 @@ struct edge {
         int64_t wants_ms; /* the TTL that it asks for */
 };
 
+/* What clients and hosts do in most worlds, and which some worlds do not have. */
+enum usual {
+        USUAL_WRITES = 1,
+        USUAL_CAS = 2, /* compare-and-sets */
+        USUAL_READS = 4,
+        USUAL_LOCKS = 8,
+        USUAL_GROUPS = 16,
+        USUAL_CACHES = 32,
+        USUAL_SERVICES = 64,
+        USUAL_ALL = 127
+};
+
 struct faults {
         bool crashes, partitions, loss, stalls, pauses, suspends, full, deaths, late, members,
                 transfers, compactions, memory;
@@ -253,6 +265,7 @@ struct world {
         size_t queued_bytes; /* limit of waiting commands; 0: one that is never reached */
         size_t apply_slice;  /* cost of entries in one turn; 0: the default */
         bool any_change;     /* members may be changed even if that may cost the majority */
+        unsigned does;       /* of enum usual */
         bool loops;          /* edge clients renew in loops, so that leases are renewed ahead */
         bool slows;          /* now and then links between replicas are slow; see spells.c */
         nsec_t slow_until;   /* some are until then; 0: none has been */
