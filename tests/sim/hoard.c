@@ -88,7 +88,7 @@ size_t hoard_value(uint32_t deed, unsigned i, char out[static HOARD_VALUE])
 /* 0: it was not put by any. */
 static uint32_t deed_of(struct view value)
 {
-        const uint8_t *at = memchr(value.p, '#', value.len);
+        const uint8_t *at = value.len > 0 ? memchr(value.p, '#', value.len) : NULL;
         char digits[9] = "";
 
         if (!at || value.len - (size_t) (at - value.p) < 10)
