@@ -96,6 +96,16 @@ static bool all_is_down(const struct units *u)
         return true;
 }
 
+/* A host that is refused gets a lease each time. Nothing may run by one that is over, known or
+ * not. */
+static void forget_place(struct units *u)
+{
+        if (boot_before(holder_now(u->holder), u->places[0].deadline))
+                return;
+        u->n_places--;
+        memmove(u->places, u->places + 1, u->n_places * sizeof(u->places[0]));
+}
+
 void fenced_place(struct holder *h, int64_t lease, struct boot_time deadline, bool is_new)
 {
         struct units *u = h->units;
@@ -105,6 +115,8 @@ void fenced_place(struct holder *h, int64_t lease, struct boot_time deadline, bo
                 fail(W, "I9: host %u has asked for a place before all is down", h->i);
         if (is_new && !s)
                 steady_granted(u, member_session(h->member)->renewed_at);
+        if (!s && u->n_places == PLACES_MAX)
+                forget_place(u);
         if (!s && u->n_places == PLACES_MAX)
                 return fail_full(W, "places of a host");
         if (!s)

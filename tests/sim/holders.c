@@ -11,6 +11,8 @@
 #define CLUSTER "sim"
 #define DRIFT_PPM 1000
 #define KEPT_LATE (50 * MSEC)
+/* Once everything is healed, a lease that nobody renews ends by its TTL and this. */
+#define ENDS_BY (3 * NSEC_PER_SEC)
 
 struct boot_time holder_now(const struct holder *h)
 {
@@ -386,7 +388,8 @@ static bool has_lease(const struct holder *h)
 
 bool holder_is_refused(const struct holder *h)
 {
-        return another(h, 0, has_lease) || (h->refused && W->long_ttls && !W->lasting);
+        return another(h, 0, has_lease) ||
+               (h->refused && W->now < W->run_time + h->cfg.ttl + ENDS_BY);
 }
 
 static bool says_it_holds(const struct holder *h)
@@ -540,6 +543,12 @@ static bool way_is_free(const struct world *w, const struct holder *h)
         return true;
 }
 
+/* At the very instant at which its host wakes up, the check may come before its own turn. */
+static bool is_awake(const struct world *w, const struct holder *h)
+{
+        return w->now > h->asleep_until;
+}
+
 /* Once a cable is plugged in, a renewal waits neither for the connections of before nor for the
  * time of another attempt. */
 static void check_retold(struct world *w, struct holder *h)
@@ -548,17 +557,11 @@ static void check_retold(struct world *w, struct holder *h)
                 return;
         if (!awaits_renewal(h))
                 h->retold = 0;
-        else if (!way_is_free(w, h))
-                h->retold = w->now;
+        else if (!way_is_free(w, h) || !is_awake(w, h))
+                h->retold = w->now + h->cfg.ttl / 16; /* what fails is tried again by then */
         else if (w->now - h->retold > PROMPT_MAJORITY)
                 fail(w, "holder %u has its cable back, and renews nothing for %.1f s", h->i,
                      (double) (w->now - h->retold) / 1e9);
-}
-
-/* At the very instant at which its host wakes up, the check may come before its own turn. */
-static bool is_awake(const struct world *w, const struct holder *h)
-{
-        return w->now > h->asleep_until;
 }
 
 void check_holders(struct world *w)

@@ -190,9 +190,9 @@ void delay_holder(struct world *w);
 /* Whether it counts on this lease; 0: on any lease. */
 bool holder_holds(const struct holder *h, int64_t lease);
 const char *holder_state(const struct holder *h);
-/* Whether another host holds its name; or where TTLs are long, perhaps a lease that it had
- * itself: if it has started anew, and the core was out meanwhile, that may seem to be renewed
- * by somebody else since (member/claim.h). */
+/* Whether another host holds its name; or perhaps a lease that it had itself, until that must
+ * have ended: if it has started anew, and the core was out meanwhile, its lease may seem to be
+ * renewed by somebody else since (member/claim.h). */
 bool holder_is_refused(const struct holder *h);
 /* Called from time to time: checks that no holder believes that it holds a lease that is
  * over. */
