@@ -138,6 +138,9 @@ step("build with clang", "CFLAGS=-O0 CPPFLAGS=-U_FORTIFY_SOURCE make -s -j2 MODE
 nightly("3000 fresh worlds reach every probe",
         BEHIND + "build/{tree}/tests/sim/sim --from {seed}000 --seeds 3000 --reached", LONG,
         tree="fast", weight=2, limit=3600)
+nightly("60 long worlds reach what takes long",
+        BEHIND + "build/{tree}/tests/sim/sim --aim nights --from {seed}000 --seeds 60 --reached",
+        LONG, tree="fast", weight=2, limit=3600)
 nightly("users, roles, logins, thread sanitizer", "tests/run integration/test_authentication.py",
         SANITIZED, tree="tsan")
 nightly("integration, sanitizers", "tests/run integration", SANITIZED, tree="asan", limit=3600)

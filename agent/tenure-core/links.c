@@ -103,6 +103,8 @@ static int listen_as_needed(struct links *l)
                 l->open_until = boot_add(now, TOLD_FOR);
                 loop_timer_in(&l->listen_again, TOLD_FOR);
         }
+        PROBE_IF(!others && l->open_until.ns > 0 && !boot_before(now, l->open_until),
+                 "a replica that is alone closes its port after a minute");
         l->had_others = others;
         r = peers_listen(l->peers, others || boot_before(now, l->open_until), err, sizeof(err));
         if (r < 0)

@@ -4,6 +4,7 @@
 
 #include "base/conf.h"
 #include "base/log.h"
+#include "base/probe.h"
 
 #define TELL_AGAIN (60 * NSEC_PER_SEC)
 
@@ -110,6 +111,8 @@ bool admission_tell(struct admission *a, uint64_t cause, struct boot_time now)
 
                 if (!old && a->logged[i].cause == cause)
                         return false;
+                PROBE_IF(a->logged[i].at.ns > 0 && a->logged[i].cause == cause,
+                         "links are refused, and that is logged again after a minute");
                 if (old)
                         free = i;
         }

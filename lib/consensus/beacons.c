@@ -130,6 +130,9 @@ static void learn_way(struct replica *r)
         PROBE("a leader learns how long a round trip takes");
         again = r->time.patience > 0 && boot_diff(r->now, r->time.learned_at) < BY_TURNS;
         PROBE_IF(again, "a leader learns again how long a round trip takes");
+        PROBE_IF(
+                r->time.patience > 0 && !again,
+                "a leader learns how long a round trip takes, ten minutes after the last time");
         r->time.clock.way = quickest[need - 1];
         r->time.patience = again ? min_of(2 * r->time.patience, (unsigned) PATIENCE_MOST) : 1;
         r->time.learned_at = r->now;

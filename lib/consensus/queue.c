@@ -185,6 +185,8 @@ static void drop_unknown(struct replica *r, uint64_t peer)
         if (r->queue.unknown_at.ns > 0 &&
             boot_diff(r->now, r->queue.unknown_at) < UNKNOWN_AGAIN)
                 return;
+        PROBE_IF(r->queue.unknown_at.ns > 0,
+                 "an unknown command is logged again after a minute");
         r->queue.unknown_at = r->now;
         log_warning("Member %016" PRIx64 " proposed a command that this version does not know; "
                     "it was not accepted. Run the same version on all members.",

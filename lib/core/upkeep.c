@@ -116,6 +116,8 @@ static void look(struct upkeep *u, const struct core_config *cfg, const struct s
                 u->goal = *oldest;
                 *oldest = s->revision;
         } else if (cfg->compact_keep > 0) {
+                PROBE_IF(u->compact_at.ns > 0,
+                         "the number of revisions is looked at once a minute");
                 u->compact_at = boot_add(now, COMPACT_AGAIN);
                 u->goal = s->revision - cfg->compact_keep;
         } else {

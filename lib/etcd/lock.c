@@ -147,6 +147,7 @@ static void renew_sessions(struct lock_hub *h, struct boot_time now)
                 if (se->renewing)
                         continue;
                 se->renewing = true;
+                PROBE("a caller that waits for a lock has its lease renewed by the core");
                 core_renew(h->api->core, &se->renewal);
         }
 }

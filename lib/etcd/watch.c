@@ -108,8 +108,10 @@ static void tell_progress(struct watch_hub *h, struct boot_time now)
         while (left-- > 0 && (w = TAILQ_FIRST(&h->by_sent)) &&
                boot_diff(now, w->sent_at) >= every) {
                 watch_note_sent(w, now);
-                if (w->feed == &h->feeds[FEED_NOW] && w->stream->call)
+                if (w->feed == &h->feeds[FEED_NOW] && w->stream->call) {
+                        PROBE("a watch without events is notified of its progress");
                         report_progress(w->stream, w->id);
+                }
         }
 }
 

@@ -95,6 +95,8 @@ static void warn_of_size(struct member *m, const Pb__KeyValue *kv)
 
         if (kv->value.len <= RECORD_MAX || boot_before(m->now, m->size_logged_at))
                 return;
+        PROBE_IF(m->size_logged_at.ns > 0,
+                 "a record is too large, and that is logged again after a minute");
         m->size_logged_at = boot_add(m->now, SIZE_LOG_EVERY);
         log_warning("The record %s has %zu bytes, of which at most %d are read: it counts as "
                     "empty until it is put anew.",

@@ -1,5 +1,7 @@
 #include "session/damping.h"
 
+#include "base/probe.h"
+
 bool damping_lost(struct damping *d, const struct damping_config *cfg, struct boot_time now)
 {
         unsigned limit = min_of(cfg->limit, (unsigned) DAMPING_LIMIT_MAX);
@@ -9,6 +11,7 @@ bool damping_lost(struct damping *d, const struct damping_config *cfg, struct bo
                 return false;
         while (gone < d->n && boot_diff(now, d->losses[gone]) > cfg->window)
                 gone++;
+        PROBE_IF(gone > 0, "a loss of the place is so old that it counts no more");
         if (gone == 0 && d->n == DAMPING_LIMIT_MAX)
                 gone = 1;
         d->n -= gone;

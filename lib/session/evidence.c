@@ -3,6 +3,8 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/probe.h"
+
 #define MINUTE (60 * NSEC_PER_SEC)
 #define PPM INT64_C(1000000)
 #define RETRY_SHARE 16 /* of the TTL: the longest interval between attempts (session.c) */
@@ -202,6 +204,7 @@ static void add_up(const struct evidence *e, struct boot_time now, struct advice
                 a->round_trip = (nsec_t) (round_trips_us / a->renewals) * NSEC_PER_USEC;
         a->enough =
                 a->minutes >= EVIDENCE_MINUTES_LEAST && a->renewals >= EVIDENCE_RENEWALS_LEAST;
+        PROBE_IF(a->enough, "an hour of renewals is enough to advise on a TTL");
 }
 
 /* The shortest TTL, in whole milliseconds, that bridges @stall. A longer TTL bridges more. */

@@ -1,5 +1,7 @@
 #include "session/fencing.h"
 
+#include "base/probe.h"
+
 /* The lead takes at most this share of the TTL. */
 #define LEAD_SHARE 4
 
@@ -246,6 +248,7 @@ unsigned fencing_next(struct fencing *f, const struct fencing_place *p, struct b
         }
         judge(f, p, now);
         if (wanted && f->state == FENCING_DOWN && margin_lasts(f, p, now)) {
+                PROBE_IF(f->calm > 0, "units start after a time without slow renewals");
                 order(f, now);
                 return acts | open_up(f, now);
         }

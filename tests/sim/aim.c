@@ -474,6 +474,13 @@ unsigned aim_patience(const char *name)
         return a && a->patience > 0 ? a->patience : PATIENCE;
 }
 
+bool aim_is_long(const char *name)
+{
+        const struct aim *a = find(name);
+
+        return a && a->prepare == nights_prepare;
+}
+
 bool aim_known(const char *name)
 {
         return find(name) != NULL;

@@ -107,7 +107,7 @@ static void act(struct asker *a)
                 if (wire_connect(&a->link,
                                  (unsigned) rnd_between(&W->rnd, 0, W->n_replicas - 1)))
                         a->act_at = W->now;
-        } else if (load_ended(W)) {
+        } else if (load_ended(W) && !(a->restless && W->nights > 0)) {
                 a->act_at = W->now + NSEC_PER_SEC;
         } else {
                 a->act_at = W->now + some_time(W, 5 * MSEC, 60 * MSEC);

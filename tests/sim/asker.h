@@ -28,6 +28,7 @@ struct asker {
         nsec_t asked_at;
         bool asks;
         struct prompt waits; /* for the answer */
+        bool restless;       /* it acts while others rest, but at the end */
         bool all;            /* keep all messages of the answer, one behind the other */
         struct buf answer;
 };
@@ -72,6 +73,12 @@ void users_begin(struct world *w);
 /* ---- bulk.c: one changes many keys at once, with large values ---- */
 
 void bulk_begin(struct world *w);
+
+/* ---- dozers.c: patient clients of long worlds ---- */
+
+void dozers_begin(struct world *w);
+/* How many bytes of records that are too large were put. */
+size_t dozers_bytes(void);
 
 /* ---- hoarders.c: they have up to 100,000 keys ---- */
 

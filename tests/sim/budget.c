@@ -2,10 +2,12 @@
  * and memory are bounded by what the world has, not by how long it lasts. */
 #include <malloc.h>
 
-#include "world.h"
+#include "asker.h"
 
 /* A leader writes its lease time into the log this often, if nothing else is written. */
 #define TICKS_A_SECOND 4
+/* What patient clients do in a minute: a lock, its lease, three renewals, the end of these. */
+#define DOZERS_A_SECOND 0.25
 /* To ask for a place in vain: a lease, a key, that of the claim, and the ends of both. */
 #define IN_VAIN 5
 /* A leader beats, and raft does, and both are answered. */
@@ -64,7 +66,9 @@ static void check_traffic(struct world *w, const struct replica_node *n)
         if (w->n_holders > 1 && w->h[1].name == w->h[0].name)
                 renewals += IN_VAIN * rest /
                             ((double) min_of(w->h[0].cfg.ttl, w->h[1].cfg.ttl) / 2e9);
-        bound(w, "entries", entries, 1.03 * rest * TICKS_A_SECOND + 1.1 * renewals + 50);
+        bound(w, "entries", entries,
+              1.03 * rest * TICKS_A_SECOND + 1.1 * renewals + 50 +
+                      (w->dozes ? rest * DOZERS_A_SECOND : 0));
         bound(w, "frames", (double) (w->counts.frames - frames),
               others * (1.05 * rest / beat * FRAMES_A_BEAT + 1.2 * entries * FRAMES_AN_ENTRY) +
                       100);
@@ -88,13 +92,14 @@ static void check_room(struct world *w)
                       3.0 * (double) state_bytes(core_state(c)) +
                               (double) (BYTE_ON_DISK * w->snapshot_bytes +
                                         ENTRY_ON_DISK * entries + 4 * w->segment_size +
-                                        (32 << 10)));
+                                        (32 << 10) + 2 * dozers_bytes()));
         }
         if (++rests == 2)
                 heap = m.uordblks;
         if (rests > 2)
                 bound(w, "bytes of memory more", (double) m.uordblks - (double) heap,
-                      (double) (GROWS_MOST + w->n_replicas * BYTE_ON_DISK * w->snapshot_bytes));
+                      (double) (GROWS_MOST + w->n_replicas * (BYTE_ON_DISK * w->snapshot_bytes +
+                                                              4 * dozers_bytes())));
 }
 
 void budget_check(struct world *w)

@@ -30,7 +30,7 @@ static nsec_t next;
 void callers_begin(struct world *w)
 {
         rnd_init(&rnd, ~w->seed * 13);
-        next = chance_in(&rnd, 50) ? NEVER : time_in(&rnd, 0, 3 * NSEC_PER_SEC);
+        next = chance_in(&rnd, 50) && !w->lasting ? NEVER : time_in(&rnd, 0, 3 * NSEC_PER_SEC);
 }
 
 nsec_t callers_next(void)

@@ -472,10 +472,13 @@ static void check_history(struct world *w)
         }
 }
 
-/* It holds its place, and what it publishes is in the core; or another host has its name. */
+/* It holds its place, and what it publishes is in the core; or another host has its name; or it
+ * has to rest. */
 static bool is_at_home(const struct holder *h)
 {
-        return holder_holds(h, 0) ? view_is_published(h) : holder_is_refused(h);
+        if (holder_holds(h, 0))
+                return view_is_published(h);
+        return holder_is_refused(h) || (h->units && steady_rests(h->units));
 }
 
 bool check_settled(struct world *w)

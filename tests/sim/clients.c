@@ -651,6 +651,7 @@ void clients_begin(struct world *w)
         users_begin(w);
         bulk_begin(w);
         hoarders_begin(w);
+        dozers_begin(w);
 }
 
 void clients_end(void)
@@ -672,6 +673,10 @@ static void act(void *arg)
         /* At the end, watchers still have to be told everything. */
         if (c->role != WATCHES && c->state == IDLE && load_ended(W))
                 return;
+        if (c->role == WATCHES && c->link.client && W->nights > 0 && load_ended(W)) {
+                c->act_at = W->now + NSEC_PER_SEC; /* it rests */
+                return;
+        }
         if (!c->link.client) {
                 if (!wire_connect(&c->link, to))
                         return;

@@ -41,7 +41,7 @@
                 x(permitted, "permitted"), x(denied, "denied"), x(probes, "good probes"),    \
                 x(bulk, "transactions in bulk"), x(hoarded, "changes of many keys"),         \
                 x(pages, "pages of them read"), x(parts, "watches' responses in parts"),     \
-                x(progress, "watches told of progress")
+                x(progress, "watches told of progress"), x(dozed, "locks without a lease")
 
 /* Conditions that must coincide for some bugs to show. A run of many worlds lists those that
  * never occurred. */

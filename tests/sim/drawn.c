@@ -74,7 +74,7 @@ static size_t options_of(const struct world *w, struct option out[static OPTIONS
                 {"a later version", w->later},
                 {"damaged snapshots", w->damages},
                 {"compaction by clients", f->compactions || w->visited},
-                {"compaction by the core", w->compact_age > 0 || w->quota > 0},
+                {"compaction by the core", w->compact_age > 0 || w->compact_keep > 0},
                 {"a quota that is reached", w->quota > 0},
                 {"writes", w->does & USUAL_WRITES},
                 {"compare-and-sets", w->does & USUAL_CAS},
@@ -95,6 +95,7 @@ static size_t options_of(const struct world *w, struct option out[static OPTIONS
                 {"many keys", w->hoard > 0},
                 {"many nodes", w->hoard > 0 && w->fleet},
                 {"long rests (nights)", w->lasting},
+                {"patient clients", w->dozes},
         };
 
         _Static_assert(ARRAY_SIZE(all) <= OPTIONS_MAX, "OPTIONS_MAX is too small");

@@ -7,10 +7,11 @@
  *         [--reached] [--drawn] [--jobs N] [--twice] [--debug]
  *
  * With --all, a coincidence that never occurred fails the run. With --reached, so does a probe
- * that none of 3,000 worlds or more reached, unless it is listed with a reason (reached.h).
- * With --drawn, it also says of few worlds what they had (drawn.h).
- * With --twice, each seed runs a second time, with other bytes in fresh memory, and must do the
- * same. Seeds are shared by --jobs processes, as many as there are processors if not said.
+ * that none of 3,000 worlds or more reached, unless it is listed with a reason (reached.h);
+ * with the aim `nights`, one that none of 60 reached, if it is listed as theirs. With --drawn,
+ * it also says of few worlds what they had (drawn.h). With --twice, each seed runs a second
+ * time, with other bytes in fresh memory, and must do the same. Seeds are shared by --jobs
+ * processes, as many as there are processors if not said.
  */
 #include <inttypes.h>
 #include <malloc.h>
@@ -293,6 +294,6 @@ int main(int argc, char **argv)
         if (done >= MANY || all)
                 never = tell_met(&met);
         if (reaches)
-                unreached = reached_tell(&reached, done);
+                unreached = reached_tell(&reached, done, aim_is_long(aim));
         return shared->bad > 0 || (all && never) || unreached > 0 ? 1 : 0;
 }

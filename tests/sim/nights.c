@@ -12,6 +12,7 @@
 #define REST_LEAST (250 * NSEC_PER_SEC) /* no place lasts that long without renewals */
 #define REST_MOST (1200 * NSEC_PER_SEC)
 #define COMPACTED_AFTER (300 * NSEC_PER_SEC)
+#define LOOKED_AT (60 * NSEC_PER_SEC) /* the number of revisions */
 
 /* The newest revision when the trouble began, and when it was over, and when that was. */
 static int64_t begun, ended;
@@ -46,16 +47,39 @@ static void last(struct world *w, nsec_t lasts)
         w->end_time = w->nights > 0 ? NEVER : w->run_time + CALM_MAX;
 }
 
+/* Some things take several seconds of it. */
 static nsec_t trouble(struct world *w)
 {
-        return some_time(w, NSEC_PER_SEC, 8 * NSEC_PER_SEC);
+        return some_time(w, NSEC_PER_SEC, (w->later || w->slows ? 16 : 8) * NSEC_PER_SEC);
+}
+
+/* A single replica, of which operators make two for a while. */
+static void alone(struct world *w)
+{
+        w->n_replicas = 1;
+        w->linked = w->operated = true;
+        w->faults.members = w->slows = false;
 }
 
 void nights_prepare(struct world *w)
 {
         w->lasting = true;
-        w->nights = (unsigned) rnd_between(&w->rnd, 4, 6);
-        w->compact_age = COMPACTED_AFTER;
+        w->fenced = w->fenced || chance_in(&w->damage, 20);
+        w->nights = (unsigned) rnd_between(&w->rnd, 4, 6) + (w->fenced ? 2 : 0);
+        if (chance_in(&w->damage, 50))
+                w->compact_age = COMPACTED_AFTER;
+        else
+                w->compact_keep = COMPACT_KEEP;
+        w->dozes = chance_in(&w->damage, 50);
+        w->linked = w->linked || chance_in(&w->damage, 40);
+        w->slows = w->slows || chance_in(&w->damage, 60);
+        w->later = w->later || chance_in(&w->damage, 20);
+        if (chance_in(&w->damage, 20))
+                alone(w);
+        /* A snapshot with the large record has to arrive before the log has dropped what comes
+         * after it. */
+        if (w->dozes && w->log_bytes > 0)
+                w->log_bytes += 200 << 10;
         w->quota = 0;
         w->ttl_max_ms = w->long_ttls ? 240000 : 60000;
         w->fault_every = some_time(w, 500 * MSEC, 4000 * MSEC);
@@ -64,10 +88,32 @@ void nights_prepare(struct world *w)
         budget_begin();
 }
 
+/* What is young, or among the last revisions, is kept. */
+static void check_kept(struct world *w)
+{
+        int64_t most = w->compact_age > 0 ? begun : newest(w) - COMPACT_KEEP;
+
+        if (compacted(w) > max_of(most, INT64_C(0)))
+                fail(w, "revision %lld is compacted, and is to be kept",
+                     (long long) compacted(w) - 1);
+}
+
+/* What is old, or was before the last revisions when clients began to rest, is not, once there
+ * has been time for that. */
+static void check_dropped(struct world *w)
+{
+        nsec_t by = 2 * (w->compact_age > 0 ? COMPACTED_AFTER : LOOKED_AT);
+        int64_t least = w->compact_age > 0 ? ended : ended - COMPACT_KEEP;
+
+        if (w->now - ended_at > by && the_leader(w) && !clients_compact(w) &&
+            compacted(w) < least)
+                fail(w, "revision %lld is not compacted, and is old", (long long) compacted(w));
+}
+
 void nights_healed(struct world *w)
 {
-        if (w->lasting && compacted(w) > begun)
-                fail(w, "revision %lld is compacted, which is not old", (long long) begun + 1);
+        if (w->lasting)
+                check_kept(w);
         ended = newest(w);
         ended_at = w->now;
         post(w, CALM_MIN, w->nights > 0 ? EV_REST : EV_SETTLED);
@@ -77,14 +123,12 @@ void nights_healed(struct world *w)
 
 void on_night(struct world *w)
 {
-        int64_t up_to = compacted(w);
-
         if (!check_settled(w))
                 return fail(w, "nothing has settled, though all was well for %.1f s",
                             (double) calm_for(w) / 1e9);
-        if (w->now - ended_at > 2 * COMPACTED_AFTER && the_leader(w) && !clients_compact(w) &&
-            up_to < ended)
-                fail(w, "revision %lld is not compacted, and is old", (long long) up_to);
+        if (w->compact_age == 0)
+                check_kept(w);
+        check_dropped(w);
         budget_check(w);
         begun = newest(w);
         w->nights--;

@@ -13,8 +13,6 @@
 #include "worker.h"
 #include "world.h"
 
-#define COMPACT_KEEP 100
-
 static struct replica_node *node_of(void *u)
 {
         return u;
@@ -575,7 +573,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                          .compact_age = w->compact_age,
                          .ahead_divisor = w->loops ? LOOP_PART : 0,
                          .quota = w->quota,
-                         .compact_keep = w->quota > 0 ? COMPACT_KEEP : 0,
+                         .compact_keep = w->compact_keep,
                          .seed = rnd_u64(&w->rnd)},
                 .replica = {.id = n->i + 1,
                             .cluster_id = 7,
@@ -587,7 +585,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                             .snapshot_entries = w->snapshot_entries,
                             .snapshot_bytes = w->snapshot_bytes,
                             .snapshot_slice = (300 + rnd_u64(&w->rnd) % 1000) *
-                                              (w->bulk || w->hoard > 0 ? 64 : 1),
+                                              (w->bulk || w->hoard > 0 || w->dozes ? 64 : 1),
                             .log_bytes = w->log_bytes,
                             .queued_bytes = w->queued_bytes,
                             .message_bytes = 30 + rnd_u64(&w->rnd) % 1000,

@@ -11,6 +11,9 @@
 /* What is listed as unreached is not, if more than one in so many worlds reaches it. */
 #define WRONG 100
 #define ENOUGH 3000 /* worlds: fewer fail because of nothing */
+/* What only long worlds reach, and what they are asked for; so many of them are enough. */
+#define LONG "nights: "
+#define ENOUGH_LONG 60
 
 /* The list, by the assembler: the build runs in the top folder. */
 __asm__(".section .rodata\n"
@@ -67,38 +70,70 @@ static bool is_about(const char *line, const char *name)
         return strncmp(line, name, n) == 0 && line[n] == ':' && line[n + 1] == ' ';
 }
 
-/* Looks for a line that begins with @name and ": ", and prints the reason that follows. */
-static bool is_listed(const char *name, bool tell)
+/* The line about it, without what is before the name; NULL: there is none. */
+static const char *line_of(const char *name, bool of_long)
 {
-        for (const char *p = unreached_list; *p; p += strcspn(p, "\n") + 1)
-                if (is_about(p, name)) {
-                        p += strlen(name) + 2;
-                        if (tell)
-                                printf("            %.*s\n", (int) strcspn(p, "\n"), p);
-                        return true;
-                }
-        return false;
+        for (const char *p = unreached_list; *p; p += strcspn(p, "\n") + 1) {
+                bool is_long = strncmp(p, LONG, strlen(LONG)) == 0;
+                const char *line = p + (is_long ? strlen(LONG) : 0);
+
+                if (is_long == of_long && is_about(line, name))
+                        return line;
+        }
+        return NULL;
+}
+
+/* Prints the reason that follows the name. */
+static void tell_reason(const char *line, const char *name)
+{
+        const char *p = line ? line + strlen(name) + 2 : "";
+
+        if (line)
+                printf("            %.*s\n", (int) strcspn(p, "\n"), p);
+}
+
+static void tell_name(const char *name, const char *file, int line)
+{
+        printf("%s", name);
+        if (file)
+                printf(" (%s:%d)", file, line);
+        puts("");
 }
 
 /* Returns whether something is wrong with it. */
 static bool tell_one(const char *name, const char *file, int line, uint64_t times,
                      uint64_t worlds)
 {
-        bool listed = is_listed(name, false), wrong = listed && times * WRONG > worlds;
+        const char *listed = line_of(name, false);
+        bool wrong = listed && times * WRONG > worlds;
 
+        if (line_of(name, true))
+                return false;
         if (times == 0)
-                printf("never reached: %s", name);
+                printf("never reached: ");
         else if (wrong)
-                printf("%10" PRIu64 " listed as unreached: %s", times, name);
+                printf("%10" PRIu64 " listed as unreached: ", times);
         else if (listed || times * RARE < worlds)
-                printf("%10" PRIu64 " (rare) %s", times, name);
+                printf("%10" PRIu64 " (rare) ", times);
         else
                 return false;
-        if (file)
-                printf(" (%s:%d)", file, line);
-        puts("");
-        (void) is_listed(name, true);
+        tell_name(name, file, line);
+        tell_reason(listed, name);
         return worlds >= ENOUGH && (wrong || (times == 0 && !listed));
+}
+
+/* The same for what long worlds are asked for. */
+static bool tell_long(const struct probe_site *p, uint64_t times, uint64_t worlds)
+{
+        const char *listed = line_of(p->what, true);
+
+        if (!listed)
+                return false;
+        printf(times == 0 ? "never reached: " : "%10" PRIu64 " ", times);
+        tell_name(p->what, p->file, p->line);
+        if (times == 0)
+                tell_reason(listed, p->what);
+        return worlds >= ENOUGH_LONG && times == 0;
 }
 
 /* Lines of the list that name nothing. */
@@ -108,11 +143,12 @@ static size_t tell_unknown(void)
 
         for (const char *p = unreached_list; *p; p += strcspn(p, "\n") + 1) {
                 bool known = *p == '#' || *p == '\n';
+                const char *line = p + (strncmp(p, LONG, strlen(LONG)) == 0 ? strlen(LONG) : 0);
 
                 for (size_t i = 0; i < n_probes() && !known; i++)
-                        known = is_about(p, __start_probes[i]->what);
+                        known = is_about(line, __start_probes[i]->what);
                 for (size_t i = 0; api_method(i) && !known; i++)
-                        known = is_about(p, api_method(i)->path);
+                        known = is_about(line, api_method(i)->path);
                 if (known)
                         continue;
                 printf("tests/sim/unreached names nothing that exists: %.*s\n",
@@ -167,7 +203,7 @@ static void tell_calls(const struct reached *r)
         }
 }
 
-size_t reached_tell(const struct reached *r, uint64_t worlds)
+size_t reached_tell(const struct reached *r, uint64_t worlds, bool are_long)
 {
         size_t bad = 0;
 
@@ -176,6 +212,10 @@ size_t reached_tell(const struct reached *r, uint64_t worlds)
                 return SIZE_MAX;
         }
         tell_calls(r);
+        for (size_t i = 0; are_long && i < n_probes(); i++)
+                bad += tell_long(__start_probes[i], r->worlds[i], worlds);
+        if (are_long)
+                return bad + tell_unknown();
         for (size_t i = 0; api_method(i); i++)
                 bad += tell_one(api_method(i)->path, NULL, 0, total(r, i), worlds);
         for (size_t i = 0; i < n_probes(); i++)

@@ -23,6 +23,6 @@ void reached_api(const struct api *a);
 /* A world has ended: adds what it reached. */
 void reached_end(struct reached *r);
 /* Prints the methods and what they were answered with, and what @worlds worlds reached seldom
- * or never. Returns how many of the latter should have been reached, or have a wrong reason;
- * SIZE_MAX: this build has no probes. */
-size_t reached_tell(const struct reached *r, uint64_t worlds);
+ * or never; if these @are_long, what was to be reached by them. Returns how much of it should
+ * have been reached, or has a wrong reason; SIZE_MAX: this build has no probes. */
+size_t reached_tell(const struct reached *r, uint64_t worlds, bool are_long);

@@ -52,6 +52,11 @@ void steady_joins(struct units *u)
         u->steady.n_losses = 0;
 }
 
+bool steady_rests(const struct units *u)
+{
+        return boot_before(holder_now(u->holder), u->steady.rests_until);
+}
+
 void steady_granted(struct units *u, struct boot_time asked)
 {
         if (boot_before(asked, u->steady.rests_until))
@@ -163,14 +168,16 @@ void steady_reboot(struct units *u)
 void steady_begin(struct units *u)
 {
         struct steady *s = &u->steady;
+        /* In long worlds they are over before the next trouble. */
+        nsec_t window = W->lasting ? 3600 * NSEC_PER_SEC : 15000 * MSEC,
+               rest = W->lasting ? 150 * NSEC_PER_SEC : 3000 * MSEC;
 
         s->evidence = calloc(1, sizeof(*s->evidence));
         if (!s->evidence)
                 abort();
-        s->damping_cfg =
-                (struct damping_config){.limit = (unsigned) rnd_between(&u->rnd, 0, 4),
-                                        .window = units_time(u, 1000 * MSEC, 15000 * MSEC),
-                                        .suppress = units_time(u, 200 * MSEC, 3000 * MSEC)};
+        s->damping_cfg = (struct damping_config){.limit = (unsigned) rnd_between(&u->rnd, 0, 4),
+                                                 .window = units_time(u, 1000 * MSEC, window),
+                                                 .suppress = units_time(u, 200 * MSEC, rest)};
         s->degraded_cfg = (struct degraded_config){
                 .percent = (unsigned) rnd_between(&u->rnd, 0, 90),
                 .cpu_percent = units_chance(u, 50) ? 0 : (unsigned) rnd_between(&u->rnd, 1, 90),

@@ -199,6 +199,8 @@ void steady_reboot(struct units *u);
 void steady_lost(struct units *u);
 void steady_joins(struct units *u);
 void steady_granted(struct units *u, struct boot_time asked);
+/* Whether its host asks for no place for a while. */
+bool steady_rests(const struct units *u);
 void steady_renewed(struct units *u, const struct session_renewal *r);
 void steady_run(struct units *u);
 

@@ -517,6 +517,8 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         if (seed % 1024 == 525)
                 draw_hoard(w, 10000, HOARD_MOST);
         aim_draw(w, aim);
+        if (w->quota > 0)
+                w->compact_keep = COMPACT_KEEP;
         if (w->quota > 0 && seed / 16 % 2)
                 w->compact_age = COMPACT_AGE;
         w->bulk = w->bulk && !w->lasting && w->quota == 0 && !w->restricted;

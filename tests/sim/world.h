@@ -29,6 +29,7 @@
  *     fillers.c   one that fills the store up to its quota
  *     users.c     users with passwords, and who administers them
  *     bulk.c      one that changes many keys at once, with large values
+ *     dozers.c    patient clients of long worlds
  *     hoarders.c  clients with many keys
  *     hoard.c     what happened to these keys; see hoard.h
  *     holders.c   hosts that hold one place each
@@ -92,6 +93,7 @@
 #define FRAME_MOST (3 * MSEC)
 #define FRAME_LATE (200 * MSEC)
 #define FRAME_SLOW (60 * MSEC)
+#define COMPACT_KEEP 100              /* revisions, where the core counts them */
 #define CACHE_MOST (3 * NSEC_PER_SEC) /* the longest term of a cache */
 #define N_KEYS 16
 #define QUOTA (256 << 10) /* of the store, where it has one */
@@ -218,11 +220,13 @@ struct world {
         nsec_t now; /* true time */
         nsec_t run_time, end_time;
         unsigned n_replicas, n_holders, n_edges;
-        bool lasting;       /* it is a long one; see nights.c */
-        unsigned nights;    /* how often trouble comes again there */
-        int64_t ttl_max_ms; /* of holders */
-        bool long_ttls;     /* some of holders and clients are long */
-        nsec_t compact_age; /* 0: no compaction by itself */
+        bool lasting;         /* it is a long one; see nights.c */
+        unsigned nights;      /* how often trouble comes again there */
+        int64_t ttl_max_ms;   /* of holders */
+        bool long_ttls;       /* some of holders and clients are long */
+        nsec_t compact_age;   /* the core compacts what is older; 0: it does not ... */
+        int64_t compact_keep; /* ... or keeps that many revisions; 0: it does not */
+        bool dozes;           /* the clients of dozers.c exist */
         nsec_t election, heartbeat;
         bool drawn; /* these are, and shorter ones when a replica starts */
         bool tuned; /* the following settings are drawn; see draw_other_settings() */
@@ -619,6 +623,8 @@ void aim_draw(struct world *w, const char *name);
 bool aim_known(const char *name);
 /* How many seconds of processor time a world of it may take; a usual one takes 0.1. */
 unsigned aim_patience(const char *name);
+/* Whether its worlds are those of nights.c. NULL: no. */
+bool aim_is_long(const char *name);
 const char *aim_name(const struct world *w);
 /* Aims have numbers from 0 on. NULL: there is none of that number. */
 #define AIMS_MAX 64
