@@ -132,7 +132,6 @@ static void drop(struct session *s, enum session_state next)
         s->lease = 0;
         s->in_vain += again && s->in_vain < IN_VAIN_MAX;
         s->registered = s->unsure = false;
-        s->doubted_at = (struct boot_time){0};
         s->busy = false;
         s->attempt = 0;
         s->retry_at = again ? not_before(s) : (struct boot_time){0};
@@ -256,6 +255,7 @@ void session_granted(struct session *s, int64_t lease, nsec_t ttl, struct boot_t
         s->ttl = ttl;
         s->drift_ppm = s->cfg.drift_ppm;
         s->renewed_at = sent_at;
+        s->unsure = boot_before(sent_at, s->doubted_at);
 }
 
 void session_registered(struct session *s)
@@ -344,11 +344,9 @@ void session_hurry(struct session *s, struct boot_time now)
 
 void session_doubt(struct session *s, struct boot_time now)
 {
-        if (!s->registered)
-                return;
-        if (!s->unsure)
+        if (s->registered && !s->unsure)
                 s->retry_at = now;
-        s->unsure = true;
+        s->unsure = s->lease != 0;
         s->doubted_at = now;
 }
 

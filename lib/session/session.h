@@ -133,7 +133,8 @@ void session_left(struct session *s);
 
 /* To be called when there are signs that the host stood still together with its clocks, so that
  * the place may be gone although the deadline is ahead. Renews now rather than at half the TTL.
- * What is held stays held until the answer, or until the deadline. */
+ * What is held stays held until the answer, or until the deadline. A lease that was granted to
+ * a request of before, and is not registered yet, is given up for a new one. */
 void session_doubt(struct session *s, struct boot_time now);
 
 /* A network path or an endpoint has come back: try now rather than at the next interval. */

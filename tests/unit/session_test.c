@@ -151,6 +151,42 @@ TEST(who_is_in_doubt_renews_at_once)
         CHECK_EQ(session_next_action(&s, T(2002)), SESSION_GRANT);
 }
 
+/* What was granted to it before may have ended by now, although its clock says that it is new.
+ */
+TEST(who_is_in_doubt_registers_no_earlier_lease)
+{
+        struct session s;
+
+        session_init(&s, &(struct session_config){.ttl = TTL, .retry = 50 * NSEC_PER_MSEC});
+        CHECK_EQ(session_next_action(&s, T(0)), SESSION_GRANT);
+        session_granted(&s, 7, TTL, T(0));
+        CHECK_EQ(session_next_action(&s, T(1)), SESSION_REGISTER);
+        session_doubt(&s, T(2));
+        session_failed(&s, T(3));
+        CHECK_EQ(session_next_action(&s, T(100)), SESSION_GRANT);
+        session_doubt(&s, T(101));
+        session_granted(&s, 8, TTL, T(100));
+        CHECK_EQ(session_next_action(&s, T(200)), SESSION_GRANT);
+        session_granted(&s, 9, TTL, T(200));
+        CHECK_EQ(session_next_action(&s, T(201)), SESSION_REGISTER);
+        session_registered(&s);
+        CHECK_EQ(session_next_action(&s, T(202)), SESSION_WAIT);
+}
+
+/* Its key may be in the core when its host stands still. */
+TEST(who_is_in_doubt_while_it_registers_renews_at_once)
+{
+        struct session s;
+
+        session_init(&s, &(struct session_config){.ttl = TTL, .retry = 50 * NSEC_PER_MSEC});
+        CHECK_EQ(session_next_action(&s, T(0)), SESSION_GRANT);
+        session_granted(&s, 7, TTL, T(0));
+        CHECK_EQ(session_next_action(&s, T(1)), SESSION_REGISTER);
+        session_doubt(&s, T(2));
+        session_registered(&s);
+        CHECK_EQ(session_next_action(&s, T(3)), SESSION_RENEW);
+}
+
 /* A31; A50: on other replicas; A51: in time for several attempts. */
 TEST(it_renews_at_half_time_then_more_often_and_gives_up_by_itself)
 {
