@@ -267,8 +267,10 @@ static bool open_gate(struct fence *f)
         return r == 0;
 }
 
-/* If somebody removes the gate's file, bound units cannot start, and the guard cannot see that
- * some may be up. The guard may be gone, too. So check both with each renewal. */
+/* The guard closes the gate if the agent is not heard of in time, as after a suspend; a renewal
+ * that was acknowledged meanwhile may come just then. And if somebody removes the file, bound
+ * units cannot start, and the guard cannot see that some may be up. The guard may be gone, too.
+ * So check all of it with each renewal. */
 static void keep_gate(struct fence *f)
 {
         const struct session *s = f->session;
@@ -278,6 +280,10 @@ static void keep_gate(struct fence *f)
             s->renewed_at.ns == f->gate_seen.ns)
                 return;
         f->gate_seen = s->renewed_at;
+        if (gate_is_stopping())
+                return fencing_closed(&f->machine);
+        if (!gate_is_open())
+                fencing_forget(&f->machine);
         (void) open_gate(f);
         guarded = gate_is_guarded();
         if (guarded == f->guarded)

@@ -144,7 +144,7 @@ static unsigned open_up(struct fencing *f, struct boot_time now)
         f->earlier = f->state == FENCING_UP;
         f->state = FENCING_UP;
         f->known = f->opened = true;
-        f->found = f->started = f->starved = f->slow = false;
+        f->closed = f->found = f->started = f->starved = f->slow = false;
         if (!f->earlier)
                 f->up_since = now;
         /* A control group sometimes outlives its unit; if it is still frozen, the unit would
@@ -164,7 +164,7 @@ static void starve(struct fencing *f, const struct fencing_place *p, struct boot
 static unsigned begin_to_stop(struct fencing *f, const struct fencing_place *p,
                               struct boot_time now)
 {
-        if (p->held && !p->leave)
+        if (p->held && !p->leave && !f->closed)
                 starve(f, p, now);
         f->state = FENCING_STOPPING;
         f->began = f->look_again = now;
@@ -254,7 +254,7 @@ unsigned fencing_next(struct fencing *f, const struct fencing_place *p, struct b
         }
         if (wanted && f->state == FENCING_UP && !f->opened && order_is_due(f, now))
                 return acts | open_up(f, now);
-        if (f->state == FENCING_UP && !wanted)
+        if (f->state == FENCING_UP && (!wanted || f->closed))
                 acts |= begin_to_stop(f, p, now);
         if (f->state == FENCING_STOPPING)
                 acts |= press(f, p, now);
@@ -303,6 +303,16 @@ void fencing_barred(struct fencing *f)
         f->opened = false;
 }
 
+void fencing_closed(struct fencing *f)
+{
+        f->closed = f->state == FENCING_UP && f->opened;
+}
+
+void fencing_forget(struct fencing *f)
+{
+        f->started = false;
+}
+
 bool fencing_is_held_back(const struct fencing *f, const struct fencing_place *p)
 {
         return f->state == FENCING_DOWN && p->held && !p->leave && f->slow;
@@ -322,7 +332,7 @@ struct boot_time fencing_wakeup(const struct fencing *f, const struct fencing_pl
         case FENCING_DOWN:
                 return BOOT_TIME_NEVER;
         case FENCING_UP:
-                if (!is_wanted(f, p, now))
+                if (!is_wanted(f, p, now) || f->closed)
                         return now;
                 return boot_min(boot_add(p->deadline, -fencing_lead(&f->cfg, p->ttl)),
                                 f->started ? BOOT_TIME_NEVER : f->order_again);

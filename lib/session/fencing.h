@@ -69,6 +69,7 @@ struct fencing {
         bool found;    /* known only because it was seen: no earlier life has recorded it */
         bool opened;   /* the gate, by this life */
         bool earlier;  /* what is up was left up by an earlier life */
+        bool closed;   /* ... and then closed by the guard */
         bool started;  /* the target was seen active since the gate was opened */
         bool lost;     /* the place ended while not all was down; kept until all is */
         bool ordered;  /* the service manager was ordered to stop */
@@ -109,6 +110,13 @@ void fencing_accepted(struct fencing *f);
 /* The gate could not be opened: what is bound stays down. What an earlier life has left up
  * stays up while the place is held, and counts as up. */
 void fencing_barred(struct fencing *f);
+
+/* The guard has closed the gate, and stops what is bound: it was late that the agent was heard
+ * of again. All of it goes down before it comes up. */
+void fencing_closed(struct fencing *f);
+
+/* Whether the target is active is not known any more: it is started again, if it has to be. */
+void fencing_forget(struct fencing *f);
 
 /* Whether everything stays down, although @p is held, because renewals are acknowledged too
  * slowly: not within fencing_answer_max() of their sending. */

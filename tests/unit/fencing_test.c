@@ -485,6 +485,38 @@ TEST(a_start_is_asked_for_until_it_is_seen)
 /* Whatever is seen, whenever it is renewed, and whether the gate opens or not: nothing is given
  * back, and nothing opened, while a loss is not over; after its freeze time nothing bound runs
  * while the place is not held; and nothing counts as down before it was seen down. */
+/* The renewal was acknowledged when the guard had just begun to stop what is bound. */
+TEST(what_the_guard_has_stopped_goes_down_and_comes_up)
+{
+        struct fencing f = up(10000);
+        struct fencing_place p = held_until(10000);
+
+        run(&f, &p, 3, 100, FENCING_SAW_STARTED);
+        fencing_closed(&f);
+        CHECK_EQ(fencing_wakeup(&f, &p, T(100)).ns, T(100).ns);
+        CHECK_EQ(run(&f, &p, 100, 101, FENCING_SAW_UP),
+                 FENCING_CLOSE | FENCING_STOP | FENCING_LOOK);
+        CHECK_EQ(run(&f, &p, 101, 200, FENCING_SAW_UP) &
+                         (FENCING_KILL | FENCING_FREEZE | FENCING_OPEN | FENCING_START),
+                 0);
+        CHECK(run(&f, &p, 200, 230, FENCING_SAW_DOWN) & FENCING_FORGET);
+        p = held_until(12000);
+        CHECK(run(&f, &p, 8200, 8203, FENCING_SAW_STARTED) & FENCING_START);
+        CHECK_EQ(run(&f, &p, 8203, 8400, FENCING_SAW_STARTED) & ~(unsigned) FENCING_LOOK, 0);
+}
+
+/* Somebody has removed the gate's file; what the guard stopped then is down. */
+TEST(what_may_have_been_stopped_is_started_again)
+{
+        struct fencing f = up(10000);
+        struct fencing_place p = held_until(10000);
+
+        run(&f, &p, 3, 100, FENCING_SAW_STARTED);
+        fencing_forget(&f);
+        CHECK_EQ(run(&f, &p, 100, 200, FENCING_SAW_STARTED), FENCING_START | FENCING_LOOK);
+        CHECK_EQ(run(&f, &p, 200, 300, FENCING_SAW_STARTED), 0);
+}
+
 TEST(fencing_at_random)
 {
         struct fencing_place p = {.ttl = 4000 * MS};
