@@ -13,8 +13,7 @@
 #define OUTSTANDING_MAX 16 /* unanswered requests of a stream: then we stop reading it */
 #define HOLDINGS_MAX 1000  /* terms of a stream */
 #define CACHED_BYTES_MAX ((size_t) 1 << 20)
-#define RETURN_AGAIN (100 * NSEC_PER_MSEC) /* if the log did not take it */
-#define ENDS_LATER (100 * NSEC_PER_MSEC)
+#define LOOK_AGAIN (100 * NSEC_PER_MSEC) /* if lease time stood still, or the log refused */
 #define SWEEP_EVERY NSEC_PER_SEC
 #define ANSWERS_WITHIN (500 * NSEC_PER_MSEC) /* a holder that is asked to give back */
 
@@ -36,8 +35,7 @@ struct holding {
         struct held_range *range;
         struct cache_stream *stream; /* NULL: the client is gone */
         int64_t id;
-        struct boot_time until;
-        struct lease_time promised; /* the same in lease time, as in the log */
+        struct lease_time until;
         struct boot_time recalled_at;
         bool recalled;
 };
@@ -150,20 +148,23 @@ static void recall(struct holding *k)
         api_send(a, k->stream->call, &p.base);
 }
 
-/* Drops the holders whose terms have ended. Returns when the next one ends. */
-static struct boot_time drop_ended(struct held_range *r, struct boot_time now)
+/* Drops the holders whose terms have ended by the time in the log; our clock may have counted
+ * too much of a suspend. Returns after how long to look again. */
+static nsec_t drop_ended(struct held_range *r, struct lease_time time)
 {
-        struct boot_time next = BOOT_TIME_NEVER;
         struct holding *k, *k_next;
+        nsec_t next = SWEEP_EVERY;
 
         for (k = TAILQ_FIRST(&r->holdings); k; k = k_next) {
+                nsec_t left = lease_time_diff(k->until, time);
+
                 k_next = TAILQ_NEXT(k, of_range);
-                if (boot_before(now, k->until))
-                        next = boot_min(next, k->until);
-                else
+                if (left <= 0)
                         holding_free(k);
+                else
+                        next = min_of(next, left);
         }
-        return next;
+        return max_of(next, LOOK_AGAIN);
 }
 
 static void look_at(struct cache_hub *h, const struct cached_range *c, struct boot_time now)
@@ -180,12 +181,12 @@ static void look_at(struct cache_hub *h, const struct cached_range *c, struct bo
                 TAILQ_FOREACH (k, &r->holdings, of_range)
                         if (!k->recalled && k->stream)
                                 recall(k);
-                h->at = boot_min(h->at, drop_ended(r, now));
+                h->at = boot_min(h->at, boot_add(now, drop_ended(r, s->time)));
         }
         /* A term without a holder here was never answered, or has ended. */
         if (!r || TAILQ_EMPTY(&r->holdings)) {
                 core_uncache(core, c->serial);
-                h->at = boot_min(h->at, boot_add(now, RETURN_AGAIN));
+                h->at = boot_min(h->at, boot_add(now, LOOK_AGAIN));
         }
 }
 
@@ -203,7 +204,7 @@ void cache_hub_flush(struct cache_hub *h, struct boot_time now)
                 look_at(h, cached->ranges[i], now);
         for (r = LIST_FIRST(&h->ranges); r; r = r_next) {
                 r_next = LIST_NEXT(r, next);
-                (void) drop_ended(r, now);
+                (void) drop_ended(r, core_state(h->api->core)->time);
                 if (TAILQ_EMPTY(&r->holdings))
                         range_free(r);
         }
@@ -274,13 +275,8 @@ static bool hold(struct cache_stream *s, int64_t id, const Pb__CacheTerm *given)
                 s->n_holdings++;
         }
         k->recalled = false;
-        k->promised =
-                lease_time_max(k->promised, lease_time_add(core_state(h->api->core)->time,
+        k->until = lease_time_max(k->until, lease_time_add(core_state(h->api->core)->time,
                                                            given->term_ms * NSEC_PER_MSEC));
-        /* Do not drop it before the log finds that it has ended: the term would seem to be
-         * given back. */
-        k->until = boot_max(k->until, boot_add(core_now(h->api->core),
-                                               given->term_ms * NSEC_PER_MSEC + ENDS_LATER));
         h->at = boot_min(h->at, boot_add(core_now(h->api->core), SWEEP_EVERY));
         return true;
 }
@@ -307,7 +303,7 @@ static void answer(struct cache_stream *s, const Pb__CacheRequest *q,
          * that ended; no term is promised beyond that. */
         p.unchanged = q->have && had && given->term_ms > 0 &&
                       had->range->serial == given->serial &&
-                      lease_time_before(state->time, had->promised);
+                      lease_time_before(state->time, had->until);
         if (!p.unchanged) {
                 range.key = q->key;
                 range.range_end = q->range_end;

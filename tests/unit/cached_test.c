@@ -528,6 +528,20 @@ TEST(a_write_waits_for_the_term_of_a_holder_that_is_gone)
         end();
 }
 
+/* As after a suspend of this replica's host, of which its clock counted too much. */
+TEST(a_step_of_the_clock_ends_no_term)
+{
+        begin_stream();
+        rig.now = boot_add(rig.now, 1200 * NSEC_PER_MSEC);
+        begin_write();
+        turns(700);
+        CHECK(!write_call.over);
+        turns(400);
+        CHECK(write_call.over);
+        CHECK_EQ(write_call.code, RPC_OK);
+        end();
+}
+
 TEST(a_cache_is_refused_what_is_too_large)
 {
         Pb__CacheRequest q;
