@@ -262,10 +262,10 @@ void check_ended(struct world *w, int64_t lease, bool expired)
                      (unsigned long long) lease, (double) age / 1e9, (double) ttl / 1e9,
                      (double) still / 1e9);
         /* I3: the holder must have known before (A36). */
-        if (l->holder && holder_holds(l->holder, lease))
+        if (l->holder && holder_holds(l->holder, lease) && !holder_is_misled(l->holder))
                 fail(w, "I3: lease %llx expired while holder %u still counted on it",
                      (unsigned long long) lease, l->holder->i);
-        if (l->holder && w->fenced)
+        if (l->holder && w->fenced && !holder_is_misled(l->holder))
                 fenced_lease_ended(l->holder, lease);
 }
 
@@ -607,7 +607,7 @@ static const char *views(const struct world *w, int64_t id)
 
         *text = '\0';
         for (unsigned i = 0; i < w->n_replicas; i++) {
-                struct boot_time now = clock_of(w, w->r[i].ppm);
+                struct boot_time now = clock_of(w, &w->r[i].clock);
                 struct lease *l;
 
                 if (!w->r[i].up)
@@ -663,7 +663,7 @@ void check_lease_time(struct world *w)
                 return;
         }
         term = replica_term(n->node.replica);
-        at = replica_lease_time(n->node.replica, clock_of(w, n->ppm));
+        at = replica_lease_time(n->node.replica, clock_of(w, &n->clock));
         if (!w->was_lull && !w->faults.members && w->watched.term == term &&
             w->watched.who == n->i) {
                 if (passed < LEASE_TIME_WATCHED)

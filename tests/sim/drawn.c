@@ -63,6 +63,7 @@ static size_t options_of(const struct world *w, struct option out[static OPTIONS
                 {"too little memory", f->memory},
                 {"paused processes", f->pauses},
                 {"suspended hosts", f->suspends},
+                {"clocks that step in a suspend", f->suspends && w->steps},
                 {"agents that die", f->deaths},
                 {"late answers to agents", f->late},
                 {"endpoints of other cores", w->strangers},

@@ -209,7 +209,7 @@ static void begin(struct world *w, struct replica_node *n)
 {
         struct replica_peer self = {.id = n->i, .address = "http://9:1"};
         uint64_t id = n->i == FOREIGN ? 8 : 7;
-        struct boot_time now = clock_of(w, n->ppm);
+        struct boot_time now = clock_of(w, &n->clock);
         Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
         struct store_error err;
         struct node_config cfg = {
@@ -256,7 +256,7 @@ static void begin(struct world *w, struct replica_node *n)
 
 void elsewhere_drive(struct world *w, struct replica_node *n)
 {
-        struct boot_time now = clock_of(w, n->ppm);
+        struct boot_time now = clock_of(w, &n->clock);
         bool wrote = n->up;
 
         while (wrote) {
@@ -269,7 +269,7 @@ void elsewhere_drive(struct world *w, struct replica_node *n)
         if (n->up)
                 n->wake = *core_busy(n->node.core)
                                   ? w->now + 100 * NSEC_PER_USEC
-                                  : true_time_of(w, n->ppm, node_next(&n->node));
+                                  : true_time_of(w, &n->clock, node_next(&n->node));
 }
 
 bool elsewhere_is_over(unsigned history, int64_t lease)

@@ -165,7 +165,7 @@ nsec_t ends_next(const struct holder *h, bool awake)
                 const struct holder_end *e = &h->ends[i];
 
                 if (awake) {
-                        next = min_of(next, true_time_of(W, h->ppm, e->reach.when));
+                        next = min_of(next, true_time_of(W, &h->clock, e->reach.when));
                         next = min_of(next, e->connect_at);
                         next = min_of(next,
                                       wire_is_due(&e->wire) ? W->now : wire_next(&e->wire));

@@ -223,6 +223,7 @@ void pause_node(struct world *w, struct replica_node *n, bool host)
         w->counts.suspends += host;
         n->paused = true;
         n->asleep = host;
+        n->slept_from = w->now;
         n->wake = NEVER;
 }
 
@@ -295,6 +296,7 @@ static void cause_one(struct world *w)
                         struct holder *h = &w->h[rnd_between(&w->rnd, 0, w->n_holders - 1)];
 
                         w->counts.suspends++;
+                        h->slept_from = w->now;
                         h->asleep_until = w->now + some_time(w, 100 * MSEC, 6000 * MSEC);
                         h->wake = 0;
                 }

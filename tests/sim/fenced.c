@@ -144,7 +144,7 @@ void fenced_start(struct holder *h, bool resumed)
         static int pid1; /* not NULL is all that counts */
 
         ground_enter(u);
-        loop_init(&u->agent_loop, h->ppm);
+        loop_init(&u->agent_loop, &h->clock);
         u->agent_life++;
         W->met.stopping_start += u->run.stopping != 0;
         units_tell(u, "an agent starts");
@@ -301,7 +301,7 @@ static void run_guard(struct units *u)
                         ;
                 u->guard_at = NEVER;
                 next = l->hook->run(l->hook, holder_now(u->holder));
-                u->guard_at = min_of(u->guard_at, true_time_of(W, u->holder->ppm, next));
+                u->guard_at = min_of(u->guard_at, true_time_of(W, &u->holder->clock, next));
                 u->guard_at = min_of(u->guard_at, ground_next(l));
         } while (u->guard_at <= W->now && !l->stopped);
         u->guard_runs = false;

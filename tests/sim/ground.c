@@ -27,7 +27,7 @@ static bool dying;
 void ground_enter(struct units *u)
 {
         here = u;
-        loop_enter(u->holder->ppm);
+        loop_enter(&u->holder->clock);
 }
 
 void ground_die(struct units *u, bool dies)

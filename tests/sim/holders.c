@@ -16,7 +16,7 @@
 
 struct boot_time holder_now(const struct holder *h)
 {
-        return clock_of(W, h->ppm);
+        return clock_of(W, &h->clock);
 }
 
 /* ---- callbacks of the member ---- */
@@ -370,6 +370,12 @@ bool holder_holds(const struct holder *h, int64_t lease)
                session_holds(s, holder_now(h));
 }
 
+bool holder_is_misled(const struct holder *h)
+{
+        return h->alive && h->clock.stepped < 0 &&
+               boot_before(member_session(h->member)->renewed_at, h->clock.woke_at);
+}
+
 /* In the core of history @home. */
 static bool another(const struct holder *h, unsigned home,
                     bool (*is)(const struct holder *other))
@@ -401,7 +407,7 @@ static bool says_it_holds(const struct holder *h)
  * the lease is revoked. */
 static bool acts(const struct holder *h)
 {
-        return says_it_holds(h) && has_lease(h);
+        return says_it_holds(h) && has_lease(h) && !holder_is_misled(h);
 }
 
 const char *holder_state(const struct holder *h)
@@ -414,7 +420,9 @@ static nsec_t true_past(const struct holder *h, struct boot_time t)
 {
         nsec_t ago = boot_diff(holder_now(h), t);
 
-        return W->now - ago + ago / 1000000 * h->ppm;
+        if (boot_before(t, h->clock.woke_at))
+                ago -= h->clock.stepped;
+        return W->now - ago + ago / 1000000 * h->clock.ppm;
 }
 
 /* With units, the agent forgets its place only after they have been seen to. */
@@ -549,19 +557,20 @@ static bool is_awake(const struct world *w, const struct holder *h)
         return w->now > h->asleep_until;
 }
 
-/* Once a cable is plugged in, a renewal waits neither for the connections of before nor for the
- * time of another attempt. */
-static void check_retold(struct world *w, struct holder *h)
+/* A renewal that has a reason to be sent at once, which came @at, waits neither for the
+ * connections of before nor for the time of another attempt. */
+static void check_at_once(struct world *w, struct holder *h, nsec_t *at, bool waits,
+                          const char *reason)
 {
-        if (h->retold == 0)
+        if (*at == 0)
                 return;
-        if (!awaits_renewal(h))
-                h->retold = 0;
+        if (!waits)
+                *at = 0;
         else if (!way_is_free(w, h) || !is_awake(w, h))
-                h->retold = w->now + h->cfg.ttl / 16; /* what fails is tried again by then */
-        else if (w->now - h->retold > PROMPT_MAJORITY)
-                fail(w, "holder %u has its cable back, and renews nothing for %.1f s", h->i,
-                     (double) (w->now - h->retold) / 1e9);
+                *at = w->now + h->cfg.ttl / 16; /* what fails is tried again by then */
+        else if (w->now - *at > PROMPT_MAJORITY)
+                fail(w, "holder %u %s, and renews nothing for %.1f s", h->i, reason,
+                     (double) (w->now - *at) / 1e9);
 }
 
 void check_holders(struct world *w)
@@ -572,7 +581,9 @@ void check_holders(struct world *w)
                 for (unsigned k = 0; k < w->n_replicas; k++)
                         if (!end_is_free(w, h, k))
                                 h->free_since[k] = w->now;
-                check_retold(w, h);
+                check_at_once(w, h, &h->retold, awaits_renewal(h), "has its cable back");
+                check_at_once(w, h, &h->doubted, says_it_holds(h) && holder_is_misled(h),
+                              "is told that its clock may have stood still");
                 if (h->alive && is_awake(w, h) && is_late(h))
                         fail(w, "holder %u sends no heartbeat, and is to", h->i);
                 if (says_it_holds(h) && is_awake(w, h) &&
@@ -602,11 +613,31 @@ static void see_to_units(struct holder *h)
                 buf_clear(&h->file);
 }
 
+/* The kernel mostly tells of it: the date is set then (loop/standstill.h). */
+static void wake_up(struct world *w, struct holder *h)
+{
+        nsec_t slept = w->now - h->slept_from;
+
+        h->slept_from = 0;
+        if (!clock_wakes(w, &h->clock, slept))
+                return;
+        if (h->left_by > 0)
+                h->left_by = max_of(h->left_by - h->clock.stepped, w->now);
+        if (!h->alive || chance_in(&w->damage, 30))
+                return;
+        member_doubt(h->member, holder_now(h));
+        h->doubted = w->now;
+}
+
 void hold(struct world *w, struct holder *h)
 {
         bool awake = w->now >= h->asleep_until;
-        struct boot_time now = holder_now(h), next;
         nsec_t wake = awake ? NEVER : h->asleep_until;
+        struct boot_time now, next;
+
+        if (awake && h->slept_from > 0)
+                wake_up(w, h);
+        now = holder_now(h);
 
         if (h->units)
                 h->units->wake = 0; /* the host may have fallen asleep, or be awake again */
@@ -632,7 +663,7 @@ void hold(struct world *w, struct holder *h)
                 if (h->units && h->wake == 0) /* the session has news of it */
                         next = now;
                 view_check(w, h);
-                wake = min_of(wake, true_time_of(w, h->ppm, next));
+                wake = min_of(wake, true_time_of(w, &h->clock, next));
                 wake = min_of(wake, h->act_at);
                 if (h->cable)
                         wake = min_of(wake, h->cut.until);
@@ -658,7 +689,7 @@ void holders_begin(struct world *w)
                         .i = i,
                         .name = collide && i == 1 ? 0 : i,
                         .id = collide && cloned && i == 1 ? 0 : i,
-                        .ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) - 500,
+                        .clock.ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) - 500,
                         .cfg = {.ttl = (nsec_t) rnd_between(&w->rnd, TTL_MIN_MS,
                                                             (uint64_t) w->ttl_max_ms) *
                                        MSEC,

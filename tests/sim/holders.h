@@ -10,6 +10,8 @@
 #include "member/reach.h"
 #include "session/session.h"
 
+#include "clocks.h"
+
 /* Maximum numbers. */
 #define REPLICAS_MAX 5
 #define STRANGERS 2 /* other cores, of one replica each */
@@ -86,15 +88,17 @@ struct holder {
         unsigned i;
         unsigned name, id; /* its own numbers; if names collide, those of another host */
         bool alive;
-        nsec_t asleep_until; /* the host is suspended until then */
+        nsec_t asleep_until; /* the host is suspended until then ... */
+        nsec_t slept_from;   /* ... from then on; 0: it only does nothing */
         struct span cut;     /* no data to or from it gets through */
         bool cable;          /* its kernel will tell when that has ended */
-        nsec_t retold; /* a renewal waited when the kernel told so, and nothing has been in
-                        * its way from then on; 0: it did not */
+        nsec_t retold;  /* a renewal waited when the kernel told so, and nothing has been in
+                         * its way from then on; 0: it did not */
+        nsec_t doubted; /* the same for a renewal, when its clock may have stood still */
         nsec_t free_since[REPLICAS_MAX]; /* nothing has been in the way of a renewal through
                                           * that endpoint from then on */
         nsec_t wake;                     /* when to run it next; 0: now */
-        int32_t ppm;
+        struct host_clock clock;
         struct session_config cfg;
         struct member *member; /* NULL while it is dead */
         struct holder_end ends[REPLICAS_MAX];
@@ -173,6 +177,9 @@ void moves_after(struct holder *h);
 /* ---- holders.c ---- */
 
 struct boot_time holder_now(const struct holder *h);
+/* Whether its clock counted too little of a sleep, so that its deadline is late, and no renewal
+ * that was sent since has been acknowledged. */
+bool holder_is_misled(const struct holder *h);
 void holders_begin(struct world *w);
 void holders_end(struct world *w);
 /* Runs the host. */

@@ -49,7 +49,7 @@ int linked_start(struct replica_node *n)
 
         n->linked = &of[n->i];
         *n->linked = (struct linked){0};
-        loop_enter(n->ppm);
+        loop_enter(&n->clock);
         sockets_stir();
         return links_start(&n->linked->links, l, names_resolver(n->i), n->node.core,
                            n->node.replica, &nobody,
@@ -78,7 +78,7 @@ void linked_configured(struct replica_node *n)
 {
         MEMORY(MEMORY_RUN);
 
-        loop_enter(n->ppm);
+        loop_enter(&n->clock);
         links_configured(&n->linked->links);
 }
 
@@ -164,7 +164,7 @@ static void turn(struct world *w, struct replica_node *n)
 {
         bool any;
 
-        loop_enter(n->ppm);
+        loop_enter(&n->clock);
         seen_frame_before(n);
         {
                 MEMORY(MEMORY_RUN);
@@ -189,7 +189,7 @@ void linked_run(struct world *w)
         for (unsigned i = 0; i < w->n_replicas && !*w->failure; i++)
                 if (runs(&w->r[i])) {
                         MEMORY(MEMORY_RUN);
-                        loop_enter(w->r[i].ppm);
+                        loop_enter(&w->r[i].clock);
                         sockets_flush(i);
                 }
 }

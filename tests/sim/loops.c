@@ -2,7 +2,7 @@
 
 #include "world.h"
 
-static int32_t here;
+static const struct host_clock *here;
 
 static int timer_cmp(const struct loop_timer *a, const struct loop_timer *b)
 {
@@ -13,14 +13,14 @@ static int timer_cmp(const struct loop_timer *a, const struct loop_timer *b)
 
 TREE_GENERATE(loop_timers, loop_timer, by_time, timer_cmp)
 
-void loop_init(struct loop *l, int32_t ppm)
+void loop_init(struct loop *l, const struct host_clock *c)
 {
-        *l = (struct loop){.ppm = ppm};
+        *l = (struct loop){.clock = c};
 }
 
-void loop_enter(int32_t ppm)
+void loop_enter(const struct host_clock *c)
 {
-        here = ppm;
+        here = c;
 }
 
 struct boot_time boot_now(void)
@@ -30,7 +30,7 @@ struct boot_time boot_now(void)
 
 struct boot_time loop_now(const struct loop *l)
 {
-        return clock_of(W, l->ppm);
+        return clock_of(W, l->clock);
 }
 
 int loop_new(struct loop **ret)
@@ -101,5 +101,5 @@ nsec_t loop_next(const struct loop *l)
         const struct loop_timer *t =
                 RB_MIN(loop_timers, (struct loop_timers *) (uintptr_t) &l->timers);
 
-        return t ? true_time_of(W, l->ppm, t->when) : NEVER;
+        return t ? true_time_of(W, l->clock, t->when) : NEVER;
 }

@@ -7,10 +7,12 @@
 #include "base/tree.h"
 #include "loop/loop.h"
 
+#include "clocks.h"
+
 RB_HEAD(loop_timers, loop_timer);
 
 struct loop {
-        int32_t ppm; /* how fast the clock of its host is */
+        const struct host_clock *clock; /* of its host */
         struct loop_timers timers;
         uint64_t orders;
         /* Of a guard. */
@@ -20,9 +22,9 @@ struct loop {
         bool stopped;
 };
 
-void loop_init(struct loop *l, int32_t ppm);
-/* From now on, boot_now() is the time of a host with such a clock. */
-void loop_enter(int32_t ppm);
+void loop_init(struct loop *l, const struct host_clock *c);
+/* From now on, boot_now() reads this clock. */
+void loop_enter(const struct host_clock *c);
 /* Runs the first timer that is due; false if none is. */
 bool loop_run_timer(struct loop *l);
 /* When the next one is due, true time. */

@@ -20,7 +20,7 @@ static struct replica_node *node_of(void *u)
 
 void world_drive(struct world *w, struct replica_node *n)
 {
-        struct boot_time now = clock_of(w, n->ppm);
+        struct boot_time now = clock_of(w, &n->clock);
         bool was_busy;
 
         if (is_stranger(n->i))
@@ -37,7 +37,7 @@ void world_drive(struct world *w, struct replica_node *n)
                 node_run(&n->node, now, NULL, NULL);
                 node_flush(&n->node, now);
         }
-        n->wake = min_of(true_time_of(w, n->ppm, node_next(&n->node)), n->room_at);
+        n->wake = min_of(true_time_of(w, &n->clock, node_next(&n->node)), n->room_at);
         /* Between two slices, others have their turns; mostly short ones, because there may be
          * hundreds of slices, and leases wait for the last one. */
         if (*core_busy(n->node.core))
@@ -72,6 +72,8 @@ void resume(struct world *w, struct replica_node *n)
 {
         struct event *e;
 
+        if (n->asleep)
+                (void) clock_wakes(w, &n->clock, w->now - n->slept_from);
         n->paused = n->asleep = false;
         n->wake = w->now;
         wires_go_on(n);
@@ -248,7 +250,7 @@ bool on_frame(struct world *w, struct event *e)
         {
                 MEMORY(MEMORY_RUN);
                 r = replica_input(n->node.replica, e->from + 1, (struct view){e->bytes, e->len},
-                                  clock_of(w, n->ppm));
+                                  clock_of(w, &n->clock));
         }
         if (r < 0 && memory_failures() == failures)
                 fail(w, "replica %u refused a frame of replica %u", e->to + 1, e->from + 1);
@@ -546,7 +548,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
 {
         MEMORY(MEMORY_START);
         struct replica_peer peers[REPLICAS_MAX];
-        struct boot_time now = clock_of(w, n->ppm);
+        struct boot_time now = clock_of(w, &n->clock);
         nsec_t heartbeat = w->heartbeat, election = w->election;
         struct node_config cfg;
         int r;
@@ -680,9 +682,9 @@ bool on_link(struct world *w, struct event *e)
         {
                 MEMORY(MEMORY_RUN);
                 if (e->kind == EV_DOWN)
-                        replica_peer_down(n->node.replica, e->from + 1, clock_of(w, n->ppm));
+                        replica_peer_down(n->node.replica, e->from + 1, clock_of(w, &n->clock));
                 else
-                        replica_peer_up(n->node.replica, e->from + 1, clock_of(w, n->ppm));
+                        replica_peer_up(n->node.replica, e->from + 1, clock_of(w, &n->clock));
         }
         world_drive(w, n);
         return false;
@@ -730,10 +732,10 @@ void nodes_begin(struct world *w)
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 struct replica_node *n = &w->r[i];
 
-                *n = (struct replica_node){.i = i,
-                                           .disk = sim_disk_new(),
-                                           .ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) -
-                                                  500};
+                *n = (struct replica_node){
+                        .i = i,
+                        .disk = sim_disk_new(),
+                        .clock.ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) - 500};
                 n->watched_disk = watched_disk_new(n->disk, n);
                 n->last_parked = &n->parked;
                 boot(w, n);

@@ -68,7 +68,7 @@ void sockets_begin(struct world *w)
 
 struct loop *sockets_start(const struct replica_node *n)
 {
-        loop_init(&hosts[n->i].loop, n->ppm);
+        loop_init(&hosts[n->i].loop, &n->clock);
         return &hosts[n->i].loop;
 }
 

@@ -41,21 +41,6 @@ nsec_t some_time(struct world *w, nsec_t lo, nsec_t hi)
         return time_in(&w->rnd, lo, hi);
 }
 
-struct boot_time clock_of(const struct world *w, int32_t ppm)
-{
-        /* Every clock starts somewhere, and runs at its own rate. */
-        return (struct boot_time){w->now + w->now / 1000000 * ppm + 1000 * NSEC_PER_SEC};
-}
-
-nsec_t true_time_of(const struct world *w, int32_t ppm, struct boot_time t)
-{
-        nsec_t left = boot_diff(t, clock_of(w, ppm));
-
-        if (t.ns == BOOT_TIME_NEVER.ns)
-                return NEVER;
-        return left <= 0 ? w->now : w->now + left + left / 1000 + 1;
-}
-
 /* ---- when the core could have worked ---- */
 
 struct standing {
@@ -511,6 +496,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->linked = seed % 16 == 0;
         w->txn_ops = TXN_OPS;
         w->long_ttls = seed % 15 == 4;
+        w->steps = seed % 3 == 1;
         w->does = seed % 15 == 14 ? (unsigned) rnd_u64(&w->damage) & USUAL_ALL : USUAL_ALL;
         if (seed % 64 == 13)
                 draw_hoard(w, 200, 2000);

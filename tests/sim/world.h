@@ -172,8 +172,9 @@ struct replica_node {
         struct node node;
         struct linked *linked;    /* its real links; NULL: they are modelled */
         struct worker *passwords; /* hashes them; NULL: nobody logs in */
-        int32_t ppm;              /* how fast its clock is */
-        nsec_t disk_delay;        /* the disk stalls for this long; jobs end later */
+        struct host_clock clock;  /* of its host */
+        nsec_t slept_from;
+        nsec_t disk_delay; /* the disk stalls for this long; jobs end later */
         nsec_t stalled_until;
         nsec_t disk_begun[DISK_QUEUES]; /* since when each queue is busy; 0: it is not */
         unsigned life;                  /* counts starts; events of an earlier life are void */
@@ -228,6 +229,7 @@ struct world {
         int64_t compact_keep; /* ... or keeps that many revisions; 0: it does not */
         bool dozes;           /* the clients of dozers.c exist */
         nsec_t election, heartbeat;
+        bool steps; /* a clock does not count exactly how long its host slept */
         bool drawn; /* these are, and shorter ones when a replica starts */
         bool tuned; /* the following settings are drawn; see draw_other_settings() */
         nsec_t min_ttl, token_ttl, watch_progress, timeout;
@@ -323,8 +325,6 @@ struct world {
 
 extern struct world *W; /* for callbacks; there is one world at a time */
 
-struct boot_time clock_of(const struct world *w, int32_t ppm);
-nsec_t true_time_of(const struct world *w, int32_t ppm, struct boot_time t);
 /* True in @percent of 100 cases. */
 bool chance(struct world *w, unsigned percent);
 /* A time from @lo to @hi. */
