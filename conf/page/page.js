@@ -475,6 +475,14 @@ async function readAll(me) {
 	revision = at;
 }
 
+/* Whether a core has another history is known only once the replica has caught up, as it has when it answers a
+ * linearizable read: one that has just started has applied nothing yet. */
+async function checkHistory(me) {
+	const r = await ask("kv/range", {key: toBase64(prefix()), range_end: behind(prefix()), count_only: true}, 15e3);
+	if (me === run && (r.header.cluster_id !== clusterId || Number(r.header.revision) < revision))
+		forgetAll();
+}
+
 /* Returns when it ends; a history that has been compacted, or is another one, is read anew. */
 async function watch(me) {
 	const end = new AbortController();
@@ -513,9 +521,8 @@ function take(m) {
 		throw /permission denied/.test(why) ? new Refused(7, why) : /auth token|user name is empty/.test(why) ? new Refused(16, why)
 			: new Error(Number(r.compact_revision) > 0 ? "the history has been compacted" : why || "the watch was canceled");
 	}
-	if (r.header && (r.header.cluster_id !== clusterId || (r.created && Number(r.header.revision) < revision))) {
+	if (r.header && r.header.cluster_id !== clusterId) {
 		forgetAll();
-		clusterId = "";
 		throw new Error("the core has another history");
 	}
 	if (r.created) {
@@ -534,6 +541,10 @@ const pause = (ms) => new Promise((done) => setTimeout(done, ms));
 async function follow() {
 	for (const me = ++run; me === run;) {
 		try {
+			if (revision > 0)
+				await checkHistory(me);
+			if (me !== run)
+				return;
 			if (revision === 0) {
 				await chooseCluster();
 				if (me !== run)

@@ -1,6 +1,7 @@
 """The page at / of the core: as it is served, and as a headless Chromium shows it."""
 import json
 import re
+import signal
 import time
 import uuid
 
@@ -440,6 +441,26 @@ def test_a_page_goes_on_when_its_replica_is_back(page, cluster):
         "/v3/kv/range", key=b"a")["header"]["revision"])
     own.start()
     page.shows("#event-list", "db4 joined", "db2 left: expired")
+
+
+def test_a_replica_that_has_not_caught_up_is_no_other_core(page, cluster):
+    fleet, (own, *others) = Fleet(cluster), cluster.running
+    fleet.node("db1")
+    page.open(own.client_url + fleet.address)
+    eventually_is(["db1"], lambda: names(page))
+    page.until("document.querySelector('#live.on')")
+    page.expected = "network:"
+    own.kill()
+    page.shows("#live", "^Not connected$")
+    fleet.node("db2")
+    for other in others:  # so own does not learn what of its log is committed
+        other.signal(signal.SIGSTOP)
+    own.start()
+    page.shows("#trouble", "no leader")
+    for other in others:
+        other.signal(signal.SIGCONT)
+    page.shows("#event-list", "db2 joined")
+    assert names(page) == ["db1", "db2"]
 
 
 def test_of_many_members_only_those_in_sight_have_rows(page, fleet, shared_cluster):
