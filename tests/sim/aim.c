@@ -158,6 +158,11 @@ static void real_links(struct world *w)
         w->linked = true;
 }
 
+static void disks_swap(struct world *w)
+{
+        w->swaps = w->faults.crashes = true;
+}
+
 static void many_keys(struct world *w)
 {
         draw_hoard(w, 1000, HOARD_MOST);
@@ -403,6 +408,12 @@ static const struct aim aims[] = {
                    {AT_COMPACTED, CRASH, SELF, 100, 5 * MSEC, MSEC, 1000 * MSEC},
                    {AT_APPLY, CRASH, SELF, 5, 20 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = many_keys},
+        {.name = "lost disks",
+         .only_asked = true,
+         .rules = {{AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC},
+                   {AT_VOTED, CRASH, SELF, 100, 5 * MSEC, MSEC, 1000 * MSEC},
+                   {AT_LEADING, CRASH, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC}},
+         .prepare = disks_swap},
         {.name = "real links",
          .only_asked = true,
          .rules = {{AT_FORWARD, BREAK, SELF, 30, 3 * MSEC, 5 * MSEC, 400 * MSEC},

@@ -600,11 +600,10 @@ void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg, enum disk_queue q)
         sim_of(d)->arg = arg;
 }
 
-static struct disk *sim_free(struct disk *d)
+void sim_disk_empty(struct disk *d)
 {
         struct sim_disk *s = sim_of(d);
 
-        drop_all(s);
         while (s->files) {
                 struct file *f = s->files;
 
@@ -614,7 +613,35 @@ static struct disk *sim_free(struct disk *d)
         }
         while (s->unsynced)
                 settle(&s->unsynced);
-        free(s);
+}
+
+void sim_disk_copy(struct disk *d, const struct disk *from)
+{
+        sim_disk_empty(d);
+        for (const struct file *f = sim_of(from)->files; f; f = f->next)
+                copy(&make(sim_of(d), f->name)->c, &f->c);
+}
+
+void sim_disk_flip(struct disk *d, struct rnd *rnd)
+{
+        size_t total = 0, at;
+        struct file *f;
+
+        for (f = sim_of(d)->files; f; f = f->next)
+                total += f->c.held;
+        if (total == 0)
+                return;
+        at = rnd_between(rnd, 0, total - 1);
+        for (f = sim_of(d)->files; at >= f->c.held; f = f->next)
+                at -= f->c.held;
+        f->c.bytes[at] ^= (uint8_t) (1 << rnd_between(rnd, 0, 7));
+}
+
+static struct disk *sim_free(struct disk *d)
+{
+        drop_all(sim_of(d));
+        sim_disk_empty(d);
+        free(sim_of(d));
         return NULL;
 }
 

@@ -180,8 +180,10 @@ void heal(struct world *w)
 void crash(struct world *w, struct replica_node *n)
 {
         w->counts.crashes += n->up;
-        if (!n->up || chance(w, 50))
-                return kill_replica(w, n, END_POWER);
+        if (!n->up || chance(w, 50)) {
+                kill_replica(w, n, END_POWER);
+                return swap_disk(w, n);
+        }
         w->counts.kills++;
         kill_replica(w, n, END_KILL);
         if (chance(w, 50))
@@ -336,6 +338,8 @@ static void cause_one(struct world *w)
 void cause_fault(struct world *w)
 {
         cause_one(w);
+        if (w->swaps && chance(w, 10))
+                swaps_copy(w);
         post(w, some_time(w, 20 * MSEC, w->fault_every), EV_FAULT);
 }
 

@@ -320,9 +320,9 @@ bool on_disk(struct world *w, struct event *e)
 /* ---- callbacks of the core ---- */
 
 /* Whether it lacked memory, or its disk failed, in this life. */
-static bool was_disturbed(const struct replica_node *n)
+static bool was_disturbed(struct replica_node *n)
 {
-        return memory_failures() != n->failures || n->io_errors > 0;
+        return memory_failures() != n->failures || n->io_errors > 0 || swap_refused(n);
 }
 
 /* The process ends as soon as no callback is running. */
@@ -633,6 +633,7 @@ void boot(struct world *w, struct replica_node *n)
         n->failures = memory_failures();
         n->io_errors = 0;
         n->wake = w->now;
+        swap_back(n);
         r = start(w, n, &err);
         w->met.alloc_start += memory_failed(MEMORY_START) - failed;
         if (r == 0) {
@@ -651,6 +652,8 @@ void boot(struct world *w, struct replica_node *n)
         while (sim_disk_busy(n->disk))
                 sim_disk_crash(n->disk, &w->rnd);
         discard(n);
+        if (n->refused && w->calm)
+                boot(w, n);
 }
 
 /* The kernel closes its sockets, or a middlebox resets its connections. */
@@ -748,6 +751,7 @@ void nodes_end(struct world *w)
                 kill_replica(w, &w->r[i], END_STOP);
                 drop_parked(&w->r[i]);
                 w->r[i].watched_disk = disk_free(w->r[i].watched_disk);
+                w->r[i].right_disk = disk_free(w->r[i].right_disk);
         }
         wider_end();
 }

@@ -526,6 +526,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
                 w->queued_bytes = 0; /* what they write is larger than that */
         memory_begin(&w->rnd, fails_in(w));
         prompts_begin();
+        swaps_begin();
         clients_begin(w);
         sharers_begin(w);
         linked_begin(w);

@@ -45,6 +45,7 @@
  *     faults.c    faults at any time
  *     aim.c       faults at the worst time
  *     overlap.c   entries under way are overwritten
+ *     swaps.c     disks that come back otherwise than they went
  *     alone.c     members are removed until one is left
  *     nights.c    an hour with trouble now and then
  *     budget.c    what a cluster at rest costs
@@ -131,6 +132,10 @@ void sim_disk_finish_at(struct disk *d, enum disk_queue q);
 /* The same as if there were only one queue. */
 bool sim_disk_busy(const struct disk *d);
 void sim_disk_finish(struct disk *d);
+/* Between two lives: it loses all files, gets those of @from, or a bit of it flips. */
+void sim_disk_empty(struct disk *d);
+void sim_disk_copy(struct disk *d, const struct disk *from);
+void sim_disk_flip(struct disk *d, struct rnd *rnd);
 /* Called with each job that is queued. */
 void sim_disk_on_submit(struct disk *d, void (*fn)(void *arg, enum disk_queue q), void *arg);
 
@@ -169,6 +174,8 @@ struct replica_node {
                                * 0: it does not */
         struct disk *disk;
         struct disk *watched_disk; /* the same disk, observed by seen.c */
+        struct disk *right_disk;   /* while `disk` has something else; NULL: it has not ... */
+        bool refused;              /* ... and has been refused */
         struct node node;
         struct linked *linked;    /* its real links; NULL: they are modelled */
         struct worker *passwords; /* hashes them; NULL: nobody logs in */
@@ -229,9 +236,11 @@ struct world {
         int64_t compact_keep; /* ... or keeps that many revisions; 0: it does not */
         bool dozes;           /* the clients of dozers.c exist */
         nsec_t election, heartbeat;
-        bool steps; /* a clock does not count exactly how long its host slept */
-        bool drawn; /* these are, and shorter ones when a replica starts */
-        bool tuned; /* the following settings are drawn; see draw_other_settings() */
+        bool swaps;         /* disks come back otherwise than they went; see swaps.c */
+        unsigned n_swapped; /* so many did */
+        bool steps;         /* a clock does not count exactly how long its host slept */
+        bool drawn;         /* these are, and shorter ones when a replica starts */
+        bool tuned;         /* the following settings are drawn; see draw_other_settings() */
         nsec_t min_ttl, token_ttl, watch_progress, timeout;
         nsec_t cache_term; /* of the clients that read from a cache ... */
         int64_t cache_ms;  /* ... and what they ask for */
@@ -667,6 +676,18 @@ void budget_check(struct world *w);
 
 void overlap_begin(void);
 void overlap_go_on(struct world *w);
+
+/* ---- swaps.c ---- */
+
+void swaps_begin(void);
+/* Remembers the present disk of some replica, for later. */
+void swaps_copy(struct world *w);
+/* The host of @n has lost its power: perhaps swaps its disk. */
+void swap_disk(struct world *w, struct replica_node *n);
+/* Whether its process ends since it has refused a disk: the next one has the right one. */
+bool swap_refused(struct replica_node *n);
+/* It starts. */
+void swap_back(struct replica_node *n);
 
 /* ---- alone.c ---- */
 

@@ -1,0 +1,80 @@
+/*
+ * Disks that come back otherwise than they went. While the host of a replica has no power, its
+ * data directory is emptied, or replaced by an older copy, or by one of another replica's; or a
+ * bit of it flips. The replica starts again under the same id, with the same settings; if it
+ * refuses the disk, it gets the right one back. That happens to a minority at most, so a
+ * majority keeps its disks, and all that was promised (I5).
+ *
+ * Only asked for (aim `lost disks`), since today's program does not pass: a member is its id,
+ * whatever its directory has. Waits for the issue on versions and identities.
+ */
+#include "base/log.h"
+#include "world.h"
+
+enum swap { EMPTIED, OLDER, ANOTHERS, FLIPPED, SWAPS };
+
+static struct disk *copy; /* of a disk as it was ... */
+static unsigned copy_of;  /* ... of this replica; it may be NULL */
+
+void swaps_begin(void)
+{
+        copy = disk_free(copy);
+}
+
+void swaps_copy(struct world *w)
+{
+        const struct replica_node *n = &w->r[rnd_between(&w->rnd, 0, w->n_replicas - 1)];
+
+        if (!w->swaps || !n->up)
+                return;
+        swaps_begin();
+        copy = sim_disk_new();
+        sim_disk_copy(copy, n->disk);
+        copy_of = n->i;
+}
+
+void swap_disk(struct world *w, struct replica_node *n)
+{
+        static const char *const names[] = {"emptied", "an older copy", "another replica's",
+                                            "damaged"};
+        enum swap what;
+
+        if (!w->swaps || w->calm || n->right_disk || w->n_swapped >= (w->n_replicas - 1) / 2 ||
+            !chance(w, 30))
+                return;
+        what = (enum swap) rnd_between(&w->rnd, 0, SWAPS - 1);
+        if ((what == OLDER || what == ANOTHERS) &&
+            (!copy || (copy_of == n->i) != (what == OLDER)))
+                what = EMPTIED;
+        log_debug("%.3f s: the disk of replica %u is %s", (double) w->now / 1e9, n->i + 1,
+                  names[what]);
+        w->n_swapped++;
+        n->right_disk = sim_disk_new();
+        sim_disk_copy(n->right_disk, n->disk);
+        if (what == EMPTIED)
+                sim_disk_empty(n->disk);
+        else if (what == FLIPPED)
+                sim_disk_flip(n->disk, &w->rnd);
+        else
+                sim_disk_copy(n->disk, copy);
+        n->made = what != EMPTIED;
+        n->seen = (struct seen){0};
+}
+
+bool swap_refused(struct replica_node *n)
+{
+        n->refused = n->right_disk;
+        return n->refused;
+}
+
+void swap_back(struct replica_node *n)
+{
+        if (!n->refused)
+                return;
+        log_debug("%.3f s: replica %u has its disk back", (double) W->now / 1e9, n->i + 1);
+        W->counts.refused_disks++;
+        sim_disk_copy(n->disk, n->right_disk);
+        n->right_disk = disk_free(n->right_disk);
+        n->refused = false;
+        n->made = true;
+}
