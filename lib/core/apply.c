@@ -186,7 +186,7 @@ static void on_changed(void *u)
         struct core *c = u;
 
         if (core_status(c).leader_id != 0)
-                core_writes_repropose_all(c);
+                core_writes_again(c, 0);
         if (c->owner && c->owner->changed)
                 c->owner->changed(c->owner_data);
 }

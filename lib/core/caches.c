@@ -52,7 +52,7 @@ void core_waiting_run(struct core *c)
                 next = TAILQ_NEXT(w, next_waiting);
                 if (is_over(c, w)) {
                         core_write_waits_no_more(c, w);
-                        core_write_again(c, w);
+                        core_writes_again(c, w->seq);
                 } else {
                         c->waiting_at = boot_min(c->waiting_at, w->again_at);
                 }

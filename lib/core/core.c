@@ -19,6 +19,7 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         state_init(&c->state);
         rnd_init(&c->rnd, cfg->seed);
         RB_INIT(&c->writes);
+        c->repropose_from = NO_WRITE;
         TAILQ_INIT(&c->reads);
         STAILQ_INIT(&c->renewals);
         STAILQ_INIT(&c->fresh);
@@ -343,7 +344,7 @@ struct boot_time core_next(struct core *c)
         struct boot_time next = changes_next(&c->changes);
         struct replica_status st = core_status(c);
 
-        if (c->skipped.on || (c->repropose && c->repropose_from > 0 && st.leader_id != 0))
+        if (c->skipped.on || (c->repropose_from != NO_WRITE && st.leader_id != 0))
                 next = boot_min(next, c->now);
         if (!STAILQ_EMPTY(&c->gone))
                 next = boot_min(next, c->gone_at);

@@ -24,6 +24,7 @@
 #define SCRATCH_KEEP ((size_t) 64 << 10)
 
 RB_HEAD(core_writes, core_write);
+#define NO_WRITE UINT64_MAX
 
 /* Reads up to number @upto are linearizable once entry @index is applied. */
 struct confirmed {
@@ -69,8 +70,8 @@ struct core {
         uint64_t next_seq;
         struct buf command;      /* scratch memory for a proposal */
         uint64_t term_seen;      /* the highest term of an applied entry */
-        bool repropose;          /* some writes were not proposed, or not in this term ... */
-        uint64_t repropose_from; /* ... from this number on */
+        uint64_t repropose_from; /* writes from this number on may have to be proposed (again);
+                                  * NO_WRITE: none */
         struct {
                 bool on;             /* a snapshot hides the outcome of the writes ... */
                 uint64_t from, upto; /* ... with these numbers ... */
@@ -130,12 +131,10 @@ void core_write_fail(struct core *c, struct core_write *w, struct status st);
 void core_write_stop_first(struct core *c);
 /* NULL: no such command waits. */
 struct core_write *core_write_find(struct core *c, uint64_t seq);
-/* A command that was not proposed (any more) shall be, at the end of this turn or later; if
- * that fails, the command ends. */
-void core_write_again(struct core *c, const struct core_write *w);
-/* Propose to the current leader the commands whose proposals were lost; _all starts over from
- * the first one. */
-void core_writes_repropose_all(struct core *c);
+/* Commands from @seq on that are not proposed (any more) shall be, at the end of this turn or
+ * later; those for which that fails end. */
+void core_writes_again(struct core *c, uint64_t seq);
+/* Proposes to the current leader the commands whose proposals were lost. */
 void core_writes_repropose(struct core *c);
 /* After a snapshot that skipped entries: ends some of the commands that may have been in
  * them. */

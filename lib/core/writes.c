@@ -69,7 +69,7 @@ static int propose(struct core *c, struct core_write *w)
         if (r == 0)
                 w->term = core_term(c);
         else if (r == -ENOTCONN)
-                c->repropose = true;
+                core_writes_again(c, w->seq);
         return r == -ENOTCONN ? 0 : r;
 }
 
@@ -125,10 +125,9 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
         return 0;
 }
 
-void core_write_again(struct core *c, const struct core_write *w)
+void core_writes_again(struct core *c, uint64_t seq)
 {
-        c->repropose_from = c->repropose ? min_of(c->repropose_from, w->seq) : w->seq;
-        c->repropose = true;
+        c->repropose_from = min_of(c->repropose_from, seq);
 }
 
 /* The first waiting command whose number is at least @seq. */
@@ -144,25 +143,18 @@ static bool may_be_applied(const struct core_write *w, uint64_t term_seen)
         return w->term != 0 && w->term >= term_seen;
 }
 
-/* Begins with the first command, even if reproposing was under way. */
-void core_writes_repropose_all(struct core *c)
-{
-        c->repropose = true;
-        c->repropose_from = 0;
-}
-
 /* Sends commands to the current leader that were never proposed, or were lost with the term in
  * which they were proposed. Each turn sends some of them, since there may be 100,000. */
 void core_writes_repropose(struct core *c)
 {
         size_t left = PROPOSED_AT_ONCE;
         struct core_write *w;
-        uint64_t seq;
+        uint64_t seq = c->repropose_from;
 
-        if (!c->repropose || core_status(c).leader_id == 0)
+        if (seq == NO_WRITE || core_status(c).leader_id == 0)
                 return;
-        c->repropose = false;
-        for (w = write_from(c, c->repropose_from); w && left > 0; w = write_from(c, seq + 1)) {
+        c->repropose_from = NO_WRITE;
+        for (w = write_from(c, seq); w && left > 0; w = write_from(c, seq + 1)) {
                 seq = w->seq;
                 left--;
                 if (may_be_applied(w, c->term_seen) || w->waits_for != 0)
@@ -176,8 +168,8 @@ void core_writes_repropose(struct core *c)
                 else if (propose(c, w) < 0)
                         core_write_fail(c, w, status_too_many);
         }
-        c->repropose = c->repropose || w;
-        c->repropose_from = w ? w->seq : 0;
+        if (w)
+                core_writes_again(c, w->seq);
 }
 
 /* The outcome of our commands in the skipped entries is unknown. Renewals may be repeated,
@@ -206,7 +198,7 @@ void core_writes_end_skipped(struct core *c)
         c->skipped.on = w && w->seq <= c->skipped.upto;
         c->skipped.from = w ? w->seq : 0;
         if (!c->skipped.on)
-                core_writes_repropose_all(c);
+                core_writes_again(c, 0);
 }
 
 void core_writes_term(struct core *c, uint64_t term)
@@ -215,7 +207,7 @@ void core_writes_term(struct core *c, uint64_t term)
                 return;
         /* An entry of this term has been applied, so none of an older term can follow. */
         c->term_seen = term;
-        core_writes_repropose_all(c);
+        core_writes_again(c, 0);
 }
 
 void core_write_stop_first(struct core *c)
