@@ -20,7 +20,6 @@ bool upkeep_room(struct upkeep *u, const struct core_config *cfg, const struct s
                 return true;
         PROBE("a write is refused before the log because of the quota");
         u->refused = true;
-        u->quota_at = (struct boot_time){0}; /* check at once */
         return false;
 }
 

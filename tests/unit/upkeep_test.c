@@ -79,6 +79,26 @@ TEST(an_alarm_of_the_quota_waits_for_a_leader)
         end();
 }
 
+/* While the alarm is on its way, further writes are refused. Each of them proposed it again. */
+TEST(an_alarm_of_the_quota_is_proposed_once_a_second)
+{
+        cleanup_(buf_fini) struct buf alarm = {0};
+        struct upkeep *u;
+
+        begin(3, &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .quota = 1000000});
+        u = &one.core->upkeep;
+        CHECK(!core_room(one.core, 2000000));
+        CHECK(upkeep_quota(u, &one.core->cfg, &one.core->state, one.now, &alarm));
+        for (unsigned i = 0; i < 9; i++) {
+                one.now = boot_add(one.now, 100 * MS);
+                CHECK(!core_room(one.core, 2000000));
+                CHECK(!upkeep_quota(u, &one.core->cfg, &one.core->state, one.now, &alarm));
+        }
+        one.now = boot_add(one.now, 100 * MS);
+        CHECK(upkeep_quota(u, &one.core->cfg, &one.core->state, one.now, &alarm));
+        end();
+}
+
 /* And it asks again until the alarm stands, but not after it has stood. */
 TEST(an_alarm_of_the_quota_is_raised_once)
 {
