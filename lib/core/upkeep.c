@@ -8,6 +8,18 @@
 #define COMPACT_AGAIN (60 * NSEC_PER_SEC)
 #define STEP_AGAIN (10 * NSEC_PER_MSEC)
 
+static void append_alarm(struct buf *out, bool raised, uint64_t member, bool full_disk)
+{
+        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
+
+        q.action = raised ? PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE
+                          : PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE;
+        q.alarm = PB__ALARM_TYPE__NOSPACE;
+        q.memberid = member;
+        q.full_disk = full_disk;
+        pb_append(out, &q.base);
+}
+
 bool upkeep_counts(enum cmd_type type)
 {
         return type == CMD_PUT || type == CMD_TXN || type == CMD_GRANT || type == CMD_AUTH;
@@ -26,8 +38,6 @@ bool upkeep_room(struct upkeep *u, const struct core_config *cfg, const struct s
 bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                   struct boot_time now, struct buf *alarm)
 {
-        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
-
         if (cfg->quota == 0 || (!u->refused && state_bytes(s) <= cfg->quota))
                 return false;
         if (state_alarm_why(s, cfg->member_id, PB__ALARM_TYPE__NOSPACE) & ALARM_STANDS) {
@@ -38,10 +48,7 @@ bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct 
                 return false;
         u->quota_at = boot_add(now, QUOTA_AGAIN);
         PROBE("a replica raises the alarm of its quota");
-        q.action = PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE;
-        q.alarm = PB__ALARM_TYPE__NOSPACE;
-        q.memberid = cfg->member_id;
-        pb_append(alarm, &q.base);
+        append_alarm(alarm, true, cfg->member_id, false);
         return true;
 }
 
@@ -63,19 +70,12 @@ bool upkeep_disk_due(const struct core_config *cfg, const struct state *s, bool 
 bool upkeep_disk(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                  bool full, struct boot_time now, struct buf *alarm)
 {
-        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
-
         if (!upkeep_disk_due(cfg, s, full) || boot_before(now, u->disk_at))
                 return false;
         PROBE_IF(full, "a full disk raises an alarm");
         PROBE_IF(!full, "a disk has room again, and its alarm ends");
         u->disk_at = boot_add(now, DISK_AGAIN);
-        q.action = full ? PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE
-                        : PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE;
-        q.alarm = PB__ALARM_TYPE__NOSPACE;
-        q.memberid = cfg->member_id;
-        q.full_disk = true;
-        pb_append(alarm, &q.base);
+        append_alarm(alarm, full, cfg->member_id, true);
         return true;
 }
 
@@ -83,8 +83,6 @@ bool upkeep_former(struct upkeep *u, const struct state *s,
                    bool (*gone)(uint64_t member, void *arg), void *arg, struct boot_time now,
                    struct buf *disarm)
 {
-        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
-
         if (boot_before(now, u->former_at))
                 return false;
         for (size_t i = 0; i < s->n_alarms; i++) {
@@ -96,10 +94,7 @@ bool upkeep_former(struct upkeep *u, const struct state *s,
                         continue;
                 PROBE("the alarm of a former member is ended");
                 u->former_at = boot_add(now, FORMER_AGAIN);
-                q.action = PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE;
-                q.alarm = PB__ALARM_TYPE__NOSPACE;
-                q.memberid = a->member;
-                pb_append(disarm, &q.base);
+                append_alarm(disarm, false, a->member, false);
                 return true;
         }
         return false;
