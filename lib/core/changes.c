@@ -4,15 +4,18 @@
 
 #define ASK_AGAIN (300 * NSEC_PER_MSEC)
 
-static void end(struct core_change *ch, int outcome)
+static void end(struct changes *c, struct core_change *ch, int outcome)
 {
+        c->n--;
         LIST_REMOVE(ch, next);
         ch->done(ch, outcome);
 }
 
-void changes_ask(struct changes *c, struct core_change *ch, struct boot_time now,
-                 nsec_t timeout)
+int changes_ask(struct changes *c, struct core_change *ch, struct boot_time now, nsec_t timeout)
 {
+        if (c->n >= CHANGES_MAX)
+                return -ENOBUFS;
+        c->n++;
         ch->request = ++c->requests;
         ch->asked = 1;
         ch->refused = 0;
@@ -20,6 +23,7 @@ void changes_ask(struct changes *c, struct core_change *ch, struct boot_time now
         ch->ask_at = boot_add(now, ASK_AGAIN);
         LIST_INSERT_HEAD(&c->list, ch, next);
         replica_change_members(c->replica, ch->request, ch->what, ch->id, ch->address);
+        return 0;
 }
 
 /* Whether @outcome shows that an earlier request, whose answer was lost, made the change. A
@@ -56,7 +60,7 @@ void changes_answered(struct changes *c, uint64_t request, int outcome)
                          "a change of members was made by an earlier request");
                 if (outcome == REPLICA_E_NO_LEADER || outcome == REPLICA_E_BUSY)
                         return;
-                return end(ch, done_already(ch, outcome) ? 0 : outcome);
+                return end(c, ch, done_already(ch, outcome) ? 0 : outcome);
         }
 }
 
@@ -66,7 +70,7 @@ void changes_removed(struct changes *c, uint64_t id)
 
         LIST_FOREACH_SAFE (ch, &c->list, next, next)
                 if (ch->what == REPLICA_REMOVE && ch->id == id)
-                        end(ch, 0);
+                        end(c, ch, 0);
 }
 
 void changes_run(struct changes *c, struct boot_time now)
@@ -75,7 +79,7 @@ void changes_run(struct changes *c, struct boot_time now)
 
         LIST_FOREACH_SAFE (ch, &c->list, next, next) {
                 if (!boot_before(now, ch->deadline)) {
-                        end(ch, REPLICA_E_NO_LEADER);
+                        end(c, ch, REPLICA_E_NO_LEADER);
                 } else if (!boot_before(now, ch->ask_at)) {
                         ch->ask_at = boot_add(now, ASK_AGAIN);
                         ch->asked++;
@@ -102,5 +106,5 @@ void changes_end(struct changes *c)
         struct core_change *ch;
 
         while ((ch = LIST_FIRST(&c->list)))
-                end(ch, REPLICA_E_NO_LEADER);
+                end(c, ch, REPLICA_E_NO_LEADER);
 }

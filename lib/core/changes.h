@@ -27,14 +27,18 @@ struct core_change {
         struct boot_time ask_at, deadline;
 };
 
+#define CHANGES_MAX 100 /* that wait */
+
 struct changes {
         LIST_HEAD(, core_change) list;
+        size_t n;
         struct replica *replica; /* borrowed */
         uint64_t requests;
 };
 
-void changes_ask(struct changes *c, struct core_change *ch, struct boot_time now,
-                 nsec_t timeout);
+/* Returns 0; or -ENOBUFS: too many wait, and `done` will not be called. */
+must_check_ int changes_ask(struct changes *c, struct core_change *ch, struct boot_time now,
+                            nsec_t timeout);
 /* Takes the replica's answer. */
 void changes_answered(struct changes *c, uint64_t request, int outcome);
 /* Member @id, this replica, was removed: completes the requests for its removal, since no other

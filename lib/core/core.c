@@ -250,10 +250,10 @@ int core_set_member(struct core *c, const char *name, const char *client_urls)
 
 /* ---- requests of operators ---- */
 
-void core_change_members(struct core *c, struct core_change *ch, nsec_t timeout)
+int core_change_members(struct core *c, struct core_change *ch, nsec_t timeout)
 {
-        changes_ask(&c->changes, ch, c->now,
-                    timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
+        return changes_ask(&c->changes, ch, c->now,
+                           timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
 }
 
 uint64_t core_new_member_id(struct core *c)

@@ -224,8 +224,9 @@ void core_read_cancel(struct core *c, struct core_read *rd);
 void core_run(struct core *c, struct boot_time now);
 struct boot_time core_next(struct core *c);
 
-/* Changes the members; `done` is called in any case. */
-void core_change_members(struct core *c, struct core_change *ch, nsec_t timeout);
+/* Changes the members. Returns 0; or -ENOBUFS: too many changes wait, and `done` will not be
+ * called. */
+must_check_ int core_change_members(struct core *c, struct core_change *ch, nsec_t timeout);
 
 /* Whether @bytes more may be added; if not, raises the alarm. This check only keeps the command
  * out of the log; it is repeated when the command is applied. */

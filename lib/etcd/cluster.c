@@ -177,7 +177,10 @@ static void change(struct request *q, enum replica_change what, uint64_t id,
         q->data = c;
         q->drop = drop;
         q->waiting = true;
-        core_change_members(q->api->core, &c->core, q->call->timeout);
+        if (core_change_members(q->api->core, &c->core, q->call->timeout) < 0) {
+                q->waiting = false;
+                request_fail(q, status_too_many);
+        }
 }
 
 static const struct status status_bad_urls = {RPC_INVALID_ARGUMENT,

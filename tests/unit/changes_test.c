@@ -1,6 +1,7 @@
 /* Which answer to a change of members is whose: an early refusal is not a lost answer. */
 #include "consensus/replica.h"
 #include "core/changes.h"
+#include "rig.h"
 #include "test.h"
 
 #define NOW ((struct boot_time){1})
@@ -48,7 +49,7 @@ TEST(a_change_that_was_made_though_the_answer_was_lost_has_succeeded)
         for (size_t i = 0; i < ARRAY_SIZE(made); i++) {
                 struct core_change ch = begin(made[i].what);
 
-                changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC);
+                CHECK_EQ(changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC), 0);
                 changes_run(&changes, LATER(1)); /* nothing was answered */
                 CHECK_EQ(asked, 2);
                 changes_answered(&changes, ch.request, made[i].found);
@@ -61,7 +62,7 @@ TEST(a_change_that_another_one_made_is_refused_though_it_was_asked_twice)
 {
         struct core_change ch = begin(REPLICA_PROMOTE);
 
-        changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC);
+        CHECK_EQ(changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC), 0);
         changes_answered(&changes, ch.request, REPLICA_E_BUSY); /* the other one is under way */
         CHECK_EQ(ended, 0);
         changes_run(&changes, LATER(1));
@@ -80,7 +81,7 @@ TEST(an_addition_that_another_one_made_is_refused_though_it_was_asked_twice)
         for (size_t i = 0; i < ARRAY_SIZE(adds); i++) {
                 struct core_change ch = begin(adds[i]);
 
-                changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC);
+                CHECK_EQ(changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC), 0);
                 changes_run(&changes, LATER(1)); /* nothing was answered */
                 changes_answered(&changes, ch.request, REPLICA_E_EXISTS);
                 CHECK_EQ(ended, 1);
@@ -94,7 +95,7 @@ TEST(a_change_that_stood_in_its_own_way_has_succeeded)
 {
         struct core_change ch = begin(REPLICA_PROMOTE);
 
-        changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC);
+        CHECK_EQ(changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC), 0);
         changes_run(&changes, LATER(1));
         changes_answered(&changes, ch.request, REPLICA_E_BUSY);
         changes_run(&changes, LATER(2));
@@ -109,7 +110,7 @@ TEST(a_change_that_a_deposed_leader_may_have_made_has_succeeded)
 {
         struct core_change ch = begin(REPLICA_REMOVE);
 
-        changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC);
+        CHECK_EQ(changes_ask(&changes, &ch, NOW, 5 * NSEC_PER_SEC), 0);
         changes_answered(&changes, ch.request, REPLICA_E_NO_LEADER);
         changes_run(&changes, LATER(1));
         changes_answered(&changes, ch.request, REPLICA_E_UNKNOWN);
@@ -122,10 +123,40 @@ TEST(all_who_asked_for_the_removal_of_this_replica_are_answered)
 {
         struct core_change first = begin(REPLICA_REMOVE), second = begin(REPLICA_REMOVE);
 
-        changes_ask(&changes, &first, NOW, 5 * NSEC_PER_SEC);
-        changes_ask(&changes, &second, NOW, 5 * NSEC_PER_SEC);
+        CHECK_EQ(changes_ask(&changes, &first, NOW, 5 * NSEC_PER_SEC), 0);
+        CHECK_EQ(changes_ask(&changes, &second, NOW, 5 * NSEC_PER_SEC), 0);
         changes_removed(&changes, 7);
         CHECK_EQ(ended, 2);
         CHECK_EQ(outcome, 0);
         changes_end(&changes);
+}
+
+/* As etcd's clients see it, and they may try again. */
+TEST(changes_beyond_a_hundred_that_wait_are_refused)
+{
+        enum { N = 102 };
+        static struct rig_call calls[N];
+        Pb__MemberAddRequest q = PB__MEMBER_ADD_REQUEST__INIT;
+        char url[32], *urls[] = {url};
+        struct rig_conn *c;
+        unsigned refused = 0;
+
+        rig_begin();
+        c = rig_connect(0);
+        q.islearner = true;
+        q.peerurls = urls;
+        q.n_peerurls = 1;
+        for (size_t i = 0; i < N; i++) { /* the first is under way, and the others wait */
+                snprintf(url, sizeof(url), "https://host%zu:2380", i);
+                rig_ask(c, &calls[i], "/etcdserverpb.Cluster/MemberAdd", &q.base);
+        }
+        for (unsigned i = 0; i < 100; i++)
+                rig_turn();
+        for (size_t i = 0; i < N; i++) {
+                refused += calls[i].over && calls[i].code == RPC_RESOURCE_EXHAUSTED &&
+                           strcmp(calls[i].text, "etcdserver: too many requests") == 0;
+                rig_forget(&calls[i]);
+        }
+        CHECK(refused > 0);
+        rig_end();
 }
