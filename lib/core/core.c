@@ -2,9 +2,7 @@
 
 #include "base/conf.h"
 
-#define TIMEOUTS_AGAIN (100 * NSEC_PER_MSEC)
 #define READS_AT_ONCE 1500       /* answered in one turn; expensive ones have their own turns */
-#define TIMED_OUT_MAX 1000       /* in one turn */
 #define GONE_AT_ONCE 8192        /* freed in one turn: about 2 ms */
 #define GONE_PAUSE NSEC_PER_MSEC /* until more is freed */
 
@@ -18,6 +16,7 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         c->now = now;
         state_init(&c->state);
         rnd_init(&c->rnd, cfg->seed);
+        RB_INIT(&c->timeouts);
         RB_INIT(&c->writes);
         c->repropose_from = NO_WRITE;
         TAILQ_INIT(&c->reads);
@@ -314,22 +313,10 @@ static void keep_up(struct core *c)
 
 /* ---- time ---- */
 
-static void time_out(struct core *c)
-{
-        size_t left = TIMED_OUT_MAX;
-
-        if (boot_before(c->now, c->timeouts_at))
-                return;
-        core_writes_time_out(c, &left);
-        core_reads_time_out(c, &left);
-        if (left > 0)
-                c->timeouts_at = boot_add(c->now, TIMEOUTS_AGAIN);
-}
-
 void core_run(struct core *c, struct boot_time now)
 {
         core_pass_time(c, now);
-        time_out(c);
+        core_timeouts_run(c);
         core_expire(c);
         core_log_time(c);
         core_waiting_run(c);
@@ -376,10 +363,7 @@ struct boot_time core_next(struct core *c)
         if (st.leader_id != 0 && upkeep_disk_due(&c->cfg, &c->state, st.short_of_room))
                 next = boot_min(next,
                                 boot_max(c->upkeep.disk_at, boot_add(c->now, NSEC_PER_MSEC)));
-        if (!RB_EMPTY(&c->writes) || !TAILQ_EMPTY(&c->reads))
-                next = boot_min(next,
-                                boot_max(c->timeouts_at, boot_add(c->now, NSEC_PER_MSEC)));
-        return next;
+        return boot_min(next, boot_max(core_timeouts_next(c), boot_add(c->now, NSEC_PER_MSEC)));
 }
 
 void core_flush(struct core *c, struct boot_time now)

@@ -42,6 +42,13 @@ struct core_config {
         uint64_t seed;
 };
 
+/* Part of a request, and private to the core: when it ends at the latest. */
+struct core_timeout {
+        RB_ENTRY(core_timeout) by_time;
+        struct boot_time at; /* NEVER: it does not run (any more) */
+        void (*over)(struct core *c, struct core_timeout *t);
+};
+
 /* A command on its way through the log. */
 struct core_write {
         void (*done)(struct core_write *w, struct status st, struct view reply);
@@ -56,7 +63,7 @@ struct core_write {
         enum cmd_type type;
         const struct cmd_user *user; /* borrowed until `done`; NULL: the core itself */
         struct buf body;
-        struct boot_time deadline;
+        struct core_timeout timeout;
         /* For a write that was refused because clients may have cached keys that it changes,
          * and that now waits. */
         TAILQ_ENTRY(core_write) next_waiting;
@@ -71,7 +78,7 @@ struct core_read {
         uint64_t id;
         struct lease_time at; /* set when the read is done: a lease time after the request
                                * (struct replica_ops) */
-        struct boot_time deadline;
+        struct core_timeout timeout;
 };
 
 /* A renewal of one lease. `ttl_ms` is 0 when the lease is gone. */

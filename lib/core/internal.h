@@ -2,6 +2,7 @@
  * What the files of core/ share. Not for other folders.
  *
  *     core.c      set-up, requests, and what runs in each turn
+ *     timeouts.c  when requests end without an answer
  *     writes.c    commands on their way through the log
  *     caches.c    commands that wait until cache terms end
  *     reads.c     reads that wait until they are linearizable
@@ -25,6 +26,8 @@
 
 RB_HEAD(core_writes, core_write);
 #define NO_WRITE UINT64_MAX
+
+RB_HEAD(core_timeouts, core_timeout);
 
 /* Reads up to number @upto are linearizable once entry @index is applied. */
 struct confirmed {
@@ -64,6 +67,7 @@ struct core {
         struct rnd rnd;
         struct boot_time now;
         struct core_counts counts;
+        struct core_timeouts timeouts;
 
         struct core_writes writes;
         size_t n_writes, write_bytes;
@@ -89,8 +93,7 @@ struct core {
         struct confirmed confirmed[CONFIRMED_MAX]; /* both numbers ascend */
         unsigned n_confirmed;
         size_t n_reads;
-        struct core_read *timing_out; /* the next one that core_reads_time_out() looks at */
-        unsigned reads_left;          /* how many may still be answered in this turn */
+        unsigned reads_left; /* how many may still be answered in this turn */
         uint64_t next_read;
         uint64_t served; /* reads up to this entry may be answered */
         bool caught_up;
@@ -109,9 +112,7 @@ struct core {
                                              * `expire_not_before` */
         struct upkeep upkeep;
         struct changes changes;
-        struct boot_time tick_at;     /* when to check again whether the log needs a lease
-                                       * time */
-        struct boot_time timeouts_at; /* when to look for timed-out requests again */
+        struct boot_time tick_at; /* when to check again whether the log needs a lease time */
 
         struct core_write member;
         bool member_out;
@@ -120,6 +121,18 @@ struct core {
 
 /* The raft term; 0 while there is no replica. */
 uint64_t core_term(const struct core *c);
+
+/* ---- timeouts.c ---- */
+
+/* Calls @over when @timeout has passed (0: the default), unless it is stopped before. */
+void core_timeout_start(struct core *c, struct core_timeout *t, nsec_t timeout,
+                        void (*over)(struct core *c, struct core_timeout *t));
+void core_timeout_stop(struct core *c, struct core_timeout *t);
+/* Why a request that timed out was not answered. */
+struct status core_timeout_status(const struct core *c);
+/* Ends requests that are due: some of them, since there may be 100,000. */
+void core_timeouts_run(struct core *c);
+struct boot_time core_timeouts_next(struct core *c);
 
 /* ---- writes.c ---- */
 
@@ -141,8 +154,6 @@ void core_writes_repropose(struct core *c);
 void core_writes_end_skipped(struct core *c);
 /* An entry of @term was applied. */
 void core_writes_term(struct core *c, uint64_t term);
-/* Ends commands whose deadline has passed, at most *@left of them. */
-void core_writes_time_out(struct core *c, size_t *left);
 /* Proposes a command of the core itself; nobody waits for its outcome. */
 must_check_ int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body);
 
@@ -166,7 +177,6 @@ void core_reads_serve(struct core *c, uint64_t applied);
 bool core_reads_ready(struct core *c);
 /* Reads up to @id are linearizable once @index is applied. */
 void core_reads_at(void *core, uint64_t id, uint64_t index, struct lease_time at);
-void core_reads_time_out(struct core *c, size_t *left);
 /* Starts our first read, which shows how far the others were when we started. */
 void core_reads_catch_up(struct core *c);
 

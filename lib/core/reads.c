@@ -6,8 +6,7 @@
 
 void core_read_cancel(struct core *c, struct core_read *rd)
 {
-        if (c->timing_out == rd)
-                c->timing_out = TAILQ_NEXT(rd, next);
+        core_timeout_stop(c, &rd->timeout);
         TAILQ_REMOVE(&c->reads, rd, next);
         c->n_reads--;
 }
@@ -25,14 +24,18 @@ bool core_reads_full(const struct core *c)
         return c->n_reads >= READS_MAX;
 }
 
+static void timed_out(struct core *c, struct core_timeout *t)
+{
+        core_read_finish(c, container_of(t, struct core_read, timeout), core_timeout_status(c));
+}
+
 void core_read(struct core *c, struct core_read *rd, nsec_t timeout)
 {
         if (core_reads_full(c))
                 return rd->done(rd, status_too_many);
         c->n_reads++;
         rd->id = ++c->next_read;
-        rd->deadline = boot_add(c->now,
-                                timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
+        core_timeout_start(c, &rd->timeout, timeout, timed_out);
         TAILQ_INSERT_TAIL(&c->reads, rd, next);
         replica_read(c->replica, rd->id);
 }
@@ -122,20 +125,4 @@ void core_read_stop_first(struct core *c)
 
         if (rd)
                 core_read_finish(c, rd, status_stopped);
-}
-
-void core_reads_time_out(struct core *c, size_t *left)
-{
-        struct core_read *rd;
-
-        c->timing_out = TAILQ_FIRST(&c->reads);
-        while ((rd = c->timing_out) && *left > 0) {
-                c->timing_out = TAILQ_NEXT(rd, next);
-                if (boot_before(c->now, rd->deadline))
-                        continue;
-                (*left)--;
-                core_read_finish(c, rd,
-                                 core_status(c).leader_id ? status_timeout : status_no_leader);
-        }
-        c->timing_out = NULL;
 }

@@ -17,6 +17,7 @@ void core_write_finish(struct core *c, struct core_write *w, struct status st,
                        struct view reply)
 {
         core_write_waits_no_more(c, w);
+        core_timeout_stop(c, &w->timeout);
         RB_REMOVE(core_writes, &c->writes, w);
         c->n_writes--;
         c->write_bytes -= buf_len(&w->body);
@@ -49,6 +50,23 @@ int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body)
         if (buf_error(body) < 0 || buf_error(&cmd) < 0)
                 return -ENOMEM;
         return replica_propose(c->replica, cmd.data, buf_len(&cmd), REPLICA_URGENT);
+}
+
+/* Whether the command may still be applied: it was proposed, and no entry of a later term was
+ * applied. */
+static bool may_be_applied(const struct core_write *w, uint64_t term_seen)
+{
+        return w->term != 0 && w->term >= term_seen;
+}
+
+static void timed_out(struct core *c, struct core_timeout *t)
+{
+        struct core_write *w = container_of(t, struct core_write, timeout);
+
+        if (!w->overdue || !may_be_applied(w, c->term_seen))
+                return core_write_fail(c, w, core_timeout_status(c));
+        PROBE("a claim is overdue, and may still be made");
+        w->overdue(w);
 }
 
 /* Returns 0 even if there is no leader; then the command waits for one. */
@@ -108,8 +126,6 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
         w->user = user;
         w->body = (struct buf){0};
         w->waits_for = 0;
-        w->deadline = boot_add(c->now,
-                               timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
         buf_add(&w->body, body, n);
         r = buf_error(&w->body);
         if (r == 0)
@@ -119,6 +135,7 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
                 buf_fini(&w->body);
                 return r;
         }
+        core_timeout_start(c, &w->timeout, timeout, timed_out);
         RB_INSERT(core_writes, &c->writes, w);
         c->n_writes++;
         c->write_bytes += buf_len(&w->body);
@@ -134,13 +151,6 @@ void core_writes_again(struct core *c, uint64_t seq)
 static struct core_write *write_from(struct core *c, uint64_t seq)
 {
         return RB_NFIND(core_writes, &c->writes, &(struct core_write){.seq = seq});
-}
-
-/* Whether the command may still be applied: it was proposed, and no entry of a later term was
- * applied. */
-static bool may_be_applied(const struct core_write *w, uint64_t term_seen)
-{
-        return w->term != 0 && w->term >= term_seen;
 }
 
 /* Sends commands to the current leader that were never proposed, or were lost with the term in
@@ -163,7 +173,7 @@ void core_writes_repropose(struct core *c)
                 PROBE_IF(w->term == 0,
                          "a write that waited for a leader or a cache term is proposed");
                 left -= min_of(left, buf_len(&w->body) / PROPOSED_BYTES);
-                if (w->deadline.ns == BOOT_TIME_NEVER.ns) /* nobody waits for the outcome */
+                if (w->timeout.at.ns == BOOT_TIME_NEVER.ns) /* nobody waits for the outcome */
                         core_write_fail(c, w, status_timeout);
                 else if (propose(c, w) < 0)
                         core_write_fail(c, w, status_too_many);
@@ -221,27 +231,4 @@ void core_write_stop_first(struct core *c)
 struct core_write *core_write_find(struct core *c, uint64_t seq)
 {
         return RB_FIND(core_writes, &c->writes, &(struct core_write){.seq = seq});
-}
-
-void core_writes_time_out(struct core *c, size_t *left)
-{
-        struct core_write *w, *w_next;
-
-        /* Writes are ordered by number, and thus roughly by deadline; a write with a short
-         * grpc-timeout is found when the iteration gets to it. */
-        for (w = RB_MIN(core_writes, &c->writes); w && *left > 0; w = w_next) {
-                w_next = RB_NEXT(core_writes, &c->writes, w);
-                if (boot_before(c->now, w->deadline))
-                        continue;
-                (*left)--;
-                if (w->overdue && may_be_applied(w, c->term_seen)) {
-                        PROBE("a claim is overdue, and may still be made");
-                        w->deadline = BOOT_TIME_NEVER;
-                        w->overdue(w);
-                } else {
-                        core_write_fail(c, w,
-                                        core_status(c).leader_id ? status_timeout
-                                                                 : status_no_leader);
-                }
-        }
 }
