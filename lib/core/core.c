@@ -20,9 +20,8 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         RB_INIT(&c->writes);
         c->repropose_from = NO_WRITE;
         TAILQ_INIT(&c->reads);
-        STAILQ_INIT(&c->renewals);
-        STAILQ_INIT(&c->fresh);
-        STAILQ_INIT(&c->to_confirm);
+        TAILQ_INIT(&c->arrived);
+        TAILQ_INIT(&c->queued);
         STAILQ_INIT(&c->gone);
         TAILQ_INIT(&c->waiting);
         c->waiting_at = BOOT_TIME_NEVER;
@@ -51,9 +50,8 @@ struct core *core_free(struct core *c)
                 core_write_stop_first(c);
                 core_read_stop_first(c);
         }
-        core_renewals_fail(&c->renewals, status_stopped);
-        core_renewals_fail(&c->fresh, status_stopped);
-        core_renewals_fail(&c->to_confirm, status_stopped);
+        core_renewals_fail(c, &c->arrived, status_stopped);
+        core_renewals_fail(c, &c->queued, status_stopped);
         state_saver_fini(&c->saver);
         core_drop_loaded(c);
         (void) !core_free_gone(c, &all);
@@ -315,7 +313,7 @@ static void keep_up(struct core *c)
 
 void core_run(struct core *c, struct boot_time now)
 {
-        core_pass_time(c, now);
+        c->now = boot_max(c->now, now);
         core_timeouts_run(c);
         core_expire(c);
         core_log_time(c);
@@ -337,7 +335,7 @@ struct boot_time core_next(struct core *c)
                 next = boot_min(next, c->gone_at);
         if (!c->part.on) /* otherwise the batch waits until the entry is applied */
                 next = boot_min(next, renew_pace_next(&c->pace));
-        if (!STAILQ_EMPTY(&c->to_confirm))
+        if (!TAILQ_EMPTY(&c->arrived))
                 next = boot_min(next, c->now);
         if (!TAILQ_EMPTY(&c->waiting))
                 next = boot_min(next, c->state.cached.n_returned != c->waiting_returned
@@ -371,16 +369,12 @@ void core_flush(struct core *c, struct boot_time now)
         uint64_t applied = c->replica ? replica_applied(c->replica) : 0;
         size_t left = GONE_AT_ONCE;
 
-        core_pass_time(c, now);
+        c->now = boot_max(c->now, now);
         c->reads_left = READS_AT_ONCE;
         /* apply_entry() serves reads as well, but some entries hold no commands. */
         if (!c->part.on)
                 core_reads_serve(c, max_of(applied, c->served));
-        /* Slots are read only between entries: a slot that is free half-way through an entry
-         * may belong to another lease at its end. */
-        if (!c->part.on && !boot_before(c->now, renew_pace_next(&c->pace)))
-                core_renewals_send(c);
-        core_covered_ask(c);
+        core_renewals_run(c, false);
         if (c->skipped.on)
                 core_writes_end_skipped(c);
         if (!c->skipped.on)

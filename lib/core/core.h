@@ -84,16 +84,18 @@ struct core_read {
 /* A renewal of one lease. `ttl_ms` is 0 when the lease is gone. */
 struct core_renewal {
         void (*done)(struct core_renewal *rn, struct status st, int64_t ttl_ms);
-        STAILQ_ENTRY(core_renewal) next;
         int64_t lease;
         /* Stands in for the id, which the core then fills in; empty: none. Owned by the caller
          * until `done`. */
         ProtobufCBinaryData name;
-        uint32_t slot;            /* a hint: the lease's slot when the renewal came */
+        uint32_t slot; /* a hint: the lease's slot when it was last looked up */
+        /* Private to the core. */
+        TAILQ_ENTRY(core_renewal) next;
+        struct core_renewals *in; /* the list that has it (renewals.c) */
+        struct core_timeout timeout;
         struct boot_time came_at; /* the renewed TTL begins no earlier */
         bool ahead;               /* the lease is renewed in a loop: its TTL begins later */
-        struct core_read read;    /* used if this replica does not know the lease (yet) */
-        struct core *core;
+        uint64_t as_of;           /* the last entry that was applied when it was queued */
 };
 
 must_check_ int core_new(struct core **ret, const struct core_config *cfg,

@@ -56,10 +56,8 @@ void core_expire(struct core *c)
         }
         if (lease_time_before(upto, due))
                 return;
-        if (c->pace.n > 0) {
-                PROBE("renewals go ahead of an expiry");
-                core_renewals_send(c); /* and win when the entries are applied */
-        }
+        PROBE_IF(c->pace.n > 0 || !TAILQ_EMPTY(&c->arrived), "renewals go ahead of an expiry");
+        core_renewals_run(c, true); /* which win when the entries are applied */
         if (state_expire(&c->state, upto, lease_time_add(now, EXPIRE_AGAIN), EXPIRE_MAX,
                          &body) > 0)
                 /* Nobody waits for the outcome: if the command is lost, the leases become due

@@ -6,9 +6,9 @@
  *     writes.c    commands on their way through the log
  *     caches.c    commands that wait until cache terms end
  *     reads.c     reads that wait until they are linearizable
- *     renewals.c  renewals, in batches
+ *     renewals.c  renewals: where they wait, and how they become commands
  *     pace.c      when a batch is sent, and with which renewals
- *     covered.c   renewals of leases that have been renewed ahead
+ *     confirm.c   renewals that a read answers
  *     expiry.c    expiry of leases, and lease time in the log
  *     apply.c     applies entries and installs snapshots, as the replica's callbacks
  *     upkeep.c    alarms and automatic compaction
@@ -36,7 +36,7 @@ struct confirmed {
 };
 #define CONFIRMED_MAX 64
 
-STAILQ_HEAD(core_renewals, core_renewal);
+TAILQ_HEAD(core_renewals, core_renewal);
 
 /* A state beside ours: being loaded, or to be freed. */
 struct aside {
@@ -99,10 +99,7 @@ struct core {
         bool caught_up;
         struct core_read first; /* our own: shows how far the others were when we started */
 
-        struct core_renewals renewals;   /* waiting for the next batch ... */
-        struct core_renewals fresh;      /* ... too, but new in this turn: `came_at` is not
-                                          * set */
-        struct core_renewals to_confirm; /* to be confirmed at the end of the turn */
+        struct core_renewals arrived, queued; /* see renewals.c */
         struct renew_pace pace;
 
         struct boot_time expire_not_before; /* when we may act on deadlines again */
@@ -182,32 +179,24 @@ void core_reads_catch_up(struct core *c);
 
 /* ---- renewals.c ---- */
 
-/* Advances the time to at least @now, and stamps with it the renewals that arrived since the
- * last call. */
-void core_pass_time(struct core *c, struct boot_time now);
+/* Moves renewals on: those that have arrived, and those that are to be sent now; @at_once: all
+ * that wait for a batch. */
+void core_renewals_run(struct core *c, bool at_once);
 /* Answers all of @list with @st, which leaves it empty. */
-void core_renewals_fail(struct core_renewals *list, struct status st);
-/* Proposes the waiting renewals. */
-void core_renewals_send(struct core *c);
-/* Queues a renewal for the next batch. */
-void core_renewal_enqueue(struct core *c, struct core_renewal *rn, const struct lease *l);
-/* Finds a renewal's lease. */
-struct lease *core_renewed_lease(const struct core *c, const struct core_renewal *rn);
-/* Before a renewal by name is answered: whether the name has passed to another lease; if so,
- * queues the renewal for that lease. If not, *@l is the lease with that name, or NULL. */
-bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease **l);
+void core_renewals_fail(struct core *c, struct core_renewals *list, struct status st);
+void core_renewal_finish(struct core *c, struct core_renewal *rn, struct status st,
+                         int64_t ttl_ms);
+/* Queues a renewal of @l for the next batch. */
+void core_renewal_queue(struct core *c, struct core_renewal *rn, const struct lease *l);
+void core_renewal_move(struct core_renewal *rn, struct core_renewals *to);
+/* The lease that has the renewal's id or name, or NULL. */
+struct lease *core_renewal_lease(const struct core *c, struct core_renewal *rn);
 
-/* ---- covered.c ---- */
+/* ---- confirm.c ---- */
 
-/* The TTL of @l, and the time until its deadline according to this replica. */
-struct renew_left core_renew_left(const struct core *c, const struct lease *l);
-/* Takes over a renewal that asks for a confirmation; returns false if it needs an entry. */
-bool core_take_covered(struct core *c, struct core_renewal *rn, const struct lease *l,
-                       struct renew_left t);
-/* Moves renewals whose surplus is nearly used up into the batch that is about to be sent. */
-void core_covered_join(struct core *c);
-/* Requests one confirmation from the leader for all renewals that wait for one. */
-void core_covered_ask(struct core *c);
+/* Requests one confirmation from the leader for all of @list, which leaves it empty. @covered:
+ * their leases have been renewed ahead; otherwise they are unknown here. */
+void core_renewals_confirm(struct core *c, struct core_renewals *list, bool covered);
 
 /* ---- expiry.c ---- */
 

@@ -45,29 +45,37 @@ nsec_t renew_pace_ahead(const struct renew_pace *p, nsec_t ttl)
 bool renew_pace_ask(struct renew_pace *p, struct renew_left t)
 {
         nsec_t ahead = renew_pace_ahead(p, t.ttl), surplus = t.left - t.ttl;
+        bool another_tries = p->took > ahead / 2 && p->n_asked > 0;
 
         if (ahead == 0 || surplus <= ahead / 8 || surplus > ahead)
                 return false;
-        if (p->tries || surplus <= p->took) {
+        if (another_tries || surplus <= p->took) {
                 PROBE("a renewal gets an entry because a confirmation would take too long");
-                p->took -= p->tries ? 0 : p->took / 128;
+                p->took -= another_tries ? 0 : p->took / 128;
                 return false;
         }
-        p->tries = p->took > ahead / 2;
+        p->n_asked++;
         return true;
 }
 
-void renew_pace_confirmed(struct renew_pace *p, nsec_t took)
+bool renew_pace_joins(struct renew_pace *p, struct renew_left t)
+{
+        bool joins = t.left - t.ttl < renew_pace_ahead(p, t.ttl) / 2;
+
+        p->n_asked -= joins;
+        return joins;
+}
+
+void renew_pace_settled(struct renew_pace *p, size_t n)
+{
+        p->n_asked -= n;
+}
+
+void renew_pace_took(struct renew_pace *p, nsec_t took)
 {
         nsec_t more = min_of(max_of(took, (nsec_t) 0), 2 * AHEAD_MAX) - p->took;
 
         p->took += more > 0 ? more / 2 : more / 8;
-        p->tries = false;
-}
-
-void renew_pace_not_confirmed(struct renew_pace *p)
-{
-        p->tries = false;
 }
 
 /* ---- which renewals are sent, and when ---- */

@@ -13,7 +13,7 @@
  *     a renewal                       waits for                  because
  *     ------------------------------  -------------------------  ---------------------------
  *     of a lease with a surplus that  a confirmation by the      the disks already have a
- *     outlasts a confirmation         leader (covered.c)         deadline that is late enough
+ *     outlasts a confirmation         leader (confirm.c)         deadline that is late enough
  *     in the last quarter of TTL      nothing                    it must not be late (I1)
  *     of a lease with more than any   nothing                    lease time is stale here, so
  *     surplus                                                    it may be late
@@ -43,8 +43,8 @@ struct renew_pace {
         unsigned ahead_divisor; /* a lease is renewed ahead by TTL / this */
 
         /* Confirmations. */
-        nsec_t took; /* how long they have taken lately: a moving average, which rises fast */
-        bool tries;  /* a trial is under way: it shows whether they are quick again */
+        nsec_t took;    /* how long they have taken lately: a moving average that rises fast */
+        size_t n_asked; /* renewals that wait for one */
 
         /* Waiting renewals. */
         size_t n, n_early;
@@ -65,11 +65,14 @@ void renew_pace_init(struct renew_pace *p, unsigned ahead_divisor);
 
 /* By how much a lease is renewed ahead; 0: its TTL is too short for that. */
 nsec_t renew_pace_ahead(const struct renew_pace *p, nsec_t ttl);
-/* Decides whether a renewal asks for a confirmation; if so, counts it as having asked. */
+/* Decides whether a renewal asks for a confirmation; if so, it counts until it is settled. */
 bool renew_pace_ask(struct renew_pace *p, struct renew_left t);
-/* A confirmation took this long; or none will arrive. */
-void renew_pace_confirmed(struct renew_pace *p, nsec_t took);
-void renew_pace_not_confirmed(struct renew_pace *p);
+/* Whether a renewal that was about to ask goes along with a command instead. */
+bool renew_pace_joins(struct renew_pace *p, struct renew_left t);
+/* @n renewals that asked wait no more. */
+void renew_pace_settled(struct renew_pace *p, size_t n);
+/* A confirmation took this long. */
+void renew_pace_took(struct renew_pace *p, nsec_t took);
 
 /* One more renewal waits. Returns whether its lease is renewed ahead. */
 bool renew_pace_arrived(struct renew_pace *p, struct renew_left t, struct boot_time now);

@@ -1,5 +1,20 @@
-/* Renewals, in batches: how waiting renewals become one command (pace.h decides when), and how
- * each is answered. */
+/*
+ * Renewals: where each of them waits, how they become one command (pace.h decides when), and
+ * how they are answered.
+ *
+ * A renewal is in one of these lists until it is answered, or its time is over:
+ *
+ *     list              waits for                 is moved on by
+ *     ----------------  ------------------------  --------------------------------------------
+ *     c->arrived        the end of the turn       route(): to c->queued if an entry has to
+ *                                                 renew the lease, or else to a confirmation
+ *     c->queued         the next batch (pace.h)   send_queued(): to a batch; or, if the lease
+ *                                                 has been renewed meanwhile and that covers
+ *                                                 this renewal, to a confirmation
+ *     a confirmation's  a read (confirm.c)        settle(): answered, or to c->queued
+ *     a batch's         an entry                  batch_done(): answered; or to c->queued if
+ *                                                 its id or name is another lease's by now
+ */
 #include "base/probe.h"
 #include "core/internal.h"
 #include "state/names.h"
@@ -19,90 +34,113 @@ struct renew_batch {
         uint64_t as_of; /* as in the command: it renews no lease that was granted later */
 };
 
-static void look_up(struct core *c, struct core_renewal *rn);
+/* ---- from list to list ---- */
+
+void core_renewal_move(struct core_renewal *rn, struct core_renewals *to)
+{
+        TAILQ_REMOVE(rn->in, rn, next);
+        TAILQ_INSERT_TAIL(to, rn, next);
+        rn->in = to;
+}
+
+void core_renewal_finish(struct core *c, struct core_renewal *rn, struct status st,
+                         int64_t ttl_ms)
+{
+        TAILQ_REMOVE(rn->in, rn, next);
+        core_timeout_stop(c, &rn->timeout);
+        rn->done(rn, st, ttl_ms);
+}
+
+void core_renewals_fail(struct core *c, struct core_renewals *list, struct status st)
+{
+        struct core_renewal *rn;
+
+        while ((rn = TAILQ_FIRST(list)))
+                core_renewal_finish(c, rn, st, 0);
+}
+
+static void timed_out(struct core *c, struct core_timeout *t)
+{
+        core_renewal_finish(c, container_of(t, struct core_renewal, timeout),
+                            core_timeout_status(c), 0);
+}
 
 /* Looks it up by slot: for 10,000 renewals, a look-up by id would cost more than all the
  * rest. */
-struct lease *core_renewed_lease(const struct core *c, const struct core_renewal *rn)
+struct lease *core_renewal_lease(const struct core *c, struct core_renewal *rn)
 {
-        struct lease *l = leases_at(&c->state.leases, rn->slot);
+        struct lease *l;
 
-        return l && l->id == rn->lease ? l : leases_find(&c->state.leases, rn->lease);
+        if (rn->name.len > 0) {
+                l = names_find(&c->state, &rn->name);
+                rn->lease = l ? l->id : 0;
+        } else {
+                l = leases_at(&c->state.leases, rn->slot);
+                if (!l || l->id != rn->lease)
+                        l = leases_find(&c->state.leases, rn->lease);
+        }
+        if (l)
+                rn->slot = l->slot;
+        return l;
 }
 
-/* The answer to a renewal by name must refer to a time at which the lease had that name. */
-bool core_renewal_goes_on(struct core *c, struct core_renewal *rn, struct lease **l)
+/* The TTL of @l, and the time until its deadline according to this replica. */
+static struct renew_left left_of(const struct core *c, const struct lease *l)
 {
-        if (rn->name.len == 0)
-                return false;
-        *l = names_find(&c->state, &rn->name);
-        if (!*l || (*l)->id == rn->lease)
-                return false;
-        PROBE("a name belongs to another lease when its renewal is applied");
-        rn->lease = (*l)->id;
-        core_renewal_enqueue(c, rn, *l);
-        return true;
+        return (struct renew_left){
+                .ttl = l->ttl_ms * NSEC_PER_MSEC,
+                .left = lease_time_diff(deadlines_get(&c->state.deadlines, l->slot),
+                                        core_lease_time(c)),
+        };
 }
 
-static void enqueue(struct core *c, struct core_renewals *list, struct core_renewal *rn,
-                    const struct lease *l, struct renew_left t)
+void core_renewal_queue(struct core *c, struct core_renewal *rn, const struct lease *l)
 {
-        rn->slot = l->slot;
-        rn->ahead = renew_pace_arrived(&c->pace, t, c->now);
-        STAILQ_INSERT_TAIL(list, rn, next);
+        rn->ahead = renew_pace_arrived(&c->pace, left_of(c, l), c->now);
+        rn->as_of = c->state.applied;
+        core_renewal_move(rn, &c->queued);
 }
 
-void core_renewal_enqueue(struct core *c, struct core_renewal *rn, const struct lease *l)
+void core_renew(struct core *c, struct core_renewal *rn)
 {
-        enqueue(c, &c->fresh, rn, l, core_renew_left(c, l));
+        rn->in = &c->arrived;
+        TAILQ_INSERT_TAIL(rn->in, rn, next);
+        core_timeout_start(c, &rn->timeout, 0, timed_out);
 }
 
-/* A renewal asks for a confirmation, or is queued in @list. */
-static void ask_or_queue(struct core *c, struct core_renewals *list, struct core_renewal *rn,
-                         const struct lease *l, struct renew_left t)
+static void count_left(struct core *c, struct renew_left t)
 {
-        if (!core_take_covered(c, rn, l, t))
-                enqueue(c, list, rn, l, t);
+        nsec_t left = max_of(min_of(t.left, t.ttl), (nsec_t) 0);
+
+        histogram_add(&c->counts.left, &core_left_shape,
+                      (uint64_t) (left / (t.ttl / 1000 + 1)));
 }
 
-static void look_again_at(struct core *c, struct core_renewals *waiting,
-                          struct core_renewals *list)
+/* A renewed TTL must not begin before the renewal arrived, and c->now was older then. So the
+ * renewal is stamped here, with the next time that we were given. */
+static void route(struct core *c, struct core_renewals *covered, struct core_renewals *unknown)
 {
         struct core_renewal *rn;
 
-        while ((rn = STAILQ_FIRST(waiting))) {
-                const struct lease *l = core_renewed_lease(c, rn);
+        while ((rn = TAILQ_FIRST(&c->arrived))) {
+                const struct lease *l = core_renewal_lease(c, rn);
+                struct renew_left t;
 
-                STAILQ_REMOVE_HEAD(waiting, next);
-                if (l)
-                        ask_or_queue(c, list, rn, l, core_renew_left(c, l));
+                rn->came_at = c->now;
+                if (!l) {
+                        core_renewal_move(rn, unknown);
+                        continue;
+                }
+                t = left_of(c, l);
+                count_left(c, t);
+                if (renew_pace_ask(&c->pace, t))
+                        core_renewal_move(rn, covered);
                 else
-                        look_up(c, rn);
+                        core_renewal_queue(c, rn, l);
         }
 }
 
-/* Leases have been renewed ahead, which may cover some of the waiting renewals. */
-static void look_again(struct core *c)
-{
-        struct core_renewals waiting = STAILQ_HEAD_INITIALIZER(waiting),
-                             fresh = STAILQ_HEAD_INITIALIZER(fresh);
-
-        STAILQ_CONCAT(&waiting, &c->renewals);
-        STAILQ_CONCAT(&fresh, &c->fresh);
-        renew_pace_forget(&c->pace);
-        look_again_at(c, &waiting, &c->renewals);
-        look_again_at(c, &fresh, &c->fresh);
-}
-
-void core_renewals_fail(struct core_renewals *list, struct status st)
-{
-        struct core_renewal *rn;
-
-        while ((rn = STAILQ_FIRST(list))) {
-                STAILQ_REMOVE_HEAD(list, next);
-                rn->done(rn, st, 0);
-        }
-}
+/* ---- batches ---- */
 
 static void batch_done(struct core_write *w, struct status st, struct view reply)
 {
@@ -112,27 +150,25 @@ static void batch_done(struct core_write *w, struct status st, struct view reply
 
         (void) reply;
         if (st.code != RPC_OK)
-                core_renewals_fail(&b->items, st);
-        while ((rn = STAILQ_FIRST(&b->items))) {
+                core_renewals_fail(c, &b->items, st);
+        while ((rn = TAILQ_FIRST(&b->items))) {
+                int64_t sent_for = rn->lease;
                 /* Answer with the TTL in the applied state: for a lease that is gone, it is
                  * never positive (I7). */
-                struct lease *l = core_renewed_lease(c, rn);
+                const struct lease *l = core_renewal_lease(c, rn);
 
-                STAILQ_REMOVE_HEAD(&b->items, next);
-                if (core_renewal_goes_on(c, rn, &l))
-                        continue;
-                if (l && l->born > b->as_of) { /* its id was granted again */
-                        PROBE("a lease's id is granted again while its renewal is under way");
-                        core_renewal_enqueue(c, rn, l);
-                } else {
-                        rn->done(rn, st, l ? l->ttl_ms : 0);
-                }
+                PROBE_IF(l && l->id != sent_for,
+                         "a name belongs to another lease when its renewal is applied");
+                PROBE_IF(l && l->id == sent_for && l->born > b->as_of,
+                         "a lease's id is granted again while its renewal is under way");
+                if (l && (l->id != sent_for || l->born > b->as_of))
+                        core_renewal_queue(c, rn, l);
+                else
+                        core_renewal_finish(c, rn, st, l ? l->ttl_ms : 0);
         }
         renew_pace_answered(&c->pace, c->now);
         if (b->write.type == CMD_RENEW)
                 renew_pace_crowd(&c->pace, b->n_early);
-        else if (st.code == RPC_OK)
-                look_again(c);
         free(b);
 }
 
@@ -152,18 +188,6 @@ static int slot_cmp(const void *a, const void *b)
         return x->age_ms < y->age_ms ? -1 : x->age_ms > y->age_ms;
 }
 
-/* c->now may be older than a renewal, whose TTL must not begin before it arrived. So the
- * renewal is stamped with the next time that we are given. */
-void core_pass_time(struct core *c, struct boot_time now)
-{
-        struct core_renewal *rn;
-
-        c->now = boot_max(c->now, now);
-        STAILQ_FOREACH (rn, &c->fresh, next)
-                rn->came_at = c->now;
-        STAILQ_CONCAT(&c->renewals, &c->fresh);
-}
-
 /* Encodes the slots of the @n renewals in @list. *@ret_n is how many of their leases exist. */
 static int encode(const struct core *c, struct core_renewals *list, size_t n, struct buf *out,
                   size_t *ret_n)
@@ -175,8 +199,8 @@ static int encode(const struct core *c, struct core_renewals *list, size_t n, st
         if (!slots)
                 return -ENOMEM;
         n = 0;
-        STAILQ_FOREACH (rn, list, next) {
-                const struct lease *l = core_renewed_lease(c, rn);
+        TAILQ_FOREACH (rn, list, next) {
+                const struct lease *l = core_renewal_lease(c, rn);
                 nsec_t age;
 
                 if (!l) {
@@ -201,105 +225,83 @@ static int encode(const struct core *c, struct core_renewals *list, size_t n, st
         return buf_error(out);
 }
 
-/* Proposes the @n renewals of @list, or fails them. */
-static void send_batch(struct core *c, enum cmd_type type, struct core_renewals *list, size_t n,
+/* Proposes the renewals of @list, or fails them. */
+static void send_batch(struct core *c, enum cmd_type type, struct core_renewals *list,
                        size_t n_early)
 {
         cleanup_(buf_fini) struct buf body = {0};
-        struct renew_batch *b = calloc(1, sizeof(*b));
-        int r = b ? encode(c, list, n, &body, &n) : -ENOMEM;
+        struct core_renewal *rn;
+        struct renew_batch *b;
+        size_t n = 0;
+        int r;
 
+        TAILQ_FOREACH (rn, list, next)
+                n++;
+        if (n == 0)
+                return;
+        b = calloc(1, sizeof(*b));
+        r = b ? encode(c, list, n, &body, &n) : -ENOMEM;
         if (r == 0) {
                 b->core = c;
                 b->write.done = batch_done;
                 b->n_early = n_early;
                 b->as_of = c->state.applied;
-                STAILQ_INIT(&b->items);
+                TAILQ_INIT(&b->items);
                 r = core_write(c, &b->write, type, NULL, body.data, buf_len(&body), 0);
         }
-        if (r == 0) {
-                renew_pace_proposed(&c->pace);
-                histogram_add(&c->counts.batches, &histogram_sizes, n);
-                STAILQ_CONCAT(&b->items, list);
-                return;
+        if (r < 0) {
+                free(b);
+                return core_renewals_fail(c, list, status_too_many);
         }
-        free(b);
-        core_renewals_fail(list, status_too_many);
+        renew_pace_proposed(&c->pace);
+        histogram_add(&c->counts.batches, &histogram_sizes, n);
+        while ((rn = TAILQ_FIRST(list)))
+                core_renewal_move(rn, &b->items);
 }
 
-void core_renewals_send(struct core *c)
+/* Proposes what is queued, except for renewals that need no entry any more. In exchange, those
+ * in @covered whose surplus is nearly used up go along: leases that are renewed in loops then
+ * share entries although their loops began at different times. */
+static void send_queued(struct core *c, struct core_renewals *covered)
 {
-        struct core_renewals plain = STAILQ_HEAD_INITIALIZER(plain),
-                             ahead = STAILQ_HEAD_INITIALIZER(ahead);
-        size_t n_plain = 0, n_ahead = 0, n_early;
-        struct core_renewal *rn;
+        struct core_renewals plain = TAILQ_HEAD_INITIALIZER(plain),
+                             ahead = TAILQ_HEAD_INITIALIZER(ahead);
+        struct core_renewal *rn, *next;
+        size_t n_early;
 
-        core_covered_join(c);
-        core_pass_time(c, c->now); /* some came in this turn, after their lease was looked up */
-        while ((rn = STAILQ_FIRST(&c->renewals))) {
-                STAILQ_REMOVE_HEAD(&c->renewals, next);
-                STAILQ_INSERT_TAIL(rn->ahead ? &ahead : &plain, rn, next);
-                n_plain += !rn->ahead;
-                n_ahead += rn->ahead;
+        while ((rn = TAILQ_FIRST(&c->queued))) {
+                const struct lease *l = core_renewal_lease(c, rn);
+
+                if (l && l->renewed > rn->as_of && renew_pace_ask(&c->pace, left_of(c, l)))
+                        core_renewal_move(rn, covered);
+                else
+                        core_renewal_move(rn, rn->ahead ? &ahead : &plain);
+        }
+        if (TAILQ_EMPTY(&plain) && TAILQ_EMPTY(&ahead))
+                return renew_pace_forget(&c->pace);
+        TAILQ_FOREACH_SAFE (rn, covered, next, next) {
+                const struct lease *l = core_renewal_lease(c, rn);
+
+                if (l && renew_pace_joins(&c->pace, left_of(c, l))) {
+                        rn->ahead = true;
+                        core_renewal_move(rn, &ahead);
+                }
         }
         n_early = renew_pace_sent(&c->pace, c->now);
-        if (n_plain > 0)
-                send_batch(c, CMD_RENEW, &plain, n_plain, n_early);
-        if (n_ahead > 0)
-                send_batch(c, CMD_RENEW_AHEAD, &ahead, n_ahead, 0);
+        send_batch(c, CMD_RENEW, &plain, n_early);
+        send_batch(c, CMD_RENEW_AHEAD, &ahead, 0);
 }
 
-static void arrive(struct core *c, struct core_renewal *rn, const struct lease *l)
+void core_renewals_run(struct core *c, bool at_once)
 {
-        struct renew_left t = core_renew_left(c, l);
+        struct core_renewals covered = TAILQ_HEAD_INITIALIZER(covered),
+                             unknown = TAILQ_HEAD_INITIALIZER(unknown);
 
-        if (t.ttl > 0)
-                histogram_add(&c->counts.left, &core_left_shape,
-                              t.left > 0
-                                      ? (uint64_t) (min_of(t.left, t.ttl) / (t.ttl / 1000 + 1))
-                                      : 0);
-        ask_or_queue(c, &c->fresh, rn, l, t);
-}
-
-static struct lease *find_renewed(struct core *c, struct core_renewal *rn)
-{
-        struct lease *l;
-
-        if (rn->name.len == 0)
-                return core_renewed_lease(c, rn);
-        l = names_find(&c->state, &rn->name);
-        rn->lease = l ? l->id : 0;
-        return l;
-}
-
-static void renewal_looked_up(struct core_read *rd, struct status st)
-{
-        struct core_renewal *rn = container_of(rd, struct core_renewal, read);
-        struct lease *l;
-
-        if (st.code != RPC_OK)
-                return rn->done(rn, st, 0);
-        l = find_renewed(rn->core, rn);
-        if (!l)
-                return rn->done(rn, status_ok, 0);
-        arrive(rn->core, rn, l);
-}
-
-/* The lease may have been granted a moment ago through another replica (A22), so it is gone
- * only if the leader's log says so. */
-static void look_up(struct core *c, struct core_renewal *rn)
-{
-        rn->read.done = renewal_looked_up;
-        core_read(c, &rn->read, 0);
-}
-
-void core_renew(struct core *c, struct core_renewal *rn)
-{
-        struct lease *l = find_renewed(c, rn);
-
-        rn->core = c;
-        if (l)
-                arrive(c, rn, l);
-        else
-                look_up(c, rn);
+        route(c, &covered, &unknown);
+        /* Slots are read only between entries: a slot that is free half-way through an entry
+         * may belong to another lease at its end. */
+        if (!c->part.on && (at_once || !boot_before(c->now, renew_pace_next(&c->pace))))
+                send_queued(c, &covered);
+        core_renewals_confirm(c, &covered, true);
+        core_renewals_confirm(c, &unknown, false);
 }

@@ -304,18 +304,36 @@ TEST(after_slow_confirmations_one_is_asked_for_now_and_then)
         unsigned tries = 0;
 
         begin();
-        renew_pace_confirmed(&pace, 10 * NSEC_PER_SEC); /* counts as 100 ms, and half of that */
+        renew_pace_took(&pace, 10 * NSEC_PER_SEC); /* counts as 100 ms, and half of that */
         CHECK_EQ(pace.took, 50 * MS);
         while (!renew_pace_ask(&pace, t))
                 tries++;
         CHECK(tries > 100 && tries < 200);
         for (int i = 0; i < 1000; i++) /* one at a time */
                 CHECK(!renew_pace_ask(&pace, t));
-        renew_pace_not_confirmed(&pace);
+        renew_pace_settled(&pace, 1);
         CHECK(renew_pace_ask(&pace, t));
-        renew_pace_confirmed(&pace, -MS); /* by a clock that was behind */
+        renew_pace_settled(&pace, 1);
+        renew_pace_took(&pace, -MS); /* by a clock that was behind */
         CHECK(pace.took > 13 * MS && pace.took < 15 * MS);
         CHECK(renew_pace_ask(&pace, t));
+}
+
+/* Two asked while confirmations were quick. The answer to one of them ended the trial of a
+ * third one, so that a fourth tried beside it. */
+TEST(one_asks_at_a_time_also_after_confirmations_have_become_slow)
+{
+        static const struct renew_left t = {20000 * MS, 20015 * MS};
+
+        begin();
+        CHECK(renew_pace_ask(&pace, t));
+        CHECK(renew_pace_ask(&pace, t));
+        renew_pace_took(&pace, 28 * MS);
+        renew_pace_settled(&pace, 1);
+        CHECK(!renew_pace_ask(&pace, t));
+        renew_pace_settled(&pace, 1);
+        CHECK(renew_pace_ask(&pace, t));
+        CHECK(!renew_pace_ask(&pace, t));
 }
 
 TEST(quick_confirmations_are_asked_for_by_all)
@@ -323,7 +341,7 @@ TEST(quick_confirmations_are_asked_for_by_all)
         static const struct renew_left t = {20000 * MS, 20015 * MS};
 
         begin();
-        renew_pace_confirmed(&pace, 2 * MS);
+        renew_pace_took(&pace, 2 * MS);
         for (int i = 0; i < 100; i++)
                 CHECK(renew_pace_ask(&pace, t));
 }
