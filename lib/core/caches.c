@@ -39,12 +39,16 @@ static bool is_over(const struct core *c, const struct core_write *w)
         return !r || !cached_is_live(r, c->state.time);
 }
 
+bool core_waiting_returned(const struct core *c)
+{
+        return !TAILQ_EMPTY(&c->waiting) && c->state.cached.n_returned != c->waiting_returned;
+}
+
 void core_waiting_run(struct core *c)
 {
-        bool returned = c->state.cached.n_returned != c->waiting_returned;
         struct core_write *w, *next;
 
-        if (TAILQ_EMPTY(&c->waiting) || (!returned && boot_before(c->now, c->waiting_at)))
+        if (!core_waiting_returned(c) && boot_before(c->now, c->waiting_at))
                 return;
         c->waiting_returned = c->state.cached.n_returned;
         c->waiting_at = BOOT_TIME_NEVER;

@@ -326,24 +326,20 @@ void core_run(struct core *c, struct boot_time now)
 
 struct boot_time core_next(struct core *c)
 {
-        struct boot_time next = changes_next(&c->changes);
+        struct boot_time soon = boot_add(c->now, NSEC_PER_MSEC),
+                         next = boot_min(changes_next(&c->changes),
+                                         boot_max(core_timeouts_next(c), soon));
         struct replica_status st = core_status(c);
 
-        if (c->skipped.on || (c->repropose_from != NO_WRITE && st.leader_id != 0))
+        if (c->skipped.on || (c->repropose_from != NO_WRITE && st.leader_id != 0) ||
+            !TAILQ_EMPTY(&c->arrived) || core_reads_ready(c) || core_waiting_returned(c))
                 next = boot_min(next, c->now);
         if (!STAILQ_EMPTY(&c->gone))
                 next = boot_min(next, c->gone_at);
         if (!c->part.on) /* otherwise the batch waits until the entry is applied */
                 next = boot_min(next, renew_pace_next(&c->pace));
-        if (!TAILQ_EMPTY(&c->arrived))
-                next = boot_min(next, c->now);
         if (!TAILQ_EMPTY(&c->waiting))
-                next = boot_min(next, c->state.cached.n_returned != c->waiting_returned
-                                              ? c->now
-                                              : c->waiting_at);
-        if (core_reads_ready(c))
-                next = boot_min(next, c->now);
-
+                next = boot_min(next, c->waiting_at);
         if (st.leader) {
                 next = boot_min(next,
                                 boot_max(c->expire_not_before,
@@ -351,17 +347,15 @@ struct boot_time core_next(struct core *c)
                                                             deadlines_next(&c->state.deadlines),
                                                             c->now)));
                 if (c->state.leases.n > 0 || c->term_seen != st.term)
-                        next = boot_min(next,
-                                        boot_max(c->tick_at, boot_add(c->now, NSEC_PER_MSEC)));
+                        next = boot_min(next, boot_max(c->tick_at, soon));
         }
         if (c->cfg.compact_keep > 0 || c->cfg.compact_age > 0)
-                next = boot_min(next,
-                                boot_max(upkeep_compact_next(&c->upkeep, &c->state, st.leader),
-                                         boot_add(c->now, NSEC_PER_MSEC)));
+                next = boot_min(
+                        next,
+                        boot_max(upkeep_compact_next(&c->upkeep, &c->state, st.leader), soon));
         if (st.leader_id != 0 && upkeep_disk_due(&c->cfg, &c->state, st.short_of_room))
-                next = boot_min(next,
-                                boot_max(c->upkeep.disk_at, boot_add(c->now, NSEC_PER_MSEC)));
-        return boot_min(next, boot_max(core_timeouts_next(c), boot_add(c->now, NSEC_PER_MSEC)));
+                next = boot_min(next, boot_max(c->upkeep.disk_at, soon));
+        return next;
 }
 
 void core_flush(struct core *c, struct boot_time now)

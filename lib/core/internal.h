@@ -44,6 +44,8 @@ struct aside {
         struct state state;
 };
 
+/* An instant before which something does not happen is 0 until it is set, here and in the
+ * structs below; any other is BOOT_TIME_NEVER while there is nothing to wait for. */
 struct core {
         struct core_config cfg;
         struct state state;
@@ -104,7 +106,7 @@ struct core {
 
         struct boot_time expire_not_before; /* when we may act on deadlines again */
         struct boot_time busy_since;        /* since when entries have been half applied, for
-                                             * which renewals were given no time; NEVER: none */
+                                             * which renewals were given no time */
         struct lease_time grace_began;      /* the last time for them began here, and ends at
                                              * `expire_not_before` */
         struct upkeep upkeep;
@@ -159,6 +161,8 @@ must_check_ int core_propose_own(struct core *c, enum cmd_type type, const struc
 /* @w was refused because of @wait: proposes it again later. */
 void core_write_waits(struct core *c, struct core_write *w, const struct cached_wait *wait);
 void core_write_waits_no_more(struct core *c, struct core_write *w);
+/* Whether cache terms have been given back, so that some commands may not have to wait. */
+bool core_waiting_returned(const struct core *c);
 /* Proposes again the commands that need not wait any longer. */
 void core_waiting_run(struct core *c);
 
