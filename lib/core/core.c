@@ -16,7 +16,8 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         c->now = now;
         state_init(&c->state);
         rnd_init(&c->rnd, cfg->seed);
-        RB_INIT(&c->timeouts);
+        TAILQ_INIT(&c->usual_timeouts);
+        RB_INIT(&c->shorter_timeouts);
         RB_INIT(&c->writes);
         c->repropose_from = NO_WRITE;
         TAILQ_INIT(&c->reads);

@@ -44,7 +44,11 @@ struct core_config {
 
 /* Part of a request, and private to the core: when it ends at the latest. */
 struct core_timeout {
-        RB_ENTRY(core_timeout) by_time;
+        union {
+                TAILQ_ENTRY(core_timeout) next; /* the usual timeout: in the order of starts */
+                RB_ENTRY(core_timeout) by_time; /* a shorter one */
+        };
+        bool is_shorter;
         struct boot_time at; /* NEVER: it does not run (any more) */
         void (*over)(struct core *c, struct core_timeout *t);
 };

@@ -28,6 +28,7 @@ RB_HEAD(core_writes, core_write);
 #define NO_WRITE UINT64_MAX
 
 RB_HEAD(core_timeouts, core_timeout);
+TAILQ_HEAD(core_usual_timeouts, core_timeout);
 
 /* Reads up to number @upto are linearizable once entry @index is applied. */
 struct confirmed {
@@ -69,7 +70,8 @@ struct core {
         struct rnd rnd;
         struct boot_time now;
         struct core_counts counts;
-        struct core_timeouts timeouts;
+        struct core_usual_timeouts usual_timeouts;
+        struct core_timeouts shorter_timeouts;
 
         struct core_writes writes;
         size_t n_writes, write_bytes;
