@@ -241,3 +241,48 @@ int view_bytes(struct view *v, struct view *ret)
         *v = at;
         return 0;
 }
+
+uint8_t reader_u8(struct reader *rd)
+{
+        uint8_t v = 0;
+
+        if (rd->r == 0)
+                rd->r = view_u8(&rd->in, &v);
+        return v;
+}
+
+uint32_t reader_u32(struct reader *rd)
+{
+        uint32_t v = 0;
+
+        if (rd->r == 0)
+                rd->r = view_u32(&rd->in, &v);
+        return v;
+}
+
+uint64_t reader_u64(struct reader *rd)
+{
+        uint64_t v = 0;
+
+        if (rd->r == 0)
+                rd->r = view_u64(&rd->in, &v);
+        return v;
+}
+
+struct view reader_take(struct reader *rd, size_t n)
+{
+        struct view v = {0};
+
+        if (rd->r == 0)
+                rd->r = view_take(&rd->in, n, &v);
+        return v;
+}
+
+struct view reader_bytes(struct reader *rd)
+{
+        struct view v = {0};
+
+        if (rd->r == 0)
+                rd->r = view_bytes(&rd->in, &v);
+        return v;
+}

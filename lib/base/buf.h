@@ -182,3 +182,23 @@ must_check_ static inline int view_varint(struct view *v, uint64_t *ret)
         v->len--;
         return 0;
 }
+
+/* Reads field by field, to be checked once at the end: after the first failure, which @r keeps,
+ * every field is 0 or empty. */
+struct reader {
+        struct view in;
+        int r; /* 0, or -EBADMSG; a caller may set another error */
+};
+
+uint8_t reader_u8(struct reader *rd);
+uint32_t reader_u32(struct reader *rd);
+uint64_t reader_u64(struct reader *rd);
+struct view reader_take(struct reader *rd, size_t n);
+struct view reader_bytes(struct reader *rd);
+
+/* What was read must be so. */
+static inline void reader_check(struct reader *rd, bool sound)
+{
+        if (rd->r == 0 && !sound)
+                rd->r = -EBADMSG;
+}

@@ -107,30 +107,24 @@ static void load_more(struct replica *r)
                 refuse(r, "it does not load");
 }
 
-int install_part(struct replica *r, uint64_t peer, struct view in)
+int install_part(struct replica *r, const struct peer_frame *in)
 {
+        uint64_t term = in->v[0], index = in->v[1], total = in->v[2], offset = in->v[3];
         struct incoming *c = &r->incoming;
-        uint64_t term, index, total, offset;
-        int k = view_u64(&in, &term);
+        struct view part = in->rest;
 
-        if (k == 0)
-                k = view_u64(&in, &index);
-        if (k == 0)
-                k = view_u64(&in, &total);
-        if (k == 0)
-                k = view_u64(&in, &offset);
-        if (k < 0 || total <= SNAPSHOT_CRC || offset > total || in.len > total - offset)
+        if (total <= SNAPSHOT_CRC || offset > total || part.len > total - offset)
                 return -EBADMSG;
         if (r->dead || term < replica_term(r))
                 return 0;
-        if (c->peer != peer || c->term != term || c->index != index || c->total != total) {
+        if (c->peer != in->peer || c->term != term || c->index != index || c->total != total) {
                 PROBE_IF(c->state == INCOMING_PARTS,
                          "another snapshot comes before the last one is complete");
                 PROBE_IF(c->state == INCOMING_LOADING,
                          "another snapshot comes while one is being loaded");
                 forget(r);
                 c->state = INCOMING_PARTS;
-                c->peer = peer;
+                c->peer = in->peer;
                 c->term = term;
                 c->index = index;
                 c->total = total;
@@ -140,20 +134,20 @@ int install_part(struct replica *r, uint64_t peer, struct view in)
 
                 /* A part states the total size, which is not believed before much of the
                  * snapshot has arrived. */
-                if (c->have < BELIEVED && c->have + in.len >= BELIEVED)
+                if (c->have < BELIEVED && c->have + part.len >= BELIEVED)
                         buf_expect(&c->bytes, total - c->have);
-                buf_add(&c->bytes, in.p, in.len);
+                buf_add(&c->bytes, part.p, part.len);
                 if (buf_error(&c->bytes) < 0) {
                         replica_fatal(r, "out of memory");
                         return 0;
                 }
                 if (offset < end)
-                        c->crc = crc32c(c->crc, in.p, min_of(in.len, end - offset));
-                c->have += in.len;
+                        c->crc = crc32c(c->crc, part.p, min_of(part.len, end - offset));
+                c->have += part.len;
                 if (c->state == INCOMING_PARTS && c->have == total)
                         c->state = INCOMING_COMPLETE;
         }
-        replica_send(r, peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){term, index, c->have}, 3);
+        replica_send(r, c->peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){term, index, c->have}, 3);
         return 0;
 }
 

@@ -35,6 +35,14 @@
 
 #define STAMP sizeof(uint64_t)
 
+/* A frame of another replica (message.h): its numbers, and the bytes after them, borrowed. */
+struct peer_frame {
+        uint64_t peer;
+        unsigned at; /* the peer's position in the configuration, if it is a member */
+        uint64_t v[5];
+        struct view rest;
+};
+
 /* Commands on their way into an entry. */
 struct batch {
         STAILQ_ENTRY(batch) next;
@@ -502,7 +510,7 @@ void freeing_fini(struct replica *r);
 /* ---- install.c ---- */
 
 /* A part of a snapshot came from @peer. */
-must_check_ int install_part(struct replica *r, uint64_t peer, struct view in);
+must_check_ int install_part(struct replica *r, const struct peer_frame *in);
 /* Continues with the snapshot that is arriving. */
 void install_run(struct replica *r);
 struct boot_time install_next(const struct replica *r);
@@ -518,7 +526,8 @@ void install_fini(struct replica *r);
 void queue_drop(struct replica *r);
 /* After each raft_step(): drops the waiting commands if their term is over. */
 void queue_enter_term(struct replica *r);
-must_check_ int queue_proposed(struct replica *r, uint64_t peer, struct view in);
+/* Leader: a member forwards commands. */
+must_check_ int queue_proposed(struct replica *r, const struct peer_frame *in);
 /* Leader: appends entries with the waiting commands; queue_flush() does so unless they
  * gather. */
 void queue_submit(struct replica *r);
@@ -579,7 +588,8 @@ void beacons_reported(struct replica *r, unsigned i, uint64_t term, uint64_t tim
 /* After each raft_step(): acts on a change of the configuration, and on the end of a change. */
 void members_step(struct replica *r);
 void members_committed(struct replica *r);
-must_check_ int members_asked(struct replica *r, uint64_t peer, struct view in);
+/* Somebody asks for a change. */
+must_check_ int members_asked(struct replica *r, const struct peer_frame *in);
 void members_heard(struct replica *r, uint64_t peer);
 void members_broke(struct replica *r, uint64_t peer);
 /* Leader: a snapshot up to @index is being sent to @peer. */

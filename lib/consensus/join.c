@@ -60,26 +60,24 @@ void join_answer(const struct joined *who, struct buf *out)
 
 static int parse(struct view in, struct joined *ret)
 {
-        int r = view_u64(&in, &ret->cluster_id);
+        struct reader rd = {.in = in};
 
-        if (r == 0)
-                r = view_u64(&in, &ret->member_id);
+        ret->cluster_id = reader_u64(&rd);
+        ret->member_id = reader_u64(&rd);
         ret->n_members = 0;
-        while (r == 0 && in.len > 0 && ret->n_members < REPLICA_PEERS_MAX) {
-                struct view url;
+        while (rd.r == 0 && rd.in.len > 0 && ret->n_members < REPLICA_PEERS_MAX) {
                 size_t i = ret->n_members++;
+                struct view urls;
 
-                r = view_u64(&in, &ret->members[i].id);
-                if (r == 0)
-                        r = view_bytes(&in, &url);
-                if (r == 0 && url.len >= sizeof(ret->members[i].urls))
-                        r = -EBADMSG;
-                if (r < 0)
-                        return r;
-                memcpy(ret->members[i].urls, url.p, url.len);
-                ret->members[i].urls[url.len] = '\0';
+                ret->members[i].id = reader_u64(&rd);
+                urls = reader_bytes(&rd);
+                reader_check(&rd, urls.len < sizeof(ret->members[i].urls));
+                if (rd.r < 0)
+                        break;
+                memcpy(ret->members[i].urls, urls.p, urls.len);
+                ret->members[i].urls[urls.len] = '\0';
         }
-        return r;
+        return rd.r;
 }
 
 static void on_data(struct stream *s, struct view data)

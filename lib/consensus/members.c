@@ -498,27 +498,23 @@ void replica_change_members(struct replica *r, uint64_t request, enum replica_ch
         replica_send_frame(r, replica_leader(r), &f);
 }
 
-int members_asked(struct replica *r, uint64_t peer, struct view in)
+int members_asked(struct replica *r, const struct peer_frame *in)
 {
-        uint64_t request, id;
+        struct reader rd = {.in = in->rest};
+        uint8_t what = reader_u8(&rd);
+        uint64_t id = reader_u64(&rd);
         char address[URLS_MAX];
-        uint8_t what;
-        int k = view_u64(&in, &request);
 
-        if (k == 0)
-                k = view_u8(&in, &what);
-        if (k == 0)
-                k = view_u64(&in, &id);
-        if (k < 0)
-                return k;
-        if (what < REPLICA_ADD || what > REPLICA_MOVE || in.len >= sizeof(address))
-                return -EBADMSG;
-        memcpy(address, in.p, in.len);
-        address[in.len] = '\0';
+        reader_check(&rd, what >= REPLICA_ADD && what <= REPLICA_MOVE &&
+                                  rd.in.len < sizeof(address));
+        if (rd.r < 0)
+                return rd.r;
+        memcpy(address, rd.in.p, rd.in.len);
+        address[rd.in.len] = '\0';
         if (replica_leads(r))
-                change(r, peer, request, what, id, address);
+                change(r, in->peer, in->v[0], what, id, address);
         else
-                answer(r, peer, request, REPLICA_E_NO_LEADER);
+                answer(r, in->peer, in->v[0], REPLICA_E_NO_LEADER);
         return 0;
 }
 

@@ -101,81 +101,42 @@ int message_encode(const struct raft_message *m, message_entry_fn entry_of, void
         return r < 0 ? r : buf_error(out);
 }
 
-/* A cursor that remembers its first failure, so that a message is read field by field and
- * checked once. */
-struct reader {
-        struct view in;
-        int r;
-};
-
-static uint64_t u64(struct reader *rd)
-{
-        uint64_t v = 0;
-
-        if (rd->r == 0)
-                rd->r = view_u64(&rd->in, &v);
-        return v;
-}
-
-static uint32_t u32(struct reader *rd)
-{
-        uint32_t v = 0;
-
-        if (rd->r == 0)
-                rd->r = view_u32(&rd->in, &v);
-        return v;
-}
-
-static uint8_t u8(struct reader *rd)
-{
-        uint8_t v = 0;
-
-        if (rd->r == 0)
-                rd->r = view_u8(&rd->in, &v);
-        return v;
-}
-
 static bool flag(struct reader *rd)
 {
-        uint8_t v = u8(rd);
+        uint8_t v = reader_u8(rd);
 
-        if (v > 1)
-                rd->r = -EBADMSG;
+        reader_check(rd, v <= 1);
         return v == 1;
 }
 
 /* All payloads are copied once, into the batch that raft expects. */
 static void decode_entries(struct reader *rd, struct raft_append_entries *p)
 {
-        uint32_t n = u32(rd);
+        uint32_t n = reader_u32(rd);
         struct raft_entry *e;
         uint8_t *batch;
 
-        if (rd->r == 0 && (n > ENTRIES_MAX || n > rd->in.len))
-                rd->r = -EBADMSG;
+        reader_check(rd, n <= ENTRIES_MAX && n <= rd->in.len);
         if (rd->r < 0 || n == 0)
                 return;
         e = raft_malloc(n * sizeof(*e));
         batch = raft_malloc(rd->in.len);
         rd->r = e && batch ? 0 : -ENOMEM;
         for (uint32_t i = 0, at = 0; i < n && rd->r == 0; i++) {
-                struct view data = {0};
-                uint32_t len;
+                struct view data;
 
-                e[i].term = u64(rd);
-                e[i].type = u8(rd);
-                len = u32(rd);
-                if (rd->r == 0)
-                        rd->r = view_take(&rd->in, len, &data);
-                if (rd->r == 0 &&
-                    (e[i].type < RAFT_COMMAND || e[i].type > RAFT_CHANGE || e[i].term == 0 ||
-                     (e[i].type == RAFT_CHANGE && !message_conf_is_sound(data))))
-                        rd->r = -EBADMSG;
-                if (rd->r == 0 && len > 0)
-                        memcpy(batch + at, data.p, len);
-                e[i].buf = (struct raft_buffer){batch + at, len};
+                e[i].term = reader_u64(rd);
+                e[i].type = reader_u8(rd);
+                data = reader_take(rd, reader_u32(rd));
+                reader_check(rd,
+                             e[i].type >= RAFT_COMMAND && e[i].type <= RAFT_CHANGE &&
+                                     e[i].term > 0 &&
+                                     (e[i].type != RAFT_CHANGE || message_conf_is_sound(data)));
+                if (data.len > 0)
+                        memcpy(batch + at, data.p, data.len);
+                e[i].buf = (struct raft_buffer){batch + at, data.len};
                 e[i].batch = batch;
-                at += len;
+                at += (uint32_t) data.len;
         }
         if (rd->r < 0) {
                 raft_free(e);
@@ -247,17 +208,15 @@ int message_decode_snapshot(struct view in, struct raft_message *ret, struct vie
         struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT};
         struct raft_install_snapshot *p = &m.install_snapshot;
         struct reader rd = {.in = in};
-        uint8_t type = u8(&rd);
+        uint8_t type = reader_u8(&rd);
         struct view conf, state;
 
-        p->term = u64(&rd);
-        p->last_index = u64(&rd);
-        p->last_term = u64(&rd);
-        p->conf_index = u64(&rd);
-        if (rd.r == 0)
-                rd.r = view_bytes(&rd.in, &conf);
-        if (rd.r == 0)
-                rd.r = view_bytes(&rd.in, &state);
+        p->term = reader_u64(&rd);
+        p->last_index = reader_u64(&rd);
+        p->last_term = reader_u64(&rd);
+        p->conf_index = reader_u64(&rd);
+        conf = reader_bytes(&rd);
+        state = reader_bytes(&rd);
         /* [libraft] These are only assertions there. */
         if (rd.r < 0 || type != RAFT_INSTALL_SNAPSHOT || rd.in.len > 0 || p->last_index == 0 ||
             p->last_term == 0 || p->last_index > INDEX_MAX || p->conf_index > p->last_index)
@@ -275,53 +234,51 @@ int message_decode(struct view in, struct raft_message *ret)
         struct reader rd = {.in = in};
         struct raft_message m = {0};
 
-        m.type = u8(&rd);
+        m.type = reader_u8(&rd);
         switch (m.type) {
         case RAFT_APPEND_ENTRIES:
                 m.append_entries.version = 1;
-                m.append_entries.term = u64(&rd);
-                m.append_entries.prev_log_index = u64(&rd);
-                m.append_entries.prev_log_term = u64(&rd);
-                m.append_entries.leader_commit = u64(&rd);
+                m.append_entries.term = reader_u64(&rd);
+                m.append_entries.prev_log_index = reader_u64(&rd);
+                m.append_entries.prev_log_term = reader_u64(&rd);
+                m.append_entries.leader_commit = reader_u64(&rd);
                 decode_entries(&rd, &m.append_entries);
-                if (rd.r == 0 && !entries_follow(&m.append_entries))
-                        rd.r = -EBADMSG;
+                reader_check(&rd, entries_follow(&m.append_entries));
                 break;
         case RAFT_APPEND_ENTRIES_RESULT:
                 m.append_entries_result.version = 1;
-                m.append_entries_result.term = u64(&rd);
-                m.append_entries_result.rejected = u64(&rd);
-                m.append_entries_result.last_log_index = u64(&rd);
-                m.append_entries_result.features = (unsigned short) u32(&rd);
-                m.append_entries_result.capacity = (unsigned short) u32(&rd);
+                m.append_entries_result.term = reader_u64(&rd);
+                m.append_entries_result.rejected = reader_u64(&rd);
+                m.append_entries_result.last_log_index = reader_u64(&rd);
+                m.append_entries_result.features = (unsigned short) reader_u32(&rd);
+                m.append_entries_result.capacity = (unsigned short) reader_u32(&rd);
                 break;
         case RAFT_REQUEST_VOTE:
                 m.request_vote.version = 2;
-                m.request_vote.term = u64(&rd);
-                m.request_vote.candidate_id = u64(&rd);
-                m.request_vote.last_log_index = u64(&rd);
-                m.request_vote.last_log_term = u64(&rd);
+                m.request_vote.term = reader_u64(&rd);
+                m.request_vote.candidate_id = reader_u64(&rd);
+                m.request_vote.last_log_index = reader_u64(&rd);
+                m.request_vote.last_log_term = reader_u64(&rd);
                 m.request_vote.disrupt_leader = flag(&rd);
                 m.request_vote.pre_vote = flag(&rd);
                 break;
         case RAFT_REQUEST_VOTE_RESULT:
                 m.request_vote_result.version = 2;
-                m.request_vote_result.term = u64(&rd);
+                m.request_vote_result.term = reader_u64(&rd);
                 m.request_vote_result.vote_granted = flag(&rd);
                 m.request_vote_result.pre_vote = flag(&rd);
-                m.request_vote_result.features = (unsigned short) u32(&rd);
-                m.request_vote_result.capacity = (unsigned short) u32(&rd);
+                m.request_vote_result.features = (unsigned short) reader_u32(&rd);
+                m.request_vote_result.capacity = (unsigned short) reader_u32(&rd);
                 break;
         case RAFT_TIMEOUT_NOW:
-                m.timeout_now.term = u64(&rd);
-                m.timeout_now.last_log_index = u64(&rd);
-                m.timeout_now.last_log_term = u64(&rd);
+                m.timeout_now.term = reader_u64(&rd);
+                m.timeout_now.last_log_index = reader_u64(&rd);
+                m.timeout_now.last_log_term = reader_u64(&rd);
                 break;
         default:
                 return -EBADMSG;
         }
-        if (rd.r == 0 && rd.in.len > 0)
-                rd.r = -EBADMSG;
+        reader_check(&rd, rd.in.len == 0);
         if (rd.r < 0)
                 message_discard(&m);
         else

@@ -193,51 +193,36 @@ static void drop_unknown(struct replica *r, uint64_t peer)
                     peer);
 }
 
-int queue_proposed(struct replica *r, uint64_t peer, struct view in)
+int queue_proposed(struct replica *r, const struct peer_frame *in)
 {
-        uint64_t term, life, n;
+        struct view commands = in->rest;
         struct window *w;
         uint8_t priority;
-        int k = view_u64(&in, &term), known;
+        int known, k;
 
-        if (k == 0)
-                k = view_u64(&in, &life);
-        if (k == 0)
-                k = view_u64(&in, &n);
-        if (k == 0)
-                k = view_u8(&in, &priority);
-        if (k < 0)
-                return k;
-        if (priority > REPLICA_URGENT)
+        if (view_u8(&commands, &priority) < 0 || priority > REPLICA_URGENT)
                 return -EBADMSG;
-        /* The sender gives up commands that it proposed in an older term. If we accepted it
-         * now, it would be applied without the sender's knowledge. */
-        if (!replica_leads(r) || term != replica_term(r) || replica_position(r, peer) < 0) {
-                PROBE_IF(term < replica_term(r),
-                         "forwarded commands arrive when their term is over");
-                return 0;
-        }
-        known = r->ops->check ? r->ops->check(r->userdata, in) : 0;
+        known = r->ops->check ? r->ops->check(r->userdata, commands) : 0;
         if (known < 0 && known != -ENOTSUP)
                 return known;
-        w = window_of(r, peer, life);
+        w = window_of(r, in->peer, in->v[1]);
         w->unacked++;
         /* Our own clients may fill only half of the queue. Otherwise they would take all the
          * room, and a forwarded frame that is refused again and again blocks its sender's other
          * frames, even renewals (I1). */
         w->full = priority == REPLICA_URGENT
-                          ? buf_len(&r->queue.urgent) + in.len > URGENT_BYTES_MAX
-                          : r->queue.bytes + in.len > 2 * queued_max(r);
+                          ? buf_len(&r->queue.urgent) + commands.len > URGENT_BYTES_MAX
+                          : r->queue.bytes + commands.len > 2 * queued_max(r);
         PROBE_IF(w->full, "the leader has no room for forwarded commands");
         /* A frame for which there is no room will be repeated, so it must not count as seen. */
-        if (w->full || !is_new(w, n))
+        if (w->full || !is_new(w, in->v[2]))
                 return 0;
         if (known < 0) {
-                drop_unknown(r, peer);
+                drop_unknown(r, in->peer);
                 return 0;
         }
-        k = priority == REPLICA_URGENT ? add_urgent(r, in.p, in.len)
-                                       : add_batch(r, in.p, in.len);
+        k = priority == REPLICA_URGENT ? add_urgent(r, commands.p, commands.len)
+                                       : add_batch(r, commands.p, commands.len);
         if (k < 0)
                 replica_fatal(r, "out of memory");
         return 0;

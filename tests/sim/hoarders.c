@@ -31,7 +31,7 @@ static struct writer {
         nsec_t until; /* then it uses another lease */
 } writers[N_WRITERS];
 
-static struct reader {
+static struct hoard_reader {
         struct asker asker;
         enum { PAGES, STREAM, COUNT, LAST, OLDEST } wish;
         unsigned from, to;
