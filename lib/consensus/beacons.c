@@ -201,7 +201,8 @@ void beacons_ask(struct replica *r)
 
 void beacons_reported(struct replica *r, unsigned i, uint64_t term, uint64_t time)
 {
-        if (!r->time.asking || replica_conf(r)->servers[i].role != RAFT_VOTER)
+        if (!r->time.asking || replica_conf(r)->servers[i].role != RAFT_VOTER ||
+            term > replica_term(r))
                 return;
         r->time.reported |= UINT64_C(1) << i;
         lease_clock_learn(&r->time.clock, term, (struct lease_time){(nsec_t) time}, r->now);

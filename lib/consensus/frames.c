@@ -11,20 +11,42 @@ enum whose {
         LEADERS_OF_THIS_TERM,      /* we follow its sender in that term */
 };
 
+/* What the numbers of a frame may be. One with another number is refused, and ends its link: a
+ * member that is damaged, or hostile, must not make us do what no other one can undo. */
+enum range {
+        NONE,  /* there are no more */
+        ANY,   /* its receiver compares it with what it has sent, or only returns it */
+        TERM,  /* at most TERM_AHEAD ahead of ours */
+        INDEX, /* up to LOG_INDEX_MAX; so are sizes of a snapshot */
+        NSECS, /* a boot_time or lease_time that is not negative */
+        LEASE, /* lease time, up to LEASE_CLOCK_MAX */
+        FLAG,
+        OUTCOME, /* of a change of members */
+};
+
+/* A term begins with an election: in a replica's absence, there are not as many. A replica that
+ * has just joined has no term to compare with. */
+#define TERM_AHEAD (UINT64_C(1) << 32)
+
 struct kind {
-        unsigned numbers;
+        enum range numbers[5];
         enum whose whose;
         void (*on)(struct replica *r, const struct peer_frame *in); /* skips bytes after them */
         /* ... or reads these, too. Returns 0 or -EBADMSG. */
         int (*on_rest)(struct replica *r, const struct peer_frame *in);
 };
 
+static uint64_t term_max(const struct replica *r)
+{
+        return replica_term(r) == 0 ? LOG_INDEX_MAX : replica_term(r) + TERM_AHEAD;
+}
+
 /* ---- from anybody ---- */
 
 static int on_raft(struct replica *r, const struct peer_frame *in)
 {
         struct raft_message m;
-        int k = message_decode(in->rest, &m);
+        int k = message_decode(in->rest, in->peer, term_max(r), &m);
 
         if (k == -ENOMEM)
                 replica_fatal(r, "out of memory");
@@ -110,28 +132,41 @@ static void on_snapshot_ack(struct replica *r, const struct peer_frame *in)
 }
 
 static const struct kind kinds[] = {
-        [FRAME_RAFT] = {0, ANYBODYS, .on_rest = on_raft},
-        [FRAME_CHANGE] = {1, ANYBODYS, .on_rest = members_asked},
-        [FRAME_SNAPSHOT] = {4, ANYBODYS, .on_rest = install_part},
-        [FRAME_READ_ASK] = {1, ANYBODYS_IF_WE_LEAD, on_read_ask},
-        [FRAME_READ_TELL] = {3, ANYBODYS, on_read_tell},
-        [FRAME_CHANGED] = {2, ANYBODYS, on_changed},
-        [FRAME_REMOVED] = {1, ANYBODYS, on_removed},
+        [FRAME_RAFT] = {{NONE}, ANYBODYS, .on_rest = on_raft},
+        [FRAME_CHANGE] = {{ANY}, ANYBODYS, .on_rest = members_asked},
+        [FRAME_SNAPSHOT] = {{TERM, INDEX, INDEX, INDEX}, ANYBODYS, .on_rest = install_part},
+        [FRAME_READ_ASK] = {{ANY}, ANYBODYS_IF_WE_LEAD, on_read_ask},
+        [FRAME_READ_TELL] = {{ANY, INDEX, NSECS}, ANYBODYS, on_read_tell},
+        [FRAME_CHANGED] = {{ANY, OUTCOME}, ANYBODYS, on_changed},
+        [FRAME_REMOVED] = {{INDEX}, ANYBODYS, on_removed},
 
-        [FRAME_READ_PING] = {2, LEADERS_OF_THIS_TERM, on_read_ping},
-        [FRAME_PROPOSED] = {5, LEADERS_OF_THIS_TERM, on_proposed},
-        [FRAME_BEACON] = {3, LEADERS_OF_THIS_TERM, on_beacon},
-        [FRAME_LACKS] = {2, LEADERS_OF_THIS_TERM, on_lacks},
-        [FRAME_TIME_ASK] = {1, LEADERS_OF_THIS_TERM, on_time_ask},
+        [FRAME_READ_PING] = {{TERM, ANY}, LEADERS_OF_THIS_TERM, on_read_ping},
+        [FRAME_PROPOSED] = {{TERM, ANY, ANY, ANY, FLAG}, LEADERS_OF_THIS_TERM, on_proposed},
+        [FRAME_BEACON] = {{TERM, ANY, LEASE}, LEADERS_OF_THIS_TERM, on_beacon},
+        [FRAME_LACKS] = {{TERM, INDEX}, LEADERS_OF_THIS_TERM, on_lacks},
+        [FRAME_TIME_ASK] = {{TERM}, LEADERS_OF_THIS_TERM, on_time_ask},
 
         /* Of commands, the sender gives up those that it proposed in an older term. If we
          * accepted them now, they would be applied without the sender's knowledge. */
-        [FRAME_PROPOSE] = {3, MEMBERS_OF_OUR_LEADERSHIP, .on_rest = queue_proposed},
-        [FRAME_READ_PONG] = {2, MEMBERS_OF_OUR_LEADERSHIP, on_read_pong},
-        [FRAME_TIME_TELL] = {3, MEMBERS_OF_OUR_LEADERSHIP, on_time_tell},
-        [FRAME_BEACON_ACK] = {2, MEMBERS_OF_OUR_LEADERSHIP, on_beacon_ack},
-        [FRAME_SNAPSHOT_ACK] = {3, MEMBERS_OF_OUR_LEADERSHIP, on_snapshot_ack},
+        [FRAME_PROPOSE] = {{TERM, ANY, ANY},
+                           MEMBERS_OF_OUR_LEADERSHIP,
+                           .on_rest = queue_proposed},
+        [FRAME_READ_PONG] = {{TERM, ANY}, MEMBERS_OF_OUR_LEADERSHIP, on_read_pong},
+        [FRAME_TIME_TELL] = {{TERM, TERM, LEASE}, MEMBERS_OF_OUR_LEADERSHIP, on_time_tell},
+        [FRAME_BEACON_ACK] = {{TERM, NSECS}, MEMBERS_OF_OUR_LEADERSHIP, on_beacon_ack},
+        [FRAME_SNAPSHOT_ACK] = {{TERM, INDEX, INDEX},
+                                MEMBERS_OF_OUR_LEADERSHIP,
+                                on_snapshot_ack},
 };
+
+static bool is_in(const struct replica *r, enum range range, uint64_t v)
+{
+        static const uint64_t most[] = {[ANY] = UINT64_MAX,  [INDEX] = LOG_INDEX_MAX,
+                                        [NSECS] = INT64_MAX, [LEASE] = LEASE_CLOCK_MAX,
+                                        [FLAG] = 1,          [OUTCOME] = REPLICA_E_LAST_};
+
+        return v <= (range == TERM ? term_max(r) : most[range]);
+}
 
 static bool counts(const struct replica *r, const struct peer_frame *f, int at,
                    enum whose whose)
@@ -163,8 +198,10 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         r->now = boot_max(r->now, now);
         if (!kind || (!kind->on && !kind->on_rest))
                 return -EBADMSG;
-        for (unsigned i = 0; i < kind->numbers; i++)
+        for (unsigned i = 0; i < ARRAY_SIZE(f.v) && kind->numbers[i] != NONE; i++) {
                 f.v[i] = reader_u64(&rd);
+                reader_check(&rd, is_in(r, kind->numbers[i], f.v[i]));
+        }
         if (rd.r < 0)
                 return rd.r;
         f.rest = rd.in;

@@ -62,8 +62,8 @@ static void begin(struct replica *r)
         if (le32_get(buf_head(&c->bytes) + len) != c->crc)
                 return refuse(r, "it was damaged in transit");
         c->bytes.end -= SNAPSHOT_CRC;
-        k = message_decode_snapshot((struct view){buf_head(&c->bytes), len}, &c->message,
-                                    &state);
+        k = message_decode_snapshot((struct view){buf_head(&c->bytes), len}, c->term, c->index,
+                                    &c->message, &state);
         if (k < 0)
                 return refuse(r, "it is not a snapshot");
         c->state = INCOMING_LOADING;

@@ -33,8 +33,6 @@
 #include "consensus/message.h"
 #include "consensus/replica.h"
 
-#define STAMP sizeof(uint64_t)
-
 /* A frame of another replica (message.h): its numbers, and the bytes after them, borrowed. */
 struct peer_frame {
         uint64_t peer;
@@ -425,8 +423,8 @@ void replica_send(struct replica *r, uint64_t peer, enum frame_type type, const 
 void replica_send_all(struct replica *r, enum frame_type type, const uint64_t *v, size_t n);
 /* Passes an event to raft, and carries out its answer. */
 void replica_step(struct replica *r, struct raft_event *ev);
-/* The lease time at which an entry of commands was appended: it begins with that. */
-struct lease_time replica_stamp(const void *data, size_t len);
+/* The lease time with which an entry of commands begins. */
+struct lease_time replica_stamp(const void *data);
 uint64_t replica_term_of(const struct replica *r, uint64_t index); /* 0: unknown */
 /* Takes ownership of what @m points to. */
 void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m);

@@ -71,12 +71,15 @@ static int parse(struct view in, struct joined *ret)
 
                 ret->members[i].id = reader_u64(&rd);
                 urls = reader_bytes(&rd);
-                reader_check(&rd, urls.len < sizeof(ret->members[i].urls));
+                reader_check(&rd, ret->members[i].id != 0 && urls.len > 0 &&
+                                          urls.len < sizeof(ret->members[i].urls) &&
+                                          !memchr(urls.p, 0, urls.len));
                 if (rd.r < 0)
                         break;
                 memcpy(ret->members[i].urls, urls.p, urls.len);
                 ret->members[i].urls[urls.len] = '\0';
         }
+        reader_check(&rd, rd.in.len == 0);
         return rd.r;
 }
 

@@ -27,6 +27,10 @@
 /* The longest time between two confirmed beacons that is not yet an outage. */
 #define LEASE_CLOCK_NORMAL(heartbeat) ((heartbeat) *5 / 2)
 
+/* Lease time begins at 0, and runs no faster than a clock: it does not pass 36 years, and
+ * adding a TTL to it does not overflow. */
+#define LEASE_CLOCK_MAX (INT64_C(1) << 60)
+
 struct lease_clock {
         nsec_t normal, retry; /* see above; how long clients take to retry */
         nsec_t way;    /* round trip to a majority, if it is longer than heartbeats allow */

@@ -5,6 +5,9 @@
 #include "base/base.h"
 #include "base/buf.h"
 
+/* No log comes near this index: an entry in each nanosecond would take 292 years. */
+#define LOG_INDEX_MAX ((uint64_t) INT64_MAX)
+
 struct log_entry {
         uint64_t term;
         uint32_t len;

@@ -505,12 +505,15 @@ int members_asked(struct replica *r, const struct peer_frame *in)
         uint64_t id = reader_u64(&rd);
         char address[URLS_MAX];
 
-        reader_check(&rd, what >= REPLICA_ADD && what <= REPLICA_MOVE &&
+        reader_check(&rd, what >= REPLICA_ADD && what <= REPLICA_MOVE && id != 0 &&
                                   rd.in.len < sizeof(address));
         if (rd.r < 0)
                 return rd.r;
         memcpy(address, rd.in.p, rd.in.len);
         address[rd.in.len] = '\0';
+        if (strlen(address) != rd.in.len ||
+            (!*address && what != REPLICA_PROMOTE && what != REPLICA_REMOVE))
+                return -EBADMSG;
         if (replica_leads(r))
                 change(r, in->peer, in->v[0], what, id, address);
         else

@@ -1,9 +1,11 @@
 #include "consensus/message.h"
 
+#include "base/le.h"
+#include "consensus/lease_clock.h"
+#include "consensus/log.h"
 #include "consensus/replica.h"
 
 #define ENTRIES_MAX 4096
-#define INDEX_MAX (UINT64_MAX / 2)
 #define CONF_FORMAT 1 /* the version in libraft's encoding */
 
 static int encode_entries(const struct raft_append_entries *p, message_entry_fn entry_of,
@@ -109,9 +111,42 @@ static bool flag(struct reader *rd)
         return v == 1;
 }
 
+static uint64_t index_of(struct reader *rd)
+{
+        uint64_t v = reader_u64(rd);
+
+        reader_check(rd, v <= LOG_INDEX_MAX);
+        return v;
+}
+
+static uint64_t term_upto(struct reader *rd, uint64_t max)
+{
+        uint64_t v = reader_u64(rd);
+
+        reader_check(rd, v <= max);
+        return v;
+}
+
+static unsigned short u16(struct reader *rd)
+{
+        uint32_t v = reader_u32(rd);
+
+        reader_check(rd, v <= UINT16_MAX);
+        return (unsigned short) v;
+}
+
+bool message_entry_is_sound(uint64_t term, uint8_t type, struct view data)
+{
+        if (type == RAFT_COMMAND)
+                return term > 0 && data.len >= STAMP && le64_get(data.p) <= LEASE_CLOCK_MAX;
+        return term > 0 &&
+               (type == RAFT_BARRIER || (type == RAFT_CHANGE && message_conf_is_sound(data)));
+}
+
 /* All payloads are copied once, into the batch that raft expects. */
 static void decode_entries(struct reader *rd, struct raft_append_entries *p)
 {
+        uint64_t term = p->prev_log_term; /* it never falls from one entry to the next */
         uint32_t n = reader_u32(rd);
         struct raft_entry *e;
         uint8_t *batch;
@@ -128,10 +163,10 @@ static void decode_entries(struct reader *rd, struct raft_append_entries *p)
                 e[i].term = reader_u64(rd);
                 e[i].type = reader_u8(rd);
                 data = reader_take(rd, reader_u32(rd));
-                reader_check(rd,
-                             e[i].type >= RAFT_COMMAND && e[i].type <= RAFT_CHANGE &&
-                                     e[i].term > 0 &&
-                                     (e[i].type != RAFT_CHANGE || message_conf_is_sound(data)));
+                reader_check(rd, e[i].term >= term && e[i].term <= p->term &&
+                                         message_entry_is_sound(e[i].term, (uint8_t) e[i].type,
+                                                                data));
+                term = e[i].term;
                 if (data.len > 0)
                         memcpy(batch + at, data.p, data.len);
                 e[i].buf = (struct raft_buffer){batch + at, data.len};
@@ -154,6 +189,7 @@ bool message_conf_is_sound(struct view conf)
                 const char *address;
         } servers[REPLICA_PEERS_MAX];
         uint8_t format, role;
+        bool voter = false;
         uint64_t n;
 
         if (view_u8(&conf, &format) < 0 || format != CONF_FORMAT || view_u64(&conf, &n) < 0 ||
@@ -170,12 +206,13 @@ bool message_conf_is_sound(struct view conf)
                     view_u8(&conf, &role) < 0 || role > RAFT_SPARE)
                         return false;
                 servers[i].address = (const char *) address.p;
+                voter = voter || role == RAFT_VOTER;
                 for (size_t k = 0; k < i; k++)
                         if (servers[k].id == servers[i].id ||
                             strcmp(servers[k].address, servers[i].address) == 0)
                                 return false;
         }
-        return true;
+        return voter;
 }
 
 int message_decode_conf(struct view in, struct raft_configuration *ret)
@@ -187,23 +224,8 @@ int message_decode_conf(struct view in, struct raft_configuration *ret)
         return raft_configuration_decode(&b, ret) == 0 ? 0 : -ENOMEM;
 }
 
-/* Whether these may be entries of a log: terms never fall, and there is no entry before the
- * first. [libraft] It accepts the terms of entries without a check. */
-static bool entries_follow(const struct raft_append_entries *p)
-{
-        uint64_t term = p->prev_log_term;
-
-        if (p->prev_log_index > INDEX_MAX || (p->prev_log_index == 0 && term != 0))
-                return false;
-        for (unsigned i = 0; i < p->n_entries; i++) {
-                if (p->entries[i].term < term)
-                        return false;
-                term = p->entries[i].term;
-        }
-        return term <= p->term;
-}
-
-int message_decode_snapshot(struct view in, struct raft_message *ret, struct view *ret_state)
+int message_decode_snapshot(struct view in, uint64_t term, uint64_t index,
+                            struct raft_message *ret, struct view *ret_state)
 {
         struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT};
         struct raft_install_snapshot *p = &m.install_snapshot;
@@ -213,15 +235,16 @@ int message_decode_snapshot(struct view in, struct raft_message *ret, struct vie
 
         p->term = reader_u64(&rd);
         p->last_index = reader_u64(&rd);
-        p->last_term = reader_u64(&rd);
+        p->last_term = term_upto(&rd, term);
         p->conf_index = reader_u64(&rd);
         conf = reader_bytes(&rd);
         state = reader_bytes(&rd);
         /* [libraft] These are only assertions there. */
-        if (rd.r < 0 || type != RAFT_INSTALL_SNAPSHOT || rd.in.len > 0 || p->last_index == 0 ||
-            p->last_term == 0 || p->last_index > INDEX_MAX || p->conf_index > p->last_index)
-                return -EBADMSG;
-        rd.r = message_decode_conf(conf, &p->conf);
+        reader_check(&rd, type == RAFT_INSTALL_SNAPSHOT && rd.in.len == 0 && p->term == term &&
+                                  p->last_index == index && index > 0 && p->last_term > 0 &&
+                                  p->conf_index > 0 && p->conf_index <= index);
+        if (rd.r == 0)
+                rd.r = message_decode_conf(conf, &p->conf);
         if (rd.r < 0)
                 return rd.r;
         *ret = m;
@@ -229,51 +252,53 @@ int message_decode_snapshot(struct view in, struct raft_message *ret, struct vie
         return 0;
 }
 
-int message_decode(struct view in, struct raft_message *ret)
+int message_decode(struct view in, uint64_t peer, uint64_t term_max, struct raft_message *ret)
 {
         struct reader rd = {.in = in};
-        struct raft_message m = {0};
+        struct raft_message m = {.type = reader_u8(&rd)};
+        uint64_t term = term_upto(&rd, term_max); /* each kind begins with it */
 
-        m.type = reader_u8(&rd);
         switch (m.type) {
         case RAFT_APPEND_ENTRIES:
                 m.append_entries.version = 1;
-                m.append_entries.term = reader_u64(&rd);
-                m.append_entries.prev_log_index = reader_u64(&rd);
-                m.append_entries.prev_log_term = reader_u64(&rd);
-                m.append_entries.leader_commit = reader_u64(&rd);
+                m.append_entries.term = term;
+                m.append_entries.prev_log_index = index_of(&rd);
+                m.append_entries.prev_log_term = term_upto(&rd, term);
+                m.append_entries.leader_commit = index_of(&rd);
+                reader_check(&rd, (m.append_entries.prev_log_index == 0) ==
+                                          (m.append_entries.prev_log_term == 0));
                 decode_entries(&rd, &m.append_entries);
-                reader_check(&rd, entries_follow(&m.append_entries));
                 break;
         case RAFT_APPEND_ENTRIES_RESULT:
                 m.append_entries_result.version = 1;
-                m.append_entries_result.term = reader_u64(&rd);
-                m.append_entries_result.rejected = reader_u64(&rd);
-                m.append_entries_result.last_log_index = reader_u64(&rd);
-                m.append_entries_result.features = (unsigned short) reader_u32(&rd);
-                m.append_entries_result.capacity = (unsigned short) reader_u32(&rd);
+                m.append_entries_result.term = term;
+                m.append_entries_result.rejected = index_of(&rd);
+                m.append_entries_result.last_log_index = index_of(&rd);
+                m.append_entries_result.features = u16(&rd);
+                m.append_entries_result.capacity = u16(&rd);
                 break;
         case RAFT_REQUEST_VOTE:
                 m.request_vote.version = 2;
-                m.request_vote.term = reader_u64(&rd);
+                m.request_vote.term = term;
                 m.request_vote.candidate_id = reader_u64(&rd);
-                m.request_vote.last_log_index = reader_u64(&rd);
-                m.request_vote.last_log_term = reader_u64(&rd);
+                m.request_vote.last_log_index = index_of(&rd);
+                m.request_vote.last_log_term = term_upto(&rd, term);
                 m.request_vote.disrupt_leader = flag(&rd);
                 m.request_vote.pre_vote = flag(&rd);
+                reader_check(&rd, m.request_vote.candidate_id == peer);
                 break;
         case RAFT_REQUEST_VOTE_RESULT:
                 m.request_vote_result.version = 2;
-                m.request_vote_result.term = reader_u64(&rd);
+                m.request_vote_result.term = term;
                 m.request_vote_result.vote_granted = flag(&rd);
                 m.request_vote_result.pre_vote = flag(&rd);
-                m.request_vote_result.features = (unsigned short) reader_u32(&rd);
-                m.request_vote_result.capacity = (unsigned short) reader_u32(&rd);
+                m.request_vote_result.features = u16(&rd);
+                m.request_vote_result.capacity = u16(&rd);
                 break;
         case RAFT_TIMEOUT_NOW:
-                m.timeout_now.term = reader_u64(&rd);
-                m.timeout_now.last_log_index = reader_u64(&rd);
-                m.timeout_now.last_log_term = reader_u64(&rd);
+                m.timeout_now.term = term;
+                m.timeout_now.last_log_index = index_of(&rd);
+                m.timeout_now.last_log_term = term_upto(&rd, term);
                 break;
         default:
                 return -EBADMSG;

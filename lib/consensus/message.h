@@ -46,6 +46,13 @@ enum frame_type {
 
 #define SNAPSHOT_CRC 4 /* bytes */
 
+/* An entry of commands begins with the lease time at which the leader appended it. */
+#define STAMP sizeof(uint64_t)
+
+/* Whether a leader may have appended such an entry. [libraft] raft believes what it is given of
+ * a log. */
+bool message_entry_is_sound(uint64_t term, uint8_t type, struct view data);
+
 /* Returns the data of log entry @index, borrowed; false if the log does not have it. */
 typedef bool (*message_entry_fn)(void *userdata, uint64_t index, uint64_t *ret_term,
                                  uint8_t *ret_type, struct view *ret_data);
@@ -56,22 +63,29 @@ typedef bool (*message_entry_fn)(void *userdata, uint64_t index, uint64_t *ret_t
 must_check_ int message_encode(const struct raft_message *m, message_entry_fn entry_of,
                                void *userdata, size_t snapshot_len, struct buf *out);
 
-/* Parses the frame after its type. On success the caller owns the array of entries (free it
- * with raft_free()) and what it points to, and passes them to raft_step(). Returns 0, -EBADMSG
- * or -ENOMEM. */
-must_check_ int message_decode(struct view in, struct raft_message *ret);
+/* Parses the frame after its type, which @peer sent. On success the caller owns the array of
+ * entries (free it with raft_free()) and what it points to, and passes them to raft_step().
+ * Returns 0, -ENOMEM or -EBADMSG: no member sends that, because
+ *
+ *     the term is beyond @term_max
+ *     an index is beyond LOG_INDEX_MAX, or a term of the log is beyond that of the message
+ *     the candidate is not @peer
+ *     entries do not follow each other, or are not sound */
+must_check_ int message_decode(struct view in, uint64_t peer, uint64_t term_max,
+                               struct raft_message *ret);
 
-/* The same for an InstallSnapshot, which comes in a frame of its own. @ret does not contain the
- * state, which raft need not see: that is *@ret_state, at the end of @in, borrowed. */
-must_check_ int message_decode_snapshot(struct view in, struct raft_message *ret,
-                                        struct view *ret_state);
+/* The same for an InstallSnapshot of @term up to entry @index, which comes in parts. @ret does
+ * not contain the state, which raft need not see: that is *@ret_state, at the end of @in,
+ * borrowed. */
+must_check_ int message_decode_snapshot(struct view in, uint64_t term, uint64_t index,
+                                        struct raft_message *ret, struct view *ret_state);
 
 /* Frees what these functions allocated, for a message that is not passed to raft. */
 void message_discard(struct raft_message *m);
 
-/* Whether this is a configuration in raft's encoding. [libraft] raft decodes without checking
- * where the bytes end, and does not recover from a configuration with the same server twice, so
- * check first. */
+/* Whether this is a configuration in raft's encoding, with at least one voter. [libraft] raft
+ * decodes without checking where the bytes end, and does not recover from a configuration with
+ * the same server twice, so check first. */
 bool message_conf_is_sound(struct view conf);
 
 /* Decodes such a configuration. Returns 0, -EBADMSG if it is none, or -ENOMEM. */

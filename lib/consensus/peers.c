@@ -525,9 +525,8 @@ static bool take(struct link_in *i)
                 r = i->peers->ops->frame(i->peers->userdata, i->id,
                                          (struct view){buf_head(&i->rx) + 4, len});
                 if (r < 0 && !i->freed)
-                        log_warning("Ended the link from member %016" PRIx64
-                                    " at %s: it sent a malformed frame.",
-                                    i->id, stream_peer(i->stream));
+                        refuse(i->peers, "a link from", i->id, stream_peer(i->stream),
+                               "it sent a malformed frame");
                 if (r < 0)
                         return false;
                 if (i->caller == CALLER_MEMBER)

@@ -164,10 +164,9 @@ void replica_send_all(struct replica *r, enum frame_type type, const uint64_t *v
                         replica_send(r, replica_conf(r)->servers[i].id, type, v, n);
 }
 
-/* An entry of commands begins with the lease time at which the leader appended it. */
-struct lease_time replica_stamp(const void *data, size_t len)
+struct lease_time replica_stamp(const void *data)
 {
-        return (struct lease_time){len < STAMP ? 0 : (nsec_t) le64_get(data)};
+        return (struct lease_time){(nsec_t) le64_get(data)};
 }
 
 void replica_adopt(struct replica *r, uint64_t term)
@@ -281,12 +280,9 @@ static void apply_committed(struct replica *r)
 
                 r->applied = index;
                 if (e->type == RAFT_COMMAND)
-                        k = e->len < STAMP ? -EBADMSG
-                                           : r->ops->apply(r->userdata, index, e->term,
-                                                           replica_stamp(e->data, e->len),
-                                                           (struct view){e->data + STAMP,
-                                                                         e->len - STAMP},
-                                                           &r->apply_left);
+                        k = r->ops->apply(r->userdata, index, e->term, replica_stamp(e->data),
+                                          (struct view){e->data + STAMP, e->len - STAMP},
+                                          &r->apply_left);
                 else if (e->type == RAFT_CHANGE)
                         libraft_conf_applied(r, index);
                 if (k != 0)
@@ -337,8 +333,8 @@ static void save_entries(struct replica *r, const struct raft_update *u)
 
                 changes = changes || e->type == RAFT_CHANGE;
                 if (e->type == RAFT_COMMAND)
-                        lease_clock_learn(&r->time.clock, e->term,
-                                          replica_stamp(e->buf.base, e->buf.len), r->now);
+                        lease_clock_learn(&r->time.clock, e->term, replica_stamp(e->buf.base),
+                                          r->now);
                 k = owned ? log_take(&r->log, e->term, RAFT_COMMAND, e->buf.base, e->buf.len)
                           : log_push(&r->log, e->term, (uint8_t) e->type, e->buf.base,
                                      e->buf.len);

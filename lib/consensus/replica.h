@@ -259,6 +259,7 @@ enum {
         REPLICA_E_LAST,        /* the last voter cannot be removed */
         REPLICA_E_UNHEALTHY,   /* too few voters have answered for a while */
         REPLICA_E_NOT_STARTED, /* too few voters have ever started */
+        REPLICA_E_LAST_ = REPLICA_E_NOT_STARTED,
 };
 
 /* Requests a change of the members from the leader; changed_members() follows, unless the

@@ -111,8 +111,7 @@ static bool entries_are_sound(const struct store_recovered *rec)
         for (size_t i = 0; i < rec->n_entries; i++) {
                 const struct store_entry *e = &rec->entries[i];
 
-                if (e->type < RAFT_COMMAND || e->type > RAFT_CHANGE || e->term < term ||
-                    e->term == 0 || (e->type == RAFT_CHANGE && !message_conf_is_sound(e->data)))
+                if (e->term < term || !message_entry_is_sound(e->term, e->type, e->data))
                         return false;
                 term = e->term;
         }
@@ -194,8 +193,8 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                 const struct store_entry *e = &rec->entries[i];
 
                 if (e->type == RAFT_COMMAND)
-                        lease_clock_learn(&r->time.clock, e->term,
-                                          replica_stamp(e->data.p, e->data.len), r->now);
+                        lease_clock_learn(&r->time.clock, e->term, replica_stamp(e->data.p),
+                                          r->now);
                 k = log_push(&r->log, e->term, e->type, e->data.p, e->data.len);
                 if (k < 0)
                         return k;

@@ -601,7 +601,7 @@ static void run_message(struct view in)
 {
         struct raft_message m;
 
-        if (message_decode(in, &m) == 0)
+        if (message_decode(in, 1, UINT64_MAX, &m) == 0)
                 message_discard(&m);
 }
 

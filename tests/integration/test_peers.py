@@ -73,7 +73,7 @@ def test_whoever_is_not_the_member_that_it_claims_to_be_is_refused_and_not_heard
     assert not a.said(MALFORMED)
 
     peers.greet(b_id, own["b"])
-    eventually(lambda: a.said(f"Ended the link from member 0*{b_id:x} .*{MALFORMED}"))
+    eventually(lambda: a.said(f"Refused a link from member 0*{b_id:x} .*{MALFORMED}"))
 
 
 def test_a_replica_that_joins_is_told_its_id_if_its_certificate_is_for_its_url(peers, authority):

@@ -175,7 +175,7 @@ TEST(frames_from_peers_are_read_or_refused)
                         p[i] = rnd(0, 2) ? 0 : (uint8_t) rnd(0, 255);
                 if (n > 0)
                         p[0] = (uint8_t) rnd(0, 7);
-                if (message_decode((struct view){p, n}, &m) == 0)
+                if (message_decode((struct view){p, n}, 1, UINT64_MAX, &m) == 0)
                         message_discard(&m);
         }
 }

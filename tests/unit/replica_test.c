@@ -8,8 +8,6 @@
 #include "consensus/message.h"
 #include "test.h"
 
-#define STAMP 8
-
 static struct {
         struct disk *disk;
         struct replica *replica;
@@ -37,7 +35,7 @@ static void on_send(void *u, uint64_t peer, struct view frame)
         w.n_proposed[peer] += type == FRAME_PROPOSE;
         if (type != FRAME_RAFT)
                 return;
-        CHECK_EQ(message_decode(frame, &m), 0);
+        CHECK_EQ(message_decode(frame, 1, UINT64_MAX, &m), 0);
         if (m.type == RAFT_APPEND_ENTRIES_RESULT)
                 w.answer = m.append_entries_result;
         if (m.type == RAFT_APPEND_ENTRIES_RESULT && m.append_entries_result.rejected == 0) {
