@@ -4,10 +4,12 @@
 #include <stdio.h>
 
 #include "base/conf.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/probe.h"
 
 #define LISTEN_AGAIN NSEC_PER_SEC
+#define LINK_AGAIN NSEC_PER_SEC
 #define ASK_AGAIN NSEC_PER_SEC
 #define INTRODUCED_FOR (60 * NSEC_PER_SEC)
 #define TOLD_FOR (60 * NSEC_PER_SEC)
@@ -69,20 +71,23 @@ static bool is_member(void *userdata, uint64_t id)
 static void link_to(uint64_t id, const char *address, bool voter, void *arg)
 {
         struct links *l = arg;
+        uint64_t cause;
         int r;
 
         (void) voter;
         if (id == l->cfg.member_id)
                 return;
         r = peers_add(l->peers, id, address);
-        if (r == -EPERM)
-                log_error("Cannot link to member %016" PRIx64
-                          " at %s: the link would leave this machine in plaintext; give the "
-                          "member an https:// URL, or set AllowPlaintextPeers=yes.",
-                          id, address);
-        else if (r < 0)
+        if (r == 0)
+                return;
+        loop_timer_in(&l->link_again, LINK_AGAIN);
+        cause = hash_end(hash_add(hash_add(HASH_START, &id, sizeof(id)), &r, sizeof(r)));
+        if (admission_tell(&l->cfg.admission, cause, loop_now(l->loop)))
                 log_error("Cannot link to member %016" PRIx64 " at %s: %s.", id, address,
-                          strerror(-r));
+                          r == -EPERM ? "the link would leave this machine in plaintext; give "
+                                        "the member an https:// URL, or set "
+                                        "AllowPlaintextPeers=yes"
+                                      : strerror(-r));
 }
 
 /* Listens while there is another member to listen to, and for a while after the last one was
@@ -135,6 +140,11 @@ static void update(struct links *l)
         }
         buf_fini(&o.all);
         peers_sweep(l->peers, is_member);
+}
+
+static void on_link_again(struct loop_timer *t)
+{
+        update(container_of(t, struct links, link_again));
 }
 
 void links_configured(struct links *l)
@@ -281,6 +291,7 @@ int links_start(struct links *l, struct loop *loop, struct resolver *rv, struct 
         l->joined = joined;
         l->cfg = *cfg;
         loop_timer_init(&l->listen_again, loop, on_listen_again);
+        loop_timer_init(&l->link_again, loop, on_link_again);
         k = peers_new(&l->peers, loop, rv, cfg, &ops, l);
         if (k == 0)
                 k = listen_as_needed(l);
@@ -325,6 +336,7 @@ void links_stop(struct links *l)
                 return;
         l->asking = join_free(l->asking);
         loop_timer_disarm(&l->listen_again);
+        loop_timer_disarm(&l->link_again);
         peers_stop(l->peers);
 }
 

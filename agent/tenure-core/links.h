@@ -28,7 +28,7 @@ struct links {
         struct join *asking;
         unsigned refused; /* how often we asked in vain */
         struct boot_time ask_at;
-        struct loop_timer listen_again;
+        struct loop_timer listen_again, link_again;
         bool had_others;             /* there was another member to listen to; if there is none
                                       * now ... */
         struct boot_time open_until; /* ... the port stays open until then */

@@ -8,6 +8,7 @@
 #include "../sim/world.h"
 #include "consensus/message.h"
 #include "core/core.h"
+#include "nomem.h"
 #include "test.h"
 #include "virtual_time.h"
 
@@ -216,6 +217,34 @@ TEST(who_is_introduced_is_linked_before_anything_is_applied)
         CHECK(links_are_up(&w.links, 3));
         peers_free(known);
         peers_free(leader);
+        end();
+}
+
+static bool nobody(void *userdata, uint64_t id)
+{
+        (void) userdata;
+        (void) id;
+        return false;
+}
+
+/* A member to which no link could be made, for lack of memory, is not left alone until the
+ * members change again. */
+TEST(a_link_that_could_not_be_made_is_tried_again)
+{
+        struct peers *other;
+
+        choose_urls();
+        begin(NULL, 60 * NSEC_PER_SEC, NSEC_PER_SEC);
+        other = start_other(w.loop, w.resolver, 2);
+        CHECK_EQ(peers_add(other, 1, "http://127.0.0.1:1"), 0); /* it does not find us */
+        peers_sweep(w.links.peers, nobody);
+        nomem_after(0);
+        links_configured(&w.links);
+        CHECK(nomem_end());
+        CHECK(!links_are_up(&w.links, 2));
+        run_for(3 * NSEC_PER_SEC);
+        CHECK(links_are_up(&w.links, 2));
+        peers_free(other);
         end();
 }
 
