@@ -107,9 +107,14 @@ static void refuse(struct peers *p, const char *kind, uint64_t id, const char *a
 
 /* ---- outwards ---- */
 
+static bool has_lasted(const struct link_out *o)
+{
+        return o->open && boot_diff(loop_now(o->peers->loop), o->opened_at) >= STABLE;
+}
+
 static void out_retry(struct link_out *o)
 {
-        if (o->open && boot_diff(loop_now(o->peers->loop), o->opened_at) >= STABLE) {
+        if (has_lasted(o)) {
                 PROBE_IF(o->backoff > RETRY_MIN, "a link that lasted is made again at once");
                 o->backoff = RETRY_MIN;
         }
@@ -424,10 +429,16 @@ static bool is_connecting(const struct link_out *o)
 }
 
 /* A peer that connects to us can be reached: connect to it without delay. An attempt that began
- * before that may wait for TCP to repeat what was lost then. */
-static void out_hurry(struct link_out *o)
+ * before that may wait for TCP to repeat what was lost then. If the peer was @cut_off, our link
+ * to it may be half open, and what is sent on it lost: make it anew, unless it was just made,
+ * or the two ends would do so by turns. */
+static void out_hurry(struct link_out *o, bool cut_off)
 {
         PROBE_IF(o->stream, "a peer calls to which there is a link");
+        if (cut_off && has_lasted(o)) {
+                PROBE("a link to a peer that was cut off is made anew");
+                return out_retry(o);
+        }
         PROBE_IF(is_connecting(o), "a peer calls while it is called");
         if (o->stream || is_connecting(o))
                 return;
@@ -438,13 +449,18 @@ static void out_hurry(struct link_out *o)
         loop_timer_in(&o->retry, 0);
 }
 
-static bool is_linked_from(const struct peers *p, uint64_t id)
+/* A member makes one link to us, so it has given up the one before, which ends silently.
+ * Returns whether there was one: then the member was cut off, or its host lost its power. */
+static bool end_former(struct peers *p, uint64_t id)
 {
-        const struct link_in *i;
+        struct link_in *i;
 
         LIST_FOREACH (i, &p->in, next)
-                if (i->caller == CALLER_MEMBER && i->id == id)
+                if (i->caller == CALLER_MEMBER && i->id == id) {
+                        PROBE("a peer calls anew before its last link has ended");
+                        in_free(i);
                         return true;
+                }
         return false;
 }
 
@@ -479,11 +495,10 @@ static bool greet(struct link_in *i)
                        stream_peer(i->stream), why);
                 return false;
         }
-        PROBE_IF(is_linked_from(p, i->id), "a peer calls anew before its last link has ended");
+        out_hurry(o, end_former(p, i->id));
         i->caller = CALLER_MEMBER;
         buf_consume(&i->rx, GREETING);
         loop_timer_disarm(&i->timeout);
-        out_hurry(o);
         p->ops->called(p->userdata, i->id);
         return true;
 }

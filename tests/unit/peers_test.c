@@ -41,10 +41,13 @@ static int on_frame(void *userdata, uint64_t id, struct view frame)
         return 0;
 }
 
+static unsigned n_down; /* links from members that ended */
+
 static void on_down(void *userdata, uint64_t id)
 {
         (void) userdata;
         (void) id;
+        n_down++;
 }
 
 static void on_up(void *userdata, uint64_t id)
@@ -133,6 +136,7 @@ static struct resolver *set_up(char from[static 64], char to[static 64])
 
         virtual_time_begin();
         memset(&w, 0, sizeof(w));
+        n_down = 0;
         free_url(from, 64, &w.ports[0]);
         free_url(to, 64, &w.ports[1]);
         CHECK_EQ(loop_new(&w.loop), 0);
@@ -390,6 +394,95 @@ static int call_from(const char *host, const char *url)
         CHECK(bind(fd, (struct sockaddr *) &a, sizeof(a)) == 0);
         CHECK(connect(fd, (struct sockaddr *) &b, sizeof(b)) == 0);
         return fd;
+}
+
+/* Calls as @member, and sends a frame. */
+static int call_as(uint64_t member, const char *url)
+{
+        uint8_t said[24 + 4 + 4] = "TENPEER1";
+        int fd = call_from("127.0.0.2", url);
+
+        le64_put(said + 8, CLUSTER);
+        le64_put(said + 16, member);
+        le32_put(said + 24, 4);
+        memcpy(said + 28, "vote", 4);
+        CHECK_EQ(write(fd, said, sizeof(said)), (ssize_t) sizeof(said));
+        return fd;
+}
+
+static bool has_ended(int fd)
+{
+        char c;
+
+        return recv(fd, &c, 1, MSG_DONTWAIT) >= 0 || errno == ECONNRESET;
+}
+
+/* A member has one link to us: the last one that it made. Whatever it left behind, as one that
+ * lost its power does, takes neither memory nor descriptors, and its end is no news. */
+TEST(who_calls_again_has_one_link)
+{
+        char from[64], to[64];
+        struct resolver *rv = set_up(from, to);
+        int fd[8];
+
+        w.to = start(rv, 2, to);
+        CHECK_EQ(peers_add(w.to, 1, from), 0);
+        for (unsigned i = 0; i < ARRAY_SIZE(fd); i++) {
+                fd[i] = call_as(1, to);
+                run_for(5000 * MS); /* until the frame is there */
+                CHECK_EQ(w.got, i + 1);
+                CHECK(i == 0 || has_ended(fd[i - 1]));
+                CHECK(!has_ended(fd[i]));
+        }
+        CHECK_EQ(n_down, 0);
+        close(fd[ARRAY_SIZE(fd) - 1]);
+        run_for(100 * MS);
+        CHECK_EQ(n_down, 1);
+        for (unsigned i = 0; i + 1 < ARRAY_SIZE(fd); i++)
+                close(fd[i]);
+        tear_down(rv);
+}
+
+static unsigned n_accepted;
+
+static void on_accepted(int fd, void *userdata)
+{
+        (void) fd; /* stays open, and silent */
+        (void) userdata;
+        n_accepted++;
+}
+
+/* A member that calls again, although its last link has not ended, was cut off or lost its
+ * power: then our link to it is dead as well, and if nothing is sent on it, nobody notices
+ * before a vote is lost. A link that was just made is left alone, or each of two members would
+ * go on renewing its link because of the other. */
+TEST(who_calls_again_is_called_again)
+{
+        char from[64], to[64];
+        struct resolver *rv = set_up(from, to);
+        struct listener *silent;
+        struct url u;
+        int fd[3];
+
+        n_accepted = 0;
+        CHECK_EQ(url_parse(to, &u), 0);
+        CHECK_EQ(listener_new(&silent, w.loop, &u, on_accepted, NULL), 0);
+        w.from = start(rv, 1, from);
+        CHECK_EQ(peers_add(w.from, 2, to), 0);
+        fd[0] = call_as(2, from);
+        run_for(3000 * MS);
+        CHECK_EQ(n_accepted, 1);
+        fd[1] = call_as(2, from);
+        run_for(500 * MS);
+        CHECK_EQ(n_accepted, 2);
+        CHECK(peers_linked(w.from, 2));
+        fd[2] = call_as(2, from);
+        run_for(500 * MS);
+        CHECK_EQ(n_accepted, 2);
+        for (unsigned i = 0; i < ARRAY_SIZE(fd); i++)
+                close(fd[i]);
+        listener_free(silent);
+        tear_down(rv);
 }
 
 /* A flood from one address ends its own connections, not that of a member that is slower to
