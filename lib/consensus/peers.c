@@ -15,7 +15,9 @@
 
 #define MAGIC "TENPEER1"
 #define GREETING 24 /* bytes: magic, cluster, member */
-#define FRAME_MAX ((size_t) 256 << 20)
+/* The largest frame has one entry: a request (MaxRequestBytes=, up to 64 MiB), and the renewals
+ * and expiries that go with it (8 MiB). */
+#define FRAME_MAX ((size_t) 80 << 20)
 /* The default limits of the bytes that are queued for a link. Beyond the first, no more entries
  * are read from the log, so that memory holds them only once for all links; beyond the second,
  * frames are dropped. */
@@ -53,7 +55,7 @@ struct link_out {
 enum caller {
         CALLER_UNKNOWN, /* it has not said who it is */
         CALLER_MEMBER,
-        CALLER_EXCLUDED /* no member: it is notified, and its frames are ignored */
+        CALLER_ANSWERED /* no member: it got its answer, and what else it sends is ignored */
 };
 
 struct link_in {
@@ -353,7 +355,7 @@ static bool in_refuse(struct link_in *i)
         if (i->freed || index == 0)
                 return false;
         PROBE("a peer is notified on its own link that it is not a member");
-        i->caller = CALLER_EXCLUDED;
+        i->caller = CALLER_ANSWERED;
         buf_clear(&i->rx);
         buf_add_u32(stream_tx(i->stream), REFUSAL_SIZE - 4);
         buf_add_u8(stream_tx(i->stream), FRAME_REMOVED);
@@ -413,6 +415,7 @@ static bool greet_joiner(struct link_in *i)
                            loop_now(p->loop)))
                 log_info("A replica at %s asked for its member id: %016" PRIx64 ".", shown,
                          who.member_id);
+        i->caller = CALLER_ANSWERED;
         join_answer(&who, stream_tx(i->stream));
         stream_close_after_tx(i->stream);
         stream_kick(i->stream);
@@ -507,7 +510,7 @@ static bool greet(struct link_in *i)
  * frame made the owner free the link, everything but the link itself may be gone. */
 static bool take(struct link_in *i)
 {
-        if (i->caller == CALLER_EXCLUDED) {
+        if (i->caller == CALLER_ANSWERED) {
                 PROBE("a frame of a peer that is not a member is ignored");
                 buf_clear(&i->rx);
                 return true;
@@ -591,7 +594,7 @@ static void in_timeout(struct loop_timer *t)
 
         PROBE_IF(i->caller == CALLER_UNKNOWN,
                  "who connects does not say who it is, and is disconnected");
-        PROBE_IF(i->caller == CALLER_EXCLUDED,
+        PROBE_IF(i->caller == CALLER_ANSWERED,
                  "a peer that is not a member keeps its link, and is disconnected");
         in_free(i);
 }

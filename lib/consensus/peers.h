@@ -8,8 +8,13 @@
  * calls; frames for it are lost meanwhile, as raft allows. A connection that does not begin
  * with a greeting is closed after a few seconds.
  *
- * Only members are accepted (peers_add()), each as itself (admission.h); a peer that is no
- * longer a member is notified of that on the link that it made.
+ * Only members are accepted (peers_add()), each as itself (admission.h), with one link each: a
+ * new one ends the one before. A peer that is no longer a member is notified of that on the
+ * link that it made.
+ *
+ * So others can make us hold, for each member, a frame that is still to arrive (80 MiB) and
+ * what is queued for it (tx_max and a frame), and 64 connections that are not a member's, which
+ * are ended after 5 s at the latest, with 64 KiB each beside what TLS takes.
  */
 #pragma once
 

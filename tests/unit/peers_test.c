@@ -443,6 +443,27 @@ TEST(who_calls_again_has_one_link)
         tear_down(rv);
 }
 
+/* No member sends a frame of 100 MiB, and none may make us wait for it with the memory ready.
+ */
+TEST(a_frame_that_is_too_long_ends_its_link)
+{
+        const uint8_t length[4] = {0, 0, 0x40, 6};
+        char from[64], to[64];
+        struct resolver *rv = set_up(from, to);
+        int fd;
+
+        w.to = start(rv, 2, to);
+        CHECK_EQ(peers_add(w.to, 1, from), 0);
+        fd = call_as(1, to);
+        run_for(5000 * MS);
+        CHECK(!has_ended(fd));
+        CHECK_EQ(write(fd, length, sizeof(length)), 4);
+        run_for(100 * MS);
+        CHECK(has_ended(fd));
+        close(fd);
+        tear_down(rv);
+}
+
 static unsigned n_accepted;
 
 static void on_accepted(int fd, void *userdata)
