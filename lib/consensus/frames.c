@@ -72,7 +72,7 @@ static void on_changed(struct replica *r, const struct peer_frame *in)
 
 static void on_removed(struct replica *r, const struct peer_frame *in)
 {
-        members_told_removed(r, in->v[0]);
+        members_told_removed(r, in->peer, in->v[0]);
 }
 
 /* ---- from the leader that we follow ---- */
@@ -206,6 +206,8 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
                 return rd.r;
         f.rest = rd.in;
         members_heard(r, peer);
+        if (type != FRAME_REMOVED)
+                r->disowned.n = 0;
         if (at >= 0)
                 replica_peer_counts(r, peer)->received += frame.len;
         if (peer == replica_leader(r))

@@ -130,6 +130,14 @@ struct health {
         struct boot_time lacks_logged_at;
 };
 
+/* A joining replica: who has said since then that it is no member. Any other frame begins
+ * this anew. */
+struct disowned {
+        struct boot_time since;
+        uint64_t by[REPLICA_PEERS_MAX];
+        unsigned n;
+};
+
 /* A snapshot on its way to @peer: the head of the InstallSnapshot message, then the state. */
 struct outgoing {
         uint64_t peer;            /* 0: unused */
@@ -328,6 +336,7 @@ struct replica {
         struct changed changed[32]; /* the last ones, in a ring */
         unsigned n_changed;
         struct health health[2 * REPLICA_PEERS_MAX];
+        struct disowned disowned;
 
         /* start.c: what was on the disk, until replica_start() hands it to raft. */
         struct {
@@ -603,6 +612,7 @@ unsigned members_voters(const struct raft_configuration *c,
 must_check_ int members_position(const struct raft_configuration *c, uint64_t id);
 /* Leader: of the voters that answer, the one that lacks the fewest entries; 0: none answers. */
 uint64_t members_heir(struct replica *r);
-void members_told_removed(struct replica *r, uint64_t index);
+/* @peer says that we are no member, as of entry @index. */
+void members_told_removed(struct replica *r, uint64_t peer, uint64_t index);
 /* The leader reports that we acknowledged entries up to @index, which we lack. */
 void members_lack(struct replica *r, uint64_t index);

@@ -20,6 +20,7 @@
 /* A late answer may repeat a report, so one report is not enough. */
 #define LACKS_SURE 20
 #define LACKS_AGAIN (60 * NSEC_PER_SEC)
+#define DISOWNED_FOR (60 * NSEC_PER_SEC)
 
 /* A member counts as healthy after it has answered for a while: as in etcd, 5 s with an
  * election timeout of 500 ms. */
@@ -551,9 +552,7 @@ void members_stranger(struct replica *r, uint64_t peer)
         }
 }
 
-/* Whether we are a member, or were one before a change that may not last. A joining replica is
- * not a member until its log contains its addition. Other members may not know of the addition
- * yet, so until then none of them can tell it that it was removed. */
+/* Whether we are a member, or were one before a change that may not last. */
 static bool was_member(const struct replica *r)
 {
         const struct raft_configuration *c;
@@ -562,11 +561,29 @@ static bool was_member(const struct replica *r)
         return members_position(c, r->cfg.id) >= 0 || replica_position(r, r->cfg.id) >= 0;
 }
 
-void members_told_removed(struct replica *r, uint64_t index)
+/* A joining replica is not a member until its log contains its addition. Who says that it is
+ * none may not know of the addition yet. But it was removed, or its addition was lost, if most
+ * of the others say so and no leader has sent it anything for a minute: by then members that
+ * lag know of it, or there is another leader, which does not. */
+static bool is_disowned(struct replica *r, uint64_t peer)
+{
+        struct disowned *d = &r->disowned;
+        unsigned i = 0;
+
+        if (d->n == 0)
+                d->since = r->now;
+        while (i < d->n && d->by[i] != peer)
+                i++;
+        if (i == d->n && i < ARRAY_SIZE(d->by))
+                d->by[d->n++] = peer;
+        return 2 * d->n > r->cfg.n_peers - 1 && boot_diff(r->now, d->since) >= DISOWNED_FOR;
+}
+
+void members_told_removed(struct replica *r, uint64_t peer, uint64_t index)
 {
         if (index <= libraft_committed(r, NULL) || replica_leads(r) || !r->ops->removed)
                 return;
         PROBE_IF(!was_member(r), "a joining member is notified that it was removed");
-        if (was_member(r))
+        if (was_member(r) || is_disowned(r, peer))
                 r->ops->removed(r->userdata);
 }

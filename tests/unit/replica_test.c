@@ -20,7 +20,9 @@ static struct {
         unsigned load_slices, dropped; /* slices that are still to come before that */
         const char *gave_up;
         struct boot_time now;
-        bool alone;             /* the only voter */
+        bool alone; /* the only voter */
+        bool joins;
+        unsigned n_removed;     /* how often it said that it was removed */
         bool proposes;          /* when the next entry is applied */
         unsigned n_proposed[4]; /* frames of proposals that were sent, by member */
 } w;
@@ -98,6 +100,12 @@ static void on_event(void *u)
         (void) u;
 }
 
+static void on_removed(void *u)
+{
+        (void) u;
+        w.n_removed++;
+}
+
 static void on_fatal(void *u, const char *why)
 {
         (void) u;
@@ -115,6 +123,7 @@ static const struct replica_ops ops = {
         .drop = on_drop,
         .changed = on_event,
         .skipped = on_event,
+        .removed = on_removed,
         .fatal = on_fatal,
 };
 
@@ -130,6 +139,7 @@ static void restart(void)
                                      .cluster_id = 7,
                                      .peers = peers,
                                      .n_peers = w.alone ? 1 : 3,
+                                     .join = w.joins,
                                      .election = 500 * MSEC,
                                      .heartbeat = 50 * MSEC,
                                      .seed = 1,
@@ -566,4 +576,42 @@ TEST(a_snapshot_that_is_half_read_in_is_dropped)
                 CHECK_EQ(w.dropped, 1);
                 end();
         }
+}
+
+/* @peer says for @seconds, each second, that we are no member. */
+static void disown(uint64_t peer, unsigned seconds)
+{
+        uint8_t f[9] = {FRAME_REMOVED, 9};
+
+        for (unsigned i = 0; i < seconds; i++) {
+                w.now = boot_add(w.now, NSEC_PER_SEC);
+                CHECK_EQ(replica_input(w.replica, peer, (struct view){f, sizeof(f)}, w.now), 0);
+        }
+}
+
+/* A replica that joins and is removed before its log contains its addition cannot tell whether
+ * others have removed it or do not know of it yet. If most of them go on saying so, and no
+ * leader sends it anything, it was removed. */
+TEST(a_joining_replica_that_nobody_knows_was_removed)
+{
+        memset(&w, 0, sizeof(w));
+        w.joins = true;
+        w.now = (struct boot_time){1000 * NSEC_PER_SEC};
+        w.disk = sim_disk_new();
+        restart();
+        disown(2, 200); /* the leader may be member 3 */
+        CHECK_EQ(w.n_removed, 0);
+        disown(3, 1);
+        CHECK_EQ(w.n_removed, 1);
+        restart_with(0);
+        w.n_removed = 0;
+        disown(2, 50);
+        disown(3, 5);
+        append(3, 2, 1, 0, 0); /* it is the leader, and knows us by now */
+        disown(2, 50);
+        disown(3, 5);
+        CHECK_EQ(w.n_removed, 0);
+        disown(2, 10);
+        CHECK(w.n_removed > 0);
+        end();
 }
