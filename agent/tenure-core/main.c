@@ -373,7 +373,6 @@ static int join(struct program *p)
         int r;
 
         (void) list_next(&cursor, own, sizeof(own));
-
         for (size_t i = 0; i < p->cluster.n_peers; i++)
                 if (i != p->cluster.self)
                         buf_printf(&urls, "%s%s", buf_len(&urls) > 0 ? "," : "",
@@ -397,7 +396,7 @@ static int join(struct program *p)
                 return r;
         log_info("Joining as %s.", own);
         loop_run(p->loop);
-        return p->member_id != 0 ? 0 : -EINTR; /* told to stop */
+        return p->joined.n_members > 0 ? 0 : -EINTR; /* told to stop */
 }
 
 /* Finds out which member we are: from the data directory, from the configuration, or from the
@@ -414,10 +413,8 @@ static int identify(struct program *p)
         p->member_id = self->id;
         if (r == -ENOENT && (!existing || p->args.restore || p->args.force_new))
                 return 0;
-        if (r == -ENOENT) {
-                p->member_id = 0;
+        if (r == -ENOENT)
                 return join(p);
-        }
         if (r < 0) {
                 log_error("Data directory %s: %s", p->opt.data_dir, err.text);
                 return r;
@@ -511,7 +508,7 @@ static int make_replica(struct program *p)
                 .id = p->member_id,
                 .cluster_id = p->cluster_id,
                 .peers = peers,
-                .n_peers = p->cluster.n_peers,
+                .n_peers = p->joined.n_members ? p->joined.n_members : p->cluster.n_peers,
                 .join = p->joined.n_members > 0,
                 .any_change = !p->opt.strict_reconfig_check,
                 .election = p->opt.election,
@@ -532,8 +529,6 @@ static int make_replica(struct program *p)
         for (size_t i = 0; i < p->joined.n_members; i++)
                 peers[i] = (struct replica_peer){.id = p->joined.members[i].id,
                                                  .address = p->joined.members[i].urls};
-        if (cfg.join)
-                cfg.n_peers = p->joined.n_members;
         if (p->args.force_new)
                 return force_new_cluster(p->loop, p->disk, &cfg, p->opt.data_dir);
         if (p->args.restore)
@@ -560,6 +555,22 @@ static int make_replica(struct program *p)
                 log_error("Data directory %s: %s", p->opt.data_dir,
                           *err.text ? err.text : strerror(-r));
         return r;
+}
+
+/* A replica that joined and ended before its first entry knows nobody, and nobody else could
+ * reach it: it asks again. */
+static int join_again(struct program *p)
+{
+        uint64_t id = p->member_id;
+        bool must = p->joined.n_members == 0 && replica_status(p->node.replica).last == 0;
+        int r = must ? join(p) : 0;
+
+        if (r < 0 || p->member_id == id)
+                return r;
+        log_error("This replica is member %016" PRIx64 " now; move its data directory %s away, "
+                  "which belongs to member %016" PRIx64 " and is empty.",
+                  p->member_id, p->opt.data_dir, id);
+        return -EINVAL;
 }
 
 static int make_port(struct program *p)
@@ -661,10 +672,11 @@ static int run(struct program *p)
         if (p->args.restore || p->args.force_new)
                 return r;
         if (r == 0)
+                r = join_again(p);
+        if (r == 0)
                 r = make_port(p);
-        if (r < 0)
-                return r;
-        r = node_start(&p->node);
+        if (r == 0)
+                r = node_start(&p->node);
         if (r == 0 && p->opt.initial_cluster_state == CLUSTER_EXISTING)
                 r = check_place(p);
         if (r < 0)

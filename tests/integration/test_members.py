@@ -19,6 +19,21 @@ def test_a_learner_catches_up_and_is_promoted(cluster):
     assert cluster.get("k", at=learner).value == "before"
 
 
+def test_a_replica_that_stops_before_its_first_entry_joins_at_its_next_start(cluster, ports):
+    d = cluster.new_replica("d")
+    eventually(lambda: cluster.ctl("core", "add", d.peer_url))
+    d.configure(cluster.replicas.values(), "existing")
+    right, elsewhere = d.command, f"http://127.0.0.1:{ports.take()}"
+    at = right.index("--listen-peer-urls") + 1
+    d.command = [*right[:at], elsewhere, *right[at + 1:]]  # where no member calls
+    d.start()
+    eventually(lambda: d.said("serves clients"))
+    d.kill()
+    d.command = right
+    d.start()
+    cluster.promote("d")
+
+
 def test_a_leader_that_is_removed_stops_by_itself_and_loses_nothing(cluster):
     cluster.put("k", "acknowledged")
     leader = cluster.leader()
