@@ -138,14 +138,26 @@ struct disowned {
         unsigned n;
 };
 
-/* A snapshot on its way to @peer: the head of the InstallSnapshot message, then the state. */
+/* sending.c: a snapshot on its way to a replica. */
+enum outgoing_state {
+        OUTGOING_NONE,
+        OUTGOING_WANTED,    /* raft wants it, and it is encoded when its turn comes ... */
+        OUTGOING_SENDING,   /* ... some parts have not been acknowledged ... */
+        OUTGOING_INSTALLING /* ... all have, and the replica loads and writes it */
+};
+
 struct outgoing {
-        uint64_t peer;            /* 0: unused */
-        uint64_t wanted;          /* it must reach at least this index */
-        struct blob *head, *data; /* NULL head: not encoded yet; NULL data: all of it was
-                                   * sent */
+        enum outgoing_state state;
+        uint64_t peer;   /* unless NONE */
+        uint64_t wanted; /* WANTED: it must reach at least this index */
+
+        /* SENDING and INSTALLING */
         uint64_t term, index;
-        size_t total, sent, acked;
+        size_t total; /* bytes: of the head, the state and the checksum */
+
+        /* SENDING */
+        struct blob *head, *data; /* of the InstallSnapshot message, and the state after it */
+        size_t sent, acked;
         size_t summed; /* the number of bytes in ... */
         uint32_t crc;  /* ... this checksum, which is sent at the end */
         uint8_t tail[SNAPSHOT_CRC];
@@ -156,8 +168,10 @@ struct outgoing {
                                     * in which parts were lost ... */
         struct boot_time timed_at; /* ... up to this time */
         struct boot_time sent_at;  /* when a part was sent last */
-        struct boot_time at; /* when the last progress was made; after the last part, this is in
-                              * the future, to allow for installing it */
+        struct boot_time moved_at; /* when the last progress was made */
+
+        struct boot_time until; /* INSTALLING: how long we allow for that; then raft may have
+                                 * another one sent */
 };
 
 /* install.c: a snapshot that another replica is sending us. */

@@ -25,29 +25,32 @@ static void end(struct outgoing *o)
 {
         blob_free(o->head);
         blob_free(o->data);
-        *o = (struct outgoing){0};
+        *o = (struct outgoing){.state = OUTGOING_NONE};
+}
+
+static bool is_any(const struct replica *r, enum outgoing_state state)
+{
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
+                if (r->outgoing[i].state == state)
+                        return true;
+        return false;
 }
 
 bool sending_is_on(const struct replica *r)
 {
-        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                if (r->outgoing[i].data)
-                        return true;
-        return false;
+        return is_any(r, OUTGOING_SENDING);
 }
 
 bool sending_is_wanted(const struct replica *r)
 {
-        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                if (r->outgoing[i].peer != 0 && !r->outgoing[i].head)
-                        return true;
-        return false;
+        return is_any(r, OUTGOING_WANTED);
 }
 
 /* Whether the replica does not have it yet, or has it and may still be loading it. */
 static bool is_under_way(const struct replica *r, const struct outgoing *o)
 {
-        return o->head && (o->data || boot_before(r->now, o->at));
+        return o->state == OUTGOING_SENDING ||
+               (o->state == OUTGOING_INSTALLING && boot_before(r->now, o->until));
 }
 
 uint64_t sending_oldest(const struct replica *r)
@@ -80,13 +83,19 @@ void sending_asked(struct replica *r, uint64_t peer, uint64_t index)
 
         /* A snapshot that the replica has received may still be loading there, however old it
          * is: another one would make it start over. */
-        if (o && o->head && (!is_under_way(r, o) || (o->data && o->index < index))) {
-                PROBE_IF(o->data, "a snapshot on its way is too old, and another one is sent");
+        if (o && (o->state == OUTGOING_SENDING
+                          ? o->index < index
+                          : o->state == OUTGOING_INSTALLING && !is_under_way(r, o))) {
+                PROBE_IF(o->state == OUTGOING_SENDING,
+                         "a snapshot on its way is too old, and another one is sent");
                 end(o);
+                o = NULL;
         }
-        o = outgoing_of(r, o && o->peer == peer ? peer : 0);
-        if (!o || o->head)
+        if (!o)
+                o = outgoing_of(r, 0);
+        if (!o || o->state > OUTGOING_WANTED)
                 return;
+        o->state = OUTGOING_WANTED;
         o->peer = peer;
         o->wanted = max_of(o->wanted, index);
 }
@@ -183,7 +192,7 @@ void sending_link_up(struct replica *r, uint64_t peer)
 {
         struct outgoing *o = outgoing_of(r, peer);
 
-        if (o && o->data && replica_leads(r))
+        if (o && o->state == OUTGOING_SENDING && replica_leads(r))
                 send_again(r, o);
 }
 
@@ -207,11 +216,12 @@ static int begin(struct replica *r, struct outgoing *o, struct blob *data)
         o->head = blob_new(&head);
         if (!o->head)
                 return -ENOMEM;
+        o->state = OUTGOING_SENDING;
         o->data = blob_hold(data);
         o->term = replica_term(r);
         o->index = r->taking.pending.index;
         o->total = blob_view(o->head).len + blob_view(data).len + sizeof(o->tail);
-        o->at = o->timed_at = o->sent_at = r->now;
+        o->moved_at = o->timed_at = o->sent_at = r->now;
         begin_window(r, o);
         members_restores(r, o->peer, o->index);
         log_debug("Sending a snapshot up to entry %" PRIu64 " (%zu bytes) to %016" PRIx64 ".",
@@ -227,7 +237,7 @@ int sending_begin(struct replica *r, struct blob *data)
         for (unsigned i = 0; k == 0 && i < REPLICA_PEERS_MAX; i++) {
                 struct outgoing *o = &r->outgoing[i];
 
-                if (o->peer != 0 && !o->head && replica_leads(r) &&
+                if (o->state == OUTGOING_WANTED && replica_leads(r) &&
                     o->wanted <= r->taking.pending.index)
                         k = begin(r, o, data);
         }
@@ -238,16 +248,18 @@ void sending_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t ha
 {
         struct outgoing *o = outgoing_of(r, peer);
 
-        if (!o || !o->head || o->index != index || have > o->total)
+        if (!o || o->state < OUTGOING_SENDING || o->index != index || have > o->total)
                 return;
-        if (!o->data) {
+        if (o->state == OUTGOING_INSTALLING) {
+                struct boot_time soon = boot_add(r->now, r->cfg.election);
+
                 /* The replica has all of it and is still installing it; or it refused it, and
                  * will be sent another one, but not at once, since the next one may be no
                  * better. */
                 if (have == o->total)
-                        o->at = boot_max(o->at, boot_add(r->now, r->cfg.election));
+                        o->until = boot_max(o->until, soon);
                 else if (have == 0)
-                        o->at = boot_min(o->at, boot_add(r->now, r->cfg.election));
+                        o->until = boot_min(o->until, soon);
                 return;
         }
         if (have > o->acked)
@@ -255,12 +267,14 @@ void sending_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t ha
         o->timed_at = r->now;
         if (have == o->total) {
                 /* Allows for the time to write and load it before another one is sent. */
-                o->at = boot_add(r->now, max_of(r->cfg.election, o->took));
+                o->state = OUTGOING_INSTALLING;
+                o->until = boot_add(r->now, max_of(r->cfg.election, o->took));
+                o->head = blob_free(o->head);
                 o->data = blob_free(o->data);
                 return;
         }
         if (have != o->acked)
-                o->at = r->now;
+                o->moved_at = r->now;
         if (have < o->acked) { /* the replica has started over */
                 PROBE("a replica begins anew to receive a snapshot");
                 o->acked = have;
@@ -279,42 +293,44 @@ void sending_answered(struct replica *r, uint64_t peer,
 {
         struct outgoing *o = outgoing_of(r, peer);
 
-        if (!o || !o->head || o->data || p->term != replica_term(r) || p->rejected != 0 ||
-            p->last_log_index < o->index)
+        if (!o || o->state != OUTGOING_INSTALLING || p->term != replica_term(r) ||
+            p->rejected != 0 || p->last_log_index < o->index)
                 return;
-        PROBE_IF(boot_before(r->now, o->at),
+        PROBE_IF(boot_before(r->now, o->until),
                  "a snapshot was loaded sooner than was allowed for");
-        o->at = boot_min(o->at, r->now);
+        o->until = boot_min(o->until, r->now);
 }
 
 /* Whether the last parts have been unanswered for too long. */
 static bool is_lost(const struct replica *r, const struct outgoing *o)
 {
-        return o->data && o->sent > o->acked &&
-               boot_diff(r->now, boot_max(o->at, o->sent_at)) >= RESEND * r->cfg.election;
+        return o->sent > o->acked &&
+               boot_diff(r->now, boot_max(o->moved_at, o->sent_at)) >= RESEND * r->cfg.election;
 }
 
 void sending_run(struct replica *r)
 {
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++) {
                 struct outgoing *o = &r->outgoing[i];
+                bool sending = o->state == OUTGOING_SENDING, leads = replica_leads(r),
+                     member = replica_position(r, o->peer) >= 0,
+                     stuck = sending && boot_diff(r->now, o->moved_at) >= GIVE_UP;
 
-                if (o->peer == 0)
+                if (o->state == OUTGOING_NONE)
                         continue;
-                PROBE_IF(o->data && !replica_leads(r),
+                PROBE_IF(sending && !leads,
                          "leadership is lost while a snapshot is being sent");
-                PROBE_IF(o->data && replica_leads(r) && replica_position(r, o->peer) < 0,
+                PROBE_IF(sending && leads && !member,
                          "a member is removed while a snapshot is sent to it");
-                PROBE_IF(o->data && replica_leads(r) && boot_diff(r->now, o->at) >= GIVE_UP,
+                PROBE_IF(stuck && leads,
                          "a snapshot is given up because nothing of it was acknowledged");
-                if (!replica_leads(r) || replica_position(r, o->peer) < 0 ||
-                    (o->head && o->term != replica_term(r)) ||
-                    (o->data && boot_diff(r->now, o->at) >= GIVE_UP)) {
+                if (!leads || !member || stuck ||
+                    (o->state >= OUTGOING_SENDING && o->term != replica_term(r))) {
                         end(o); /* if raft still needs one, it asks again */
-                } else if (is_lost(r, o)) {
+                } else if (sending && is_lost(r, o)) {
                         PROBE("parts of a snapshot are lost and sent again");
                         send_again(r, o);
-                } else if (o->data) {
+                } else if (sending) {
                         send_parts(r, o); /* parts that waited for room on the link */
                 }
         }
