@@ -2,6 +2,7 @@
 #include "base/hash.h"
 #include "base/probe.h"
 #include "etcd/slow.h"
+#include "state/kv_hash.h"
 #include "state/saver.h"
 
 /* ---- Hash: the whole state, in the form of a snapshot ---- */

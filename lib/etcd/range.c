@@ -262,7 +262,7 @@ static int count(struct range *r, int64_t *steps)
                 r->left += key_len(r, v);
                 *steps -= COUNT_STEPS;
         }
-        return scan_pause(&r->scan) < 0 ? -ENOMEM : 1;
+        return 1;
 }
 
 /* ---- sending, as the client reads ---- */
@@ -333,7 +333,7 @@ static int make_more(struct range *r)
                                 return sent;
                 }
         }
-        return e == 1 && scan_pause(&r->scan) < 0 ? -ENOMEM : e;
+        return e;
 }
 
 /* The keys were read twice, and gave other bytes when they were sent than when these were
@@ -342,7 +342,7 @@ static void fail_differs(struct range *r)
 {
         log_error("A range of revision %" PRId64 " had other bytes when it was sent than when "
                   "they were counted: its call fails.",
-                  r->scan.revision);
+                  r->scan.it.upto);
         request_fail(r->q, (struct status){RPC_INTERNAL,
                                            "etcdserver: the range changed while it was sent"});
 }

@@ -5,36 +5,50 @@
 
 #define DROP_STEPS 3
 
-struct kept_version {
-        WIDER;
-        RB_ENTRY(kept_version) by_key;
-        struct kv_version *v; /* owned, including its key */
-        int64_t until;        /* the first revision at which it was not visible any more */
-        int64_t compacted;    /* the revision to which the store was being compacted when this
-                               * version was dropped */
-};
-
 static int pin_cmp(const struct kept_pin *a, const struct kept_pin *b)
 {
-        if (a->revision != b->revision)
-                return a->revision < b->revision ? -1 : 1;
+        if (a->upto != b->upto)
+                return a->upto < b->upto ? -1 : 1;
         return (uintptr_t) a < (uintptr_t) b ? -1 : a != b;
 }
 
-static int version_cmp(const struct kept_version *a, const struct kept_version *b)
+static int place_cmp(struct view key, int64_t revision, uint32_t sub,
+                     const struct kept_version *e)
 {
-        const struct kv_version *x = a->v, *y = b->v;
-        int c = bytes_cmp(x->key->bytes, x->key->len, y->key->bytes, y->key->len);
+        int c = bytes_cmp(key.p, key.len, e->key->bytes, e->key->len);
 
         if (c != 0)
                 return c;
-        if (x->mod_revision != y->mod_revision)
-                return x->mod_revision < y->mod_revision ? -1 : 1;
-        return x->sub < y->sub ? -1 : x->sub > y->sub;
+        if (revision != e->v->mod_revision)
+                return revision < e->v->mod_revision ? -1 : 1;
+        return sub < e->v->sub ? -1 : sub > e->v->sub;
 }
 
-TREE_GENERATE(kept_pins, kept_pin, by_revision, pin_cmp)
-TREE_GENERATE(kept_versions, kept_version, by_key, version_cmp)
+static int kept_version_cmp(const struct kept_version *a, const struct kept_version *b)
+{
+        return place_cmp((struct view){a->key->bytes, a->key->len}, a->v->mod_revision,
+                         a->v->sub, b);
+}
+
+static void look_again(struct kept_pin *p)
+{
+        const struct kept_pin *left = RB_LEFT(p, by_upto), *right = RB_RIGHT(p, by_upto);
+
+        p->least = p->from;
+        if (left)
+                p->least = min_of(p->least, left->least);
+        if (right)
+                p->least = min_of(p->least, right->least);
+}
+
+/* tree(3bsd) calls this for nodes whose children have changed, but not for all ancestors of a
+ * new or removed node. */
+#undef RB_AUGMENT
+#define RB_AUGMENT(p) look_again(p)
+TREE_GENERATE(kept_pins, kept_pin, by_upto, pin_cmp)
+#undef RB_AUGMENT
+#define RB_AUGMENT(e) ((void) 0)
+TREE_GENERATE(kept_versions, kept_version, by_key, kept_version_cmp)
 
 static size_t cost(const struct kv_version *v)
 {
@@ -47,27 +61,28 @@ void kept_init(struct kept *k)
         *k = (struct kept){.max = KEPT_MAX};
 }
 
-static struct kept_pins *tree_of(struct kept *k, const struct kept_pin *p)
+/* ---- pins ---- */
+
+static void set_from(struct kept_pin *p, int64_t from)
 {
-        return p->compacted < 0 ? &k->pins : &k->histories;
+        p->from = from;
+        for (; p; p = RB_PARENT(p, by_upto))
+                look_again(p);
+}
+
+void kept_pin(struct kept *k, struct kept_pin *p, int64_t from, int64_t upto)
+{
+        *p = (struct kept_pin){.of = k, .upto = upto, .from = INT64_MAX, .least = INT64_MAX};
+        RB_INSERT(kept_pins, &k->pins, p);
+        set_from(p, from);
 }
 
 static void lose(struct kept_pin *p)
 {
-        RB_REMOVE(kept_pins, tree_of(p->of, p), p);
+        set_from(p, INT64_MAX); /* its ancestors must forget it before the tree is rebalanced */
+        RB_REMOVE(kept_pins, &p->of->pins, p);
         p->of->unpinned = p->of->unpinned || !RB_EMPTY(&p->of->versions);
         p->of = NULL;
-}
-
-void kept_pin_history(struct kept *k, struct kept_pin *p, int64_t revision, int64_t compacted)
-{
-        *p = (struct kept_pin){.of = k, .revision = revision, .compacted = compacted};
-        RB_INSERT(kept_pins, tree_of(k, p), p);
-}
-
-void kept_pin(struct kept *k, struct kept_pin *p, int64_t revision)
-{
-        kept_pin_history(k, p, revision, -1);
 }
 
 void kept_unpin(struct kept_pin *p)
@@ -76,21 +91,38 @@ void kept_unpin(struct kept_pin *p)
                 lose(p);
 }
 
+void kept_unpin_all(struct kept *k)
+{
+        while (!RB_EMPTY(&k->pins))
+                lose(RB_ROOT(&k->pins));
+}
+
+/* A pin up to @upto or later that reaches back to before @from; NULL: there is none. */
+static struct kept_pin *find_pin(const struct kept *k, int64_t upto, int64_t from)
+{
+        struct kept_pin *p = RB_ROOT(&k->pins), *right;
+
+        while (p && p->least < from) {
+                right = RB_RIGHT(p, by_upto);
+                if (p->upto >= upto && p->from < from)
+                        return p;
+                /* All that follow @p are up to @upto or later, if it is. */
+                p = p->upto < upto || (right && right->least < from) ? right
+                                                                     : RB_LEFT(p, by_upto);
+        }
+        return NULL;
+}
+
+/* ---- versions ---- */
+
 static void drop(struct kept *k, struct kept_version *e)
 {
         RB_REMOVE(kept_versions, &k->versions, e);
+        k->n_changes++;
         k->bytes -= cost(e->v);
-        kv_key_release(e->v->key);
+        kv_key_release(e->key);
         free(e->v);
         free(e);
-}
-
-void kept_unpin_all(struct kept *k)
-{
-        struct kept_pin *p;
-
-        while ((p = RB_ROOT(&k->pins)) || (p = RB_ROOT(&k->histories)))
-                lose(p);
 }
 
 bool kept_free_some(struct kept *k, size_t *left)
@@ -105,188 +137,60 @@ bool kept_free_some(struct kept *k, size_t *left)
         return !e;
 }
 
-static struct kept_pin *first_from(const struct kept_pins *pins, int64_t revision)
-{
-        struct kept_pin *p = RB_ROOT(pins), *best = NULL;
-
-        while (p) {
-                if (p->revision >= revision) {
-                        best = p;
-                        p = RB_LEFT(p, by_revision);
-                } else {
-                        p = RB_RIGHT(p, by_revision);
-                }
-        }
-        return best;
-}
-
-/* Returns a pin that needs @v, or NULL. @v was visible below revision @until and was dropped
- * when the store was compacted to @compacted. */
-static struct kept_pin *who_needs(const struct kept *k, const struct kv_version *v,
-                                  int64_t until, int64_t compacted)
-{
-        struct kept_pin *p = v->version > 0 ? first_from(&k->pins, v->mod_revision) : NULL;
-
-        if (p && p->revision < until)
-                return p;
-        p = first_from(&k->histories, v->mod_revision);
-        while (p && p->compacted >= compacted)
-                p = RB_NEXT(kept_pins, NULL, p);
-        return p;
-}
-
-static struct kept_pin *oldest_pin(struct kept *k)
-{
-        struct kept_pin *p = RB_MIN(kept_pins, &k->pins), *h = RB_MIN(kept_pins, &k->histories);
-
-        return !p || (h && h->revision < p->revision) ? h : p;
-}
-
-/* Ends the oldest pin. The next pin is not ended before the versions that only this one needed
- * have been freed, which takes a while; until then there is enough room. */
+/* Ends the pin that reaches back furthest. The next one is not ended before the versions that
+ * only this one needed have been freed, which takes a while; until then there is enough room.
+ */
 static void make_room(struct kept *k)
 {
         if (k->bytes >= k->max && !kept_wants_sweep(k))
-                lose(oldest_pin(k));
+                lose(find_pin(k, INT64_MIN, RB_ROOT(&k->pins)->least + 1));
 }
 
-static bool keep(struct kept *k, struct kv_version *v, int64_t until, int64_t compacted)
+static bool keep(struct kept *k, struct kv_version *v, int64_t until)
 {
-        struct kv_key *key = calloc(1, sizeof(*key) + v->key->len);
         struct kept_version *e = malloc(sizeof(*e));
 
-        if (!e || !key) {
-                free(e);
-                free(key);
+        if (!e)
                 return false;
-        }
-        key->n_held = 1;
-        key->gone = true;
-        key->len = v->key->len;
-        memcpy(key->bytes, v->key->bytes, key->len);
-        v->key = key;
         v->older = NULL;
-        *e = (struct kept_version){.v = v, .until = until, .compacted = compacted};
+        *e = (struct kept_version){.key = kv_key_hold(v->key), .v = v, .until = until};
         RB_INSERT(kept_versions, &k->versions, e);
+        k->n_changes++;
         k->bytes += cost(v);
         return true;
 }
 
-bool kept_take(struct kept *k, struct kv_version *v, int64_t until, int64_t compacted)
+bool kept_take(struct kept *k, struct kv_version *v, int64_t until)
 {
         struct kept_pin *p;
 
-        if (!who_needs(k, v, until, compacted))
+        if (!find_pin(k, v->mod_revision, until))
                 return false;
         make_room(k);
-        if (k->bytes + cost(v) <= 2 * k->max && who_needs(k, v, until, compacted) &&
-            keep(k, v, until, compacted)) {
+        if (k->bytes + cost(v) <= 2 * k->max && find_pin(k, v->mod_revision, until) &&
+            keep(k, v, until)) {
                 PROBE("a version is kept for a reader beyond its compaction");
                 return true;
         }
-        while ((p = who_needs(k, v, until, compacted)))
+        while ((p = find_pin(k, v->mod_revision, until)))
                 lose(p);
         return false;
 }
 
-const struct kv_version *kept_oldest(const struct kept *k, const void *key, size_t key_len,
-                                     int64_t compacted)
+struct kept_version *kept_before(const struct kept *k, struct view key, int64_t revision,
+                                 uint32_t sub)
 {
         struct kept_version *e = RB_ROOT(&k->versions), *best = NULL;
 
         while (e) {
-                int c = bytes_cmp(key, key_len, e->v->key->bytes, e->v->key->len);
-
-                /* Older versions were dropped earlier or at the same time. */
-                if (c == 0 && e->compacted > compacted)
+                if (place_cmp(key, revision, sub, e) > 0) {
                         best = e;
-                e = c < 0 || (c == 0 && e->compacted > compacted) ? RB_LEFT(e, by_key)
-                                                                  : RB_RIGHT(e, by_key);
-        }
-        return best ? best->v : NULL;
-}
-
-struct kv_key *kept_behind(const struct kept *k, const void *key, size_t key_len)
-{
-        struct kept_version *e = RB_ROOT(&k->versions);
-        struct kv_key *best = NULL;
-
-        while (e) {
-                if (bytes_cmp(e->v->key->bytes, e->v->key->len, key, key_len) > 0) {
-                        best = e->v->key;
-                        e = RB_LEFT(e, by_key);
-                } else {
                         e = RB_RIGHT(e, by_key);
+                } else {
+                        e = RB_LEFT(e, by_key);
                 }
         }
         return best;
-}
-
-int64_t kept_until(const struct kept *k, const struct kv_version *v)
-{
-        struct kept_version key = {.v = (struct kv_version *) (uintptr_t) v},
-                            *e = RB_FIND(kept_versions,
-                                         (struct kept_versions *) (uintptr_t) &k->versions,
-                                         &key);
-
-        assert(e && e->v == v);
-        return e->until;
-}
-
-const struct kv_key *kept_key(const struct kept_version *at)
-{
-        return at->v->key;
-}
-
-static const struct kept_version *within(const struct kept_version *e,
-                                         const struct kv_span *span)
-{
-        return e && kv_span_has(span, e->v->key->bytes, e->v->key->len) ? e : NULL;
-}
-
-/* Whether @key is before the end of @span at which the scan begins. */
-static bool is_outside(const struct kv_span *span, const struct kv_key *key, bool down)
-{
-        if (!down)
-                return bytes_cmp(key->bytes, key->len, span->from.p, span->from.len) < 0;
-        if (span->single)
-                return bytes_cmp(key->bytes, key->len, span->from.p, span->from.len) > 0;
-        return !span->to_end &&
-               bytes_cmp(key->bytes, key->len, span->end.p, span->end.len) >= 0;
-}
-
-const struct kept_version *kept_first(const struct kept *k, const struct kv_span *span,
-                                      bool down)
-{
-        struct kept_version *e = RB_ROOT(&k->versions), *first = NULL;
-
-        while (e) {
-                bool outside = is_outside(span, e->v->key, down);
-
-                if (!outside)
-                        first = e;
-                e = outside == down ? RB_LEFT(e, by_key) : RB_RIGHT(e, by_key);
-        }
-        return within(first, span);
-}
-
-const struct kept_version *kept_look(const struct kept_version *at, const struct kv_span *span,
-                                     bool down, int64_t revision, const struct kv_version **ret,
-                                     int64_t *steps)
-{
-        struct kept_version *e = (struct kept_version *) (uintptr_t) at;
-        const struct kv_key *key = at->v->key;
-
-        *ret = NULL;
-        do {
-                --*steps;
-                /* The deletion that ends an earlier life of the key stays visible for ever, so
-                 * several versions may be visible: the newest counts. */
-                if (e->v->mod_revision <= revision && revision < e->until && (!down || !*ret))
-                        *ret = e->v;
-                e = down ? RB_PREV(kept_versions, NULL, e) : RB_NEXT(kept_versions, NULL, e);
-        } while (e && bytes_cmp(e->v->key->bytes, e->v->key->len, key->bytes, key->len) == 0);
-        return within(e, span);
 }
 
 bool kept_sweep(struct kept *k, size_t n)
@@ -297,7 +201,7 @@ bool kept_sweep(struct kept *k, size_t n)
         }
         for (struct kept_version *e; (e = k->sweep_at) && n > 0; n--) {
                 k->sweep_at = RB_NEXT(kept_versions, &k->versions, e);
-                if (!who_needs(k, e->v, e->until, e->compacted)) {
+                if (!find_pin(k, e->v->mod_revision, e->until)) {
                         n -= min_of(n - 1, kv_free_steps(e->v->value_len));
                         drop(k, e);
                 }

@@ -1,41 +1,50 @@
 /*
- * Versions that a compaction has dropped and a reader still needs.
+ * Versions that compactions have dropped and a reader still needs.
  *
- * A reader that reads the keys in slices pins a revision; versions that are visible at that
- * revision but are dropped while it reads are set aside until no pin needs them. A reader of
- * the history, such as a snapshot, pins everything up to that revision, deletions as well. None
- * of this is part of the state: not of its hash, its snapshots or its quota (I4). Bounded in
- * bytes: when there are too many, the reader of the oldest revision loses its pin, and versions
- * that only that reader could see are freed in slices. Pure.
+ * A reader that takes several turns pins what it reads: every version that a compaction to
+ * @from leaves, up to @upto. A range as of a revision has both at that revision. A compaction
+ * beyond @from hands what it drops over to here instead of freeing it, until no pin needs it.
+ * None of this is part of the state: not of its hash, its snapshots or its quota (I4). Bounded
+ * in bytes: when there are too many, the reader that reaches back furthest loses its pin, and
+ * versions that only that reader needed are freed in slices. Pure.
  */
 #pragma once
 
 #include "base/base.h"
+#include "base/buf.h"
 #include "base/tree.h"
 #include "state/charge.h"
 
 struct kv_version;
 struct kv_key;
-struct kept_version;
-struct kv_span;
 
 struct kept_pin {
-        RB_ENTRY(kept_pin) by_revision;
+        RB_ENTRY(kept_pin) by_upto;
         struct kept *of; /* NULL: nothing is pinned, or the pin was lost */
-        int64_t revision;
-        int64_t compacted; /* for a history: the compacted revision when it was pinned; else
-                            * -1 */
+        int64_t from, upto;
+        int64_t least; /* the lowest `from` in the subtree that begins here */
+};
+
+struct kept_version {
+        WIDER;
+        RB_ENTRY(kept_version) by_key; /* then by revision and sub */
+        struct kv_key *key;   /* v->key, a reference; here, too, as trees are searched by it */
+        struct kv_version *v; /* owned. v->older is NULL; v->newer
+                               * stays as it was, and may have been freed */
+        int64_t until;        /* only a pin from before this revision needs it */
 };
 
 RB_HEAD(kept_pins, kept_pin);
 RB_HEAD(kept_versions, kept_version);
+RB_PROTOTYPE(kept_versions, kept_version, by_key, kept_version_cmp)
 
 struct kept {
         WIDER;
-        struct kept_pins pins, histories;
+        struct kept_pins pins;
         struct kept_versions versions;
         struct kept_version *sweep_at; /* the next one to check; NULL: no sweep is under way */
         bool unpinned;                 /* a pin was removed since a sweep began */
+        uint64_t n_changes;            /* while it stays the same, so does `versions` */
         size_t bytes, max;             /* memory used; never more than twice `max` */
 };
 
@@ -48,41 +57,21 @@ void kept_unpin_all(struct kept *k);
  * roughly 0.3 us. Returns false if that was not enough. */
 must_check_ bool kept_free_some(struct kept *k, size_t *left);
 
-void kept_pin(struct kept *k, struct kept_pin *p, int64_t revision);
-/* The same for all history up to @revision; everything up to @compacted was compacted
- * before. */
-void kept_pin_history(struct kept *k, struct kept_pin *p, int64_t revision, int64_t compacted);
-/* The pin may have been lost, or never been set. */
+/* To be called before a compaction goes beyond @from; @from <= @upto. @p stays where it is
+ * until kept_unpin(), which accepts a pin that was lost or, if it is zeroed, never set. */
+void kept_pin(struct kept *k, struct kept_pin *p, int64_t from, int64_t upto);
 void kept_unpin(struct kept_pin *p);
 
-/* A compaction to @compacted drops @v, which was followed by a version of revision @until. If a
- * pin needs @v, takes it over, with a key of its own as v->key; v->newer stays. False: the
- * caller frees @v. */
-bool kept_take(struct kept *k, struct kv_version *v, int64_t until, int64_t compacted);
+/* A compaction to @until or beyond drops @v. If a pin from before @until needs it, takes it
+ * over. False: the caller frees @v. */
+bool kept_take(struct kept *k, struct kv_version *v, int64_t until);
 
-/* The oldest version of the key with these bytes that was dropped since the compaction to
- * @compacted; NULL: none. It exists while the key's history is pinned. */
-const struct kv_version *kept_oldest(const struct kept *k, const void *key, size_t key_len,
-                                     int64_t compacted);
-/* The first key after @key that has dropped versions; NULL: none. */
-struct kv_key *kept_behind(const struct kept *k, const void *key, size_t key_len);
-/* The revision of the version that followed @v, which was taken. */
-int64_t kept_until(const struct kept *k, const struct kv_version *v);
+/* The last version before this place; NULL: none. */
+struct kept_version *kept_before(const struct kept *k, struct view key, int64_t revision,
+                                 uint32_t sub);
 
-/* The first dropped version whose key is in @span; @down: the last. NULL: none. Valid until the
- * next compaction or sweep. */
-const struct kept_version *kept_first(const struct kept *k, const struct kv_span *span,
-                                      bool down);
-const struct kv_key *kept_key(const struct kept_version *at);
-/* Looks at all dropped versions of that key. The version that is visible at @revision, or NULL,
- * goes to *@ret, borrowed while it is pinned. Returns the first dropped version of the next key
- * in @span - @down: the last one of the key before - or NULL; counts *@steps down. */
-const struct kept_version *kept_look(const struct kept_version *at, const struct kv_span *span,
-                                     bool down, int64_t revision, const struct kv_version **ret,
-                                     int64_t *steps);
-
-/* Looks at @n versions and frees those that no reader can see any more. Returns whether there
- * are more to look at. */
+/* Looks at @n versions and frees those that no reader needs any more. Returns whether there are
+ * more to look at. */
 bool kept_sweep(struct kept *k, size_t n);
 static inline bool kept_wants_sweep(const struct kept *k)
 {

@@ -130,26 +130,31 @@ size_t kv_free_steps(size_t bytes)
         return bytes / ((size_t) 8 << 10);
 }
 
-struct kv_key *kv_key_release(struct kv_key *k)
-{
-        if (k && --k->n_held == 0)
-                free(k);
-        return NULL;
-}
-
 static void key_free(struct kv *kv, struct kv_key *k)
 {
         RB_REMOVE(kv_tree, &kv->keys, k);
         kv->n_all--;
-        kv->n_gone++;
         kv->bytes -= CHARGE_KEY + k->len;
         k->gone = true;
         kv_key_release(k);
 }
 
-/* A compaction drops @v and all older versions. The version that is newer than @v has the
- * revision @until. Returns the cost of freeing their bytes. */
-static size_t versions_drop(struct kv *kv, struct kv_version *v, int64_t until)
+/* The first revision to which a compaction drops @v, which a version of revision @next follows.
+ * A value is seen until then. A deletion is an event at its own revision and nothing later; so
+ * is what a txn overwrites itself. */
+static int64_t until(const struct kv_version *v, int64_t next)
+{
+        return v->version == 0 ? v->mod_revision + 1 : max_of(next, v->mod_revision + 1);
+}
+
+static int64_t next_revision(const struct kv_version *v)
+{
+        return v->newer ? v->newer->mod_revision : INT64_MAX;
+}
+
+/* A compaction drops @v and all older versions. A version of revision @next follows @v. Returns
+ * the cost of freeing their bytes. */
+static size_t versions_drop(struct kv *kv, struct kv_version *v, int64_t next)
 {
         size_t steps = 0;
 
@@ -159,9 +164,12 @@ static size_t versions_drop(struct kv *kv, struct kv_version *v, int64_t until)
 
                 steps += kv_free_steps(v->value_len);
                 kv->bytes -= version_cost(v);
-                if (!kept_take(&kv->kept, v, until, kv->compacted))
+                kv->n_dropped++;
+                /* If @next is the revision of the compaction before, that one has left @v,
+                 * unless it was the first to reach @v. */
+                if (!kept_take(&kv->kept, v, max_of(until(v, next), kv->compacted_before + 1)))
                         free(v);
-                until = revision;
+                next = revision;
                 v = older;
         }
         return steps;
@@ -238,56 +246,6 @@ struct kv_key *kv_find(const struct kv *kv, const void *key, size_t key_len)
         return NULL;
 }
 
-struct kv_key *kv_span_first(const struct kv *kv, const struct kv_span *span)
-{
-        struct kv_key *k = RB_ROOT(&kv->keys), *best = NULL;
-
-        if (span->single)
-                return kv_find(kv, span->from.p, span->from.len);
-        while (k) {
-                if (bytes_cmp(k->bytes, k->len, span->from.p, span->from.len) >= 0) {
-                        best = k;
-                        k = RB_LEFT(k, by_key);
-                } else {
-                        k = RB_RIGHT(k, by_key);
-                }
-        }
-        return best && kv_span_has(span, best->bytes, best->len) ? best : NULL;
-}
-
-struct kv_key *kv_span_last(const struct kv *kv, const struct kv_span *span)
-{
-        struct kv_key *k = RB_ROOT(&kv->keys), *best = NULL;
-
-        if (span->single)
-                return kv_find(kv, span->from.p, span->from.len);
-        while (k) {
-                if (span->to_end ||
-                    bytes_cmp(k->bytes, k->len, span->end.p, span->end.len) < 0) {
-                        best = k;
-                        k = RB_RIGHT(k, by_key);
-                } else {
-                        k = RB_LEFT(k, by_key);
-                }
-        }
-        return best && kv_span_has(span, best->bytes, best->len) ? best : NULL;
-}
-
-static struct kv_key *within(const struct kv_span *span, struct kv_key *k)
-{
-        return k && kv_span_has(span, k->bytes, k->len) ? k : NULL;
-}
-
-struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k)
-{
-        return span->single ? NULL : within(span, RB_NEXT(kv_tree, NULL, k));
-}
-
-struct kv_key *kv_span_prev(const struct kv_span *span, struct kv_key *k)
-{
-        return span->single ? NULL : within(span, RB_PREV(kv_tree, NULL, k));
-}
-
 /* The subtrees that come before and after @k; @down: in descending order. */
 static struct kv_key *before(const struct kv_key *k, bool down)
 {
@@ -328,28 +286,45 @@ static struct kv_key *next_live(struct kv_key *k, bool down)
         return NULL;
 }
 
-struct kv_key *kv_live_first(const struct kv *kv, const struct kv_span *span)
+static struct kv_key *within(const struct kv_span *span, struct kv_key *k)
 {
-        struct kv_key *k = kv_span_first(kv, span);
-
-        return !k || is_live(k) ? k : kv_live_next(span, k);
+        return k && kv_span_has(span, k->bytes, k->len) ? k : NULL;
 }
 
-struct kv_key *kv_live_last(const struct kv *kv, const struct kv_span *span)
+struct kv_key *kv_next(const struct kv_span *span, struct kv_key *k, bool down, bool live)
 {
-        struct kv_key *k = kv_span_last(kv, span);
-
-        return !k || is_live(k) ? k : kv_live_prev(span, k);
+        if (span->single)
+                return NULL;
+        if (live)
+                return within(span, next_live(k, down));
+        return within(span, down ? RB_PREV(kv_tree, NULL, k) : RB_NEXT(kv_tree, NULL, k));
 }
 
-struct kv_key *kv_live_next(const struct kv_span *span, struct kv_key *k)
+/* Whether @k is not beyond the end of @span that is looked for: its last key, or its first. */
+static bool is_on_side(const struct kv_span *span, const struct kv_key *k, bool down)
 {
-        return span->single ? NULL : within(span, next_live(k, false));
+        if (!down)
+                return bytes_cmp(k->bytes, k->len, span->from.p, span->from.len) >= 0;
+        return span->to_end || bytes_cmp(k->bytes, k->len, span->end.p, span->end.len) < 0;
 }
 
-struct kv_key *kv_live_prev(const struct kv_span *span, struct kv_key *k)
+struct kv_key *kv_first(const struct kv *kv, const struct kv_span *span, bool down, bool live)
 {
-        return span->single ? NULL : within(span, next_live(k, true));
+        struct kv_key *k = RB_ROOT(&kv->keys), *best = NULL;
+
+        if (span->single) {
+                k = kv_find(kv, span->from.p, span->from.len);
+                return k && live && !is_live(k) ? NULL : k;
+        }
+        while (k) {
+                bool in = is_on_side(span, k, down);
+
+                if (in)
+                        best = k;
+                k = in == down ? RB_RIGHT(k, by_key) : RB_LEFT(k, by_key);
+        }
+        best = within(span, best);
+        return !best || !live || is_live(best) ? best : kv_next(span, best, down, true);
 }
 
 /* How many live keys are less than @bound. */
@@ -577,16 +552,13 @@ static size_t version_compact(struct kv *kv, struct kv_version *v, int64_t revis
         size_t steps = versions_drop(kv, v->older, v->mod_revision);
 
         v->older = NULL;
-        /* A deletion below @revision has no readers left; at @revision a watch may still start.
-         * One txn may put a key and delete it, and everything that happened at @revision
-         * stays. */
-        if (v->version > 0 && (!newer || newer->mod_revision > revision))
+        if (until(v, next_revision(v)) > revision)
                 return steps;
         if (newer)
                 newer->older = NULL;
         else
                 k->newest = NULL;
-        steps += versions_drop(kv, v, newer ? newer->mod_revision : INT64_MAX);
+        steps += versions_drop(kv, v, next_revision(v));
         if (!k->newest) {
                 steps += kv_free_steps(k->len);
                 key_free(kv, k);
@@ -598,6 +570,8 @@ bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left)
 {
         size_t each = RB_EMPTY(&kv->kept.pins) ? 1 : 2; /* a pinned version is moved, too */
 
+        if (kv->compacted != revision)
+                kv->compacted_before = kv->compacted;
         kv->compacted = revision;
         for (; kv->history_from < kv->history_to &&
                kv->history[kv->history_from]->mod_revision < revision;

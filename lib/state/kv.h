@@ -55,7 +55,12 @@ static inline struct kv_key *kv_key_hold(struct kv_key *k)
 }
 
 /* Returns NULL; accepts it. */
-struct kv_key *kv_key_release(struct kv_key *k);
+static inline struct kv_key *kv_key_release(struct kv_key *k)
+{
+        if (k && --k->n_held == 0)
+                free(k);
+        return NULL;
+}
 
 RB_HEAD(kv_tree, kv_key);
 RB_PROTOTYPE(kv_tree, kv_key, by_key, kv_key_cmp)
@@ -66,14 +71,15 @@ struct kv {
         struct kv_version *
                 *history; /* ascending by revision and sub, from `compacted` on; owned array */
         size_t history_from, history_to, history_cap;
-        int64_t compacted; /* revisions below are gone; 0: never compacted */
-        size_t n_keys;     /* live ones */
-        size_t n_all;      /* including those that are kept only for their history */
-        uint64_t n_gone;   /* how many keys were removed: while this stays the same, every key
-                              still exists */
-        size_t bytes;      /* of all versions and keys, as the quota counts them (charge.h) */
-        struct kept kept;  /* dropped versions that are still being read; not part of the
-                            * state */
+        int64_t compacted;        /* revisions below are gone; 0: never compacted */
+        int64_t compacted_before; /* what that was before the last compaction began; not part
+                                   * of the state */
+        size_t n_keys;            /* live ones */
+        size_t n_all;             /* including those that are kept only for their history */
+        uint64_t n_dropped; /* versions, by compactions: while it stays the same, all exist */
+        size_t bytes;       /* of all versions and keys, as the quota counts them (charge.h) */
+        struct kept kept;   /* dropped versions that are still being read; not part of the
+                             * state */
 };
 
 /* A range of keys as in the API: one key, [from, end), or everything from `from` on. Borrows
@@ -104,19 +110,31 @@ size_t kv_free_steps(size_t bytes);
  * Borrowed. */
 struct kv_key *kv_find(const struct kv *kv, const void *key, size_t key_len);
 
-/* The first key of @span, and the one after @k that is still in it; live or deleted; NULL at
- * the end. */
-struct kv_key *kv_span_first(const struct kv *kv, const struct kv_span *span);
-struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k);
-/* The same from the end: the last key, and the one before @k. */
-struct kv_key *kv_span_last(const struct kv *kv, const struct kv_span *span);
-struct kv_key *kv_span_prev(const struct kv_span *span, struct kv_key *k);
+/* The first key of @span, and the one after @k that is still in it; NULL at the end. @down:
+ * from the last key to the first. @live: only live keys; deleted ones cost nothing, however
+ * many there are. */
+struct kv_key *kv_first(const struct kv *kv, const struct kv_span *span, bool down, bool live);
+struct kv_key *kv_next(const struct kv_span *span, struct kv_key *k, bool down, bool live);
 
-/* The same for live keys only. Deleted keys cost nothing, however many there are. */
-struct kv_key *kv_live_first(const struct kv *kv, const struct kv_span *span);
-struct kv_key *kv_live_next(const struct kv_span *span, struct kv_key *k);
-struct kv_key *kv_live_last(const struct kv *kv, const struct kv_span *span);
-struct kv_key *kv_live_prev(const struct kv_span *span, struct kv_key *k);
+static inline struct kv_key *kv_span_first(const struct kv *kv, const struct kv_span *span)
+{
+        return kv_first(kv, span, false, false);
+}
+
+static inline struct kv_key *kv_span_next(const struct kv_span *span, struct kv_key *k)
+{
+        return kv_next(span, k, false, false);
+}
+
+static inline struct kv_key *kv_live_first(const struct kv *kv, const struct kv_span *span)
+{
+        return kv_first(kv, span, false, true);
+}
+
+static inline struct kv_key *kv_live_next(const struct kv_span *span, struct kv_key *k)
+{
+        return kv_next(span, k, false, true);
+}
 
 /* How many keys of @span are live now. O(log keys), however many they are. */
 size_t kv_span_count(const struct kv *kv, const struct kv_span *span);

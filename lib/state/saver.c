@@ -24,7 +24,7 @@
 #include "base/le.h"
 
 #define VERSION_LEN 36    /* of an encoded version, without its value */
-#define BYTES_PER_STEP 16 /* bytes to encode per step of a past */
+#define BYTES_PER_STEP 16 /* bytes to encode per step of the iterator */
 
 /* Writes all but the value, which follows. */
 static void save_version(const struct kv_version *v, struct buf *out)
@@ -143,7 +143,9 @@ static void save_start(struct state_saver *sv, struct state *s, bool pin)
         state_saver_fini(sv);
         sv->state = s;
         sv->auth_revision = s->auth.revision;
-        past_begin(&sv->past, &s->kv, s->revision, pin);
+        kv_iter_history(&sv->keys, &s->kv, s->revision);
+        if (pin)
+                kv_iter_pin(&sv->keys, &s->kv);
         lease_past_begin(&sv->leases, s, pin);
         buf_add_u64(&sv->out, (uint64_t) s->revision);
         buf_add_u64(&sv->out, (uint64_t) s->kv.compacted);
@@ -179,7 +181,7 @@ static size_t bytes_len(size_t n)
 
 int state_save_count(struct state_saver *sv, size_t bytes)
 {
-        struct past *p = &sv->past;
+        struct kv_iter *it = &sv->keys;
         int64_t steps = steps_of(bytes);
         int r;
 
@@ -192,20 +194,20 @@ int state_save_count(struct state_saver *sv, size_t bytes)
                         sv->size = buf_len(&sv->out) + buf_len(&sv->tail);
                 return r < 0 ? r : 1;
         }
-        while ((r = past_next(p, &steps)) > 0)
-                if (r == PAST_PAUSE)
+        while ((r = kv_iter_next(it, &steps)) > 0)
+                if (r == KV_PAUSE)
                         return 1;
-                else if (r == PAST_KEY)
-                        sv->size += bytes_len(p->named->len) + varint_len(p->n);
+                else if (r == KV_KEY)
+                        sv->size += bytes_len(it->key->len) + varint_len(it->n);
                 else
-                        sv->size += VERSION_LEN + bytes_len(p->version->value_len);
+                        sv->size += VERSION_LEN + bytes_len(it->version->value_len);
         if (r == 0)
-                past_rewind(p);
+                kv_iter_rewind(it);
         return r;
 }
 
 /* Begins to copy a key's name or a value in pieces, since either may be large. Both stay in
- * memory as long as the past is valid. */
+ * memory as long as the iterator is good. */
 static void part_begin(struct state_saver *sv, const uint8_t *p, size_t n)
 {
         sv->part = (struct view){p, n};
@@ -230,7 +232,7 @@ static void part_go_on(struct state_saver *sv, size_t most)
 int state_save_more(struct state_saver *sv, size_t bytes)
 {
         struct buf *out = &sv->out;
-        struct past *p = &sv->past;
+        struct kv_iter *it = &sv->keys;
         size_t until = up_to(out, bytes);
         int64_t steps = steps_of(bytes);
         int r = save_auth(sv, bytes);
@@ -239,26 +241,26 @@ int state_save_more(struct state_saver *sv, size_t bytes)
                 r = save_leases(sv, until, &steps);
         if (r != 0)
                 return r < 0 || buf_error(out) == 0 ? r : -ENOMEM;
-        if (sv->has_part && !past_is_good(p))
+        if (sv->has_part && !kv_iter_is_good(it))
                 return -ESTALE;
         while (buf_len(out) < until && buf_error(out) == 0) {
                 if (sv->has_part) {
                         part_go_on(sv, until - buf_len(out));
                         continue;
                 }
-                r = past_next(p, &steps);
+                r = kv_iter_next(it, &steps);
                 if (r < 0)
                         return r;
-                if (r == PAST_PAUSE)
+                if (r == KV_PAUSE)
                         break;
-                if (r == PAST_KEY) {
+                if (r == KV_KEY) {
                         sv->n_keys--;
-                        buf_add_varint(out, p->named->len);
-                        part_begin(sv, p->named->bytes, p->named->len);
-                        sv->n_versions = p->n;
-                } else if (r == PAST_VERSION) {
-                        save_version(p->version, out);
-                        part_begin(sv, p->version->value, p->version->value_len);
+                        buf_add_varint(out, it->key->len);
+                        part_begin(sv, it->key->bytes, it->key->len);
+                        sv->n_versions = it->n;
+                } else if (r == KV_VERSION) {
+                        save_version(it->version, out);
+                        part_begin(sv, it->version->value, it->version->value_len);
                 } else {
                         if (sv->n_keys != 0) /* there are fewer keys than announced */
                                 return -ESTALE;
@@ -278,7 +280,7 @@ size_t state_saver_bytes(const struct state_saver *sv)
 
 void state_saver_fini(struct state_saver *sv)
 {
-        past_fini(&sv->past);
+        kv_iter_fini(&sv->keys);
         lease_past_fini(&sv->leases);
         buf_fini(&sv->out);
         buf_fini(&sv->tail);

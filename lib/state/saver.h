@@ -4,14 +4,14 @@
  *
  * Members and alarms are few, and encoded at once. Users and roles come next: they seldom
  * change, and if one changes before all are encoded, their encoding starts again. Leases
- * (lease_past.h), then keys with their history (past.h), are pinned: their content at the start
- * stays readable, whatever is changed or compacted meanwhile, until another state is loaded.
- * Equal state gives equal bytes (I4).
+ * (lease_past.h), then keys with their history (kv_iter.h), are pinned: their content at the
+ * start stays readable, whatever is changed or compacted meanwhile, until another state is
+ * loaded. Equal state gives equal bytes (I4).
  */
 #pragma once
 
+#include "state/kv_iter.h"
 #include "state/lease_past.h"
-#include "state/past.h"
 #include "state/state.h"
 
 struct state_saver {
@@ -27,7 +27,7 @@ struct state_saver {
         struct buf owners; /* owners of the leases that were encoded */
         struct buf cached; /* the cached ranges, which follow the owners */
         uint64_t n_owners;
-        struct past past;
+        struct kv_iter keys;
         uint64_t n_keys;     /* still to be encoded */
         size_t size;         /* of the whole snapshot, once that is known */
         struct view part;    /* the rest of a name or value that is being copied */

@@ -1,8 +1,6 @@
 #include "state/scan.h"
 
-#define SORT_STEPS 16  /* cost of inserting an item into the heap */
-#define LOOK_STEPS 2   /* cost of looking at a key */
-#define CHECK_STEPS 64 /* after this much work, the rest of *@steps is checked */
+#define SORT_STEPS 16 /* cost of inserting an item into the heap */
 #define COMPARE_PART ((size_t) 4096)
 #define STEP_BYTES ((size_t) 512) /* bytes that are compared cost one more */
 
@@ -89,143 +87,50 @@ enum state_outcome scan_begin(struct state_scan *sc, const struct state *s,
         bool filtered = q->min_mod_revision || q->max_mod_revision || q->min_create_revision ||
                         q->max_create_revision;
         bool ordered = q->sort_order != PB__RANGE_REQUEST__SORT_ORDER__NONE;
+        struct kv_span span = kv_span(&q->key, &q->range_end);
 
         if (q->revision > s->revision)
                 return STATE_E_FUTURE;
         if (q->revision > 0 && q->revision < s->kv.compacted)
                 return STATE_E_COMPACTED;
+        revision = q->revision > 0 ? q->revision : revision;
         *sc = (struct state_scan){
-                .state = s,
                 .q = q,
-                .span = kv_span(&q->key, &q->range_end),
-                .revision = q->revision > 0 ? q->revision : revision,
                 .limit = q->limit > 0 ? (size_t) q->limit : SIZE_MAX,
                 .window = SIZE_MAX,
         };
         sc->sorted = q->sort_target != PB__RANGE_REQUEST__SORT_TARGET__KEY;
-        sc->down = !sc->sorted && is_descending(q);
+        kv_iter_as_of(&sc->it, &s->kv, &span, revision, !sc->sorted && is_descending(q));
         /* With a sort target but no order, etcd sorts the items that are left by the limit,
          * which it applies after the filters. */
         sc->sort_all = sc->sorted && (filtered || ordered);
         /* For the newest revision the tree knows the number of keys; for an earlier one the
          * keys must be walked. */
-        sc->counted = kv_is_newest(&s->kv, sc->revision);
+        sc->counted = kv_is_newest(&s->kv, revision);
         if (sc->counted)
-                sc->count = (int64_t) kv_span_count(&s->kv, &sc->span);
+                sc->count = (int64_t) kv_span_count(&s->kv, &span);
         sc->walks = !sc->counted || !q->count_only;
         return STATE_OK;
 }
 
 void scan_pin(struct state_scan *sc, struct kv *kv)
 {
-        kept_pin(&kv->kept, &sc->pin, sc->revision);
+        kv_iter_pin(&sc->it, kv);
 }
 
 void scan_fini(struct state_scan *sc)
 {
-        kept_unpin(&sc->pin);
-        buf_fini(&sc->resume);
+        kv_iter_fini(&sc->it);
         free(sc->items);
         sc->items = NULL;
 }
 
-/* ---- walking ---- */
-
-/* Which key comes next. Negative: the one in the tree; positive: the compacted one; 0: both are
- * the same key. */
-static int order(const struct state_scan *sc)
-{
-        const struct kv_key *kept = sc->kept ? kept_key(sc->kept) : NULL;
-        int c;
-
-        if (!kept || !sc->key)
-                return kept ? 1 : -1;
-        c = bytes_cmp(sc->key->bytes, sc->key->len, kept->bytes, kept->len);
-        return sc->down ? -c : c;
-}
-
-static int pause_at(struct state_scan *sc, const struct kv_key *k, const struct kv_version *v)
-{
-        buf_clear(&sc->resume);
-        buf_add(&sc->resume, k->bytes, k->len);
-        if (sc->down)
-                buf_add_u8(&sc->resume, 0); /* with the zero byte this is the next key, at which
-                                             * the remaining range ends */
-        sc->key = NULL;
-        sc->kept = NULL;
-        sc->at = v;
-        sc->compacted = sc->state->kv.compacted;
-        sc->is_there = false;
-        return buf_error(&sc->resume) < 0 ? -ENOMEM : 1;
-}
-
-/* If nothing has changed since, deleted keys can be skipped at no cost. */
-static bool is_newest(const struct state_scan *sc)
-{
-        return kv_is_newest(&sc->state->kv, sc->revision);
-}
-
-/* Begins or resumes. A compaction may have removed the key since; either that does not matter,
- * or our pin has kept the version that we look at. */
-static void get_there(struct state_scan *sc)
-{
-        const struct kv *kv = &sc->state->kv;
-        struct kv_span rest = sc->span;
-
-        if (buf_len(&sc->resume) > 0 && !rest.single) {
-                struct view at = {buf_head(&sc->resume), buf_len(&sc->resume)};
-
-                *(sc->down ? &rest.end : &rest.from) = at;
-                rest.to_end = rest.to_end && !sc->down;
-        }
-        sc->is_there = true;
-        if (kv->compacted != sc->compacted)
-                sc->at = NULL;
-        if (sc->down)
-                sc->key = is_newest(sc) ? kv_live_last(kv, &rest) : kv_span_last(kv, &rest);
-        else
-                sc->key = is_newest(sc) ? kv_live_first(kv, &rest) : kv_span_first(kv, &rest);
-        if (kv->compacted > sc->revision)
-                sc->kept = kept_first(&kv->kept, &rest, sc->down);
-}
-
-static struct kv_key *next_key(const struct state_scan *sc)
-{
-        if (sc->down)
-                return is_newest(sc) ? kv_live_prev(&sc->span, sc->key)
-                                     : kv_span_prev(&sc->span, sc->key);
-        return is_newest(sc) ? kv_live_next(&sc->span, sc->key)
-                             : kv_span_next(&sc->span, sc->key);
-}
-
 bool scan_is_good(const struct state_scan *sc)
 {
-        return sc->pin.of || sc->state->kv.compacted <= sc->revision;
+        return kv_iter_is_good(&sc->it);
 }
 
-/* The key is compared with the ends of the range, which may be as long and begin alike. */
-static int64_t look_bytes(const struct kv_key *k)
-{
-        return (int64_t) (k->len / STEP_BYTES);
-}
-
-/* Finds the version of the current key as of the scan's revision. Returns 0, or 1 if the steps
- * were used up: the scan then resumes there. */
-static int look(struct state_scan *sc, const struct kv_version **ret, int64_t *steps)
-{
-        const struct kv_version *v = sc->at ? sc->at : sc->key->newest;
-
-        sc->at = NULL;
-        for (size_t i = 1; v && v->mod_revision > sc->revision; i++, v = v->older) {
-                --*steps;
-                if (i % CHECK_STEPS == 0 && *steps <= 0) {
-                        *ret = v;
-                        return 1;
-                }
-        }
-        *ret = v;
-        return 0;
-}
+/* ---- walking ---- */
 
 /* Whether the remaining keys do not matter: the count is known, and so is whether there are
  * more keys than the limit. */
@@ -234,54 +139,33 @@ static bool is_enough(const struct state_scan *sc)
         return sc->counted && !sc->sort_all && sc->n_met > sc->limit;
 }
 
-/* Finds the next key that is wanted; *@ret is NULL at the end. */
+/* Finds the next key that is wanted; *@ret is NULL at the end. Returns as scan_next(). */
 static int walk(struct state_scan *sc, int64_t *steps, const struct kv_version **ret)
 {
-        if (!sc->is_there)
-                get_there(sc);
-        while ((sc->key || sc->kept) && !is_enough(sc)) {
-                const struct kept_version *next = NULL;
-                const struct kv_version *v = NULL, *kept = NULL;
-                int c = order(sc);
+        while (!is_enough(sc)) {
+                int r = kv_iter_next(&sc->it, steps);
 
-                if (*steps <= 0)
-                        return pause_at(sc, c <= 0 ? sc->key : kept_key(sc->kept), NULL);
-                *steps -= LOOK_STEPS + look_bytes(c <= 0 ? sc->key : kept_key(sc->kept));
-                if (c <= 0 && look(sc, &v, steps) > 0)
-                        return pause_at(sc, sc->key, v);
-                if (c >= 0) {
-                        next = kept_look(sc->kept, &sc->span, sc->down, sc->revision, &kept,
-                                         steps);
-                        v = v ? v : kept;
-                }
-                if (c <= 0)
-                        sc->key = next_key(sc);
-                if (c >= 0)
-                        sc->kept = next;
-                if (!v || v->version == 0)
-                        continue;
+                if (r == KV_PAUSE || r < 0)
+                        return r;
+                if (r == 0)
+                        break;
                 sc->count += !sc->counted;
-                if (!sc->q->count_only && wanted(sc->q, v)) {
+                if (!sc->q->count_only && wanted(sc->q, sc->it.version)) {
                         sc->n_met++;
                         sc->more = sc->more || sc->n_met > sc->limit;
-                        *ret = v;
+                        *ret = sc->it.version;
                         return 0;
                 }
         }
-        sc->walks = sc->is_there = false;
+        sc->walks = false;
         sc->counted = true;
-        sc->key = NULL; /* the walk may have stopped early, and the key may be removed while the
-                         * results are sent */
-        sc->kept = NULL;
         *ret = NULL;
         return 0;
 }
 
 static void walk_again(struct state_scan *sc)
 {
-        buf_clear(&sc->resume);
-        sc->at = NULL;
-        sc->is_there = false;
+        kv_iter_rewind(&sc->it);
         sc->walks = !sc->q->count_only;
         sc->n_met = 0;
 }
@@ -397,6 +281,8 @@ static int next_sorted(struct state_scan *sc, int64_t *steps, const struct kv_ve
 {
         int r;
 
+        if (!scan_is_good(sc))
+                return -ESTALE;
         *ret = NULL;
         if (sc->n_out == sc->limit)
                 return 0;
@@ -415,16 +301,7 @@ static int next_sorted(struct state_scan *sc, int64_t *steps, const struct kv_ve
 
 int scan_next(struct state_scan *sc, int64_t *steps, const struct kv_version **ret)
 {
-        if (!scan_is_good(sc))
-                return -ESTALE;
         return sc->sorted ? next_sorted(sc, steps, ret) : next_walked(sc, steps, ret);
-}
-
-int scan_pause(struct state_scan *sc)
-{
-        if (!sc->is_there || (!sc->key && !sc->kept))
-                return 0;
-        return min_of(pause_at(sc, order(sc) <= 0 ? sc->key : kept_key(sc->kept), NULL), 0);
 }
 
 void scan_rewind(struct state_scan *sc)
@@ -441,5 +318,5 @@ void scan_rewind(struct state_scan *sc)
 
 size_t scan_bytes(const struct state_scan *sc)
 {
-        return sc->cap * sizeof(*sc->items) + sc->resume.cap;
+        return sc->cap * sizeof(*sc->items);
 }

@@ -1,15 +1,13 @@
 /*
- * Reads a range in slices, one key after the other.
+ * Answers a range in slices: what an iterator finds (kv_iter.h), filtered, limited and sorted.
  *
- * The content of a range at one revision stays readable while commands are applied, until a
- * compaction goes beyond that revision, and even then if it was pinned. So a scan of very many
- * keys may be interrupted at any key, and at any version of a key, and only its position is
- * remembered. Only a range that is not sorted by key needs a list. The list holds no more items
- * than the caller allows: the next ones of the answer; when they have been taken, the keys are
- * read again for those after them. Pure; borrows the state and the request.
+ * Only a range that is not sorted by key needs a list. The list holds no more items than the
+ * caller allows: the next ones of the answer; when they have been taken, the keys are read
+ * again for those after them. Pure; borrows the state and the request.
  */
 #pragma once
 
+#include "state/kv_iter.h"
 #include "state/state.h"
 
 struct scan_item {
@@ -18,21 +16,9 @@ struct scan_item {
 };
 
 struct state_scan {
-        const struct state *state;
         const Pb__RangeRequest *q;
-        struct kv_span span;
-        int64_t revision; /* later versions are not visible */
-        struct kept_pin pin;
-        struct kv_key *key;              /* the key to look at next */
-        const struct kept_version *kept; /* the same, among the compacted ones */
-        const struct kv_version *at;     /* a version of `key`; NULL: its newest */
-        int64_t compacted;               /* the compacted revision when `at` was set; the next
-                                          * compaction may free `at` */
-        struct buf resume;               /* the key to resume at; empty: the beginning */
-        bool down;                       /* from the last key to the first */
-        bool is_there;                   /* `key` and `kept` are valid; otherwise they have to
-                                          * be looked up */
-        bool walks;                      /* the scan has not reached the end of the keys */
+        struct kv_iter it;
+        bool walks; /* the scan has not reached the end of the keys */
         bool counted, sorted, sort_all, more;
         size_t limit;
         size_t n_met; /* matching keys so far, in this walk over the keys */
@@ -64,10 +50,6 @@ void scan_pin(struct state_scan *sc, struct kv *kv);
  * not pinned or has lost its pin; or -ENOMEM. The caller must notice itself if the state was
  * replaced. *@ret is borrowed while scan_is_good(). */
 must_check_ int scan_next(struct state_scan *sc, int64_t *steps, const struct kv_version **ret);
-
-/* Remembers the position. Must be called before anything else happens to the state, unless
- * scan_next() has returned 1. Returns 0 or -ENOMEM. */
-must_check_ int scan_pause(struct state_scan *sc);
 
 /* At the end: returns to the first version of the answer. */
 void scan_rewind(struct state_scan *sc);

@@ -4,6 +4,7 @@
 #include "state/state.h"
 #include "fuzz.h"
 #include "invariants.h"
+#include "state/kv_hash.h"
 #include "state/saver.h"
 
 #define START ((struct lease_time){100 * NSEC_PER_SEC})

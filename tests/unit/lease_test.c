@@ -471,7 +471,7 @@ TEST(a_snapshot_in_parts_is_one_moment)
                 while ((r = state_save_more(&sv, rnd(1, 200))) > 0)
                         for (uint64_t i = rnd(0, 3); i > 0; i--)
                                 change(&s, round % 2 ? 1 : 0);
-                compacted += sv.past.compacted != s.kv.compacted;
+                compacted += sv.keys.from != s.kv.compacted;
                 CHECK_EQ(r, 0);
                 CHECK_EQ(bytes_cmp(buf_head(&sv.out), buf_len(&sv.out), buf_head(&then),
                                    buf_len(&then)),

@@ -3,6 +3,7 @@
 #include <malloc.h>
 
 #include "rig.h"
+#include "state/kv_hash.h"
 #include "state/saver.h"
 
 #define KEYS 200
@@ -125,7 +126,7 @@ TEST(snapshots_in_parts_end_whatever_is_compacted)
                         (void) kept_sweep(&s.kv.kept, rnd(1, 50));
                 if (rnd(0, 99) == 0) {
                         kept_unpin(&pin);
-                        kept_pin(&s.kv.kept, &pin, s.revision);
+                        kept_pin(&s.kv.kept, &pin, s.revision, s.revision);
                 }
         }
         CHECK(whole > 20);
