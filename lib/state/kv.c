@@ -291,13 +291,29 @@ static struct kv_key *within(const struct kv_span *span, struct kv_key *k)
         return k && kv_span_has(span, k->bytes, k->len) ? k : NULL;
 }
 
+/* Memory brings the key after @k, which is most often there, while the caller looks at @k. */
+static void fetch_behind(const struct kv_key *k, bool down)
+{
+        const struct kv_key *next = behind(k, down);
+
+        __builtin_prefetch(k->newest);
+        if (!next)
+                return;
+        __builtin_prefetch(next);
+        __builtin_prefetch(next->bytes);
+}
+
 struct kv_key *kv_next(const struct kv_span *span, struct kv_key *k, bool down, bool live)
 {
         if (span->single)
                 return NULL;
         if (live)
-                return within(span, next_live(k, down));
-        return within(span, down ? RB_PREV(kv_tree, NULL, k) : RB_NEXT(kv_tree, NULL, k));
+                k = next_live(k, down);
+        else
+                k = down ? RB_PREV(kv_tree, NULL, k) : RB_NEXT(kv_tree, NULL, k);
+        if (k)
+                fetch_behind(k, down);
+        return within(span, k);
 }
 
 /* Whether @k is not beyond the end of @span that is looked for: its last key, or its first. */
