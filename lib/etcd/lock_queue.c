@@ -37,7 +37,7 @@ TREE_GENERATE(lock_by_before, lock_queue, by_before, before_cmp)
 
 void lock_queues_init(struct lock_queues *qs, int64_t seen, lock_woken_fn woken)
 {
-        *qs = (struct lock_queues){.next = seen + 1, .woken = woken};
+        *qs = (struct lock_queues){.place.next = seen + 1, .woken = woken};
         TAILQ_INIT(&qs->waiting);
         RB_INIT(&qs->by_prefix);
         RB_INIT(&qs->by_before);
@@ -292,33 +292,23 @@ static void look_at(struct lock_queues *qs, const struct kv *kv, const struct kv
         }
 }
 
-static void pass(struct lock_queues *qs, int64_t next)
-{
-        if (next == qs->next)
-                return;
-        qs->next = next;
-        qs->next_n = 0;
-}
-
 static void look_at_changes(struct lock_queues *qs, const struct kv *kv, int64_t revision)
 {
         size_t left = CHANGES;
 
-        if (qs->next > revision)
+        if (qs->place.next > revision)
                 return;
         /* If the history is compacted there, any key may be gone. */
-        if (qs->next < kv->compacted)
+        if (qs->place.next < kv->compacted)
                 look_at_all(qs);
         else if (!RB_EMPTY(&qs->by_before))
-                for (size_t i = kv_history_seek(kv, qs->next) + qs->next_n; i < kv->history_to;
-                     i++) {
+                for (size_t i = kv_place_seek(kv, &qs->place); i < kv->history_to; i++) {
                         const struct kv_version *v = kv->history[i];
 
                         if (left == 0)
                                 return;
                         left--;
-                        pass(qs, v->mod_revision);
-                        qs->next_n++;
+                        kv_place_read(&qs->place, v);
                         if (v->version > 0)
                                 continue;
                         /* At `compacted` itself the deletion remains, but not what it deleted.
@@ -328,7 +318,7 @@ static void look_at_changes(struct lock_queues *qs, const struct kv *kv, int64_t
                         else
                                 look_at(qs, kv, v->key, v->older->create_revision, &left);
                 }
-        pass(qs, revision + 1);
+        kv_place_pass(&qs->place, revision + 1);
 }
 
 /* Checks some of the waiters that may have missed something, and moves them to the end, so that
@@ -360,5 +350,5 @@ bool lock_queues_flush(struct lock_queues *qs, const struct kv *kv, int64_t revi
 {
         look_at_changes(qs, kv, revision);
         look_at_some(qs, kv);
-        return qs->next > revision && qs->n_to_look == 0;
+        return qs->place.next > revision && qs->n_to_look == 0;
 }

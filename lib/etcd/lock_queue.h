@@ -66,8 +66,7 @@ struct lock_queues {
         TAILQ_HEAD(, lock_place) waiting; /* all waiters */
         size_t n_waiting;
         size_t n_to_look; /* how many of these, from the first on, may have missed something */
-        int64_t next;     /* the revision whose changes are to be checked next ... */
-        size_t next_n;    /* ... and how many of them were */
+        struct kv_place place; /* of the changes that are to be checked next */
         uint64_t ids;
         lock_woken_fn woken;
 };

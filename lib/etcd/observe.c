@@ -46,8 +46,7 @@ struct observe_hub {
         LIST_HEAD(, observer) observers;      /* all of them */
         struct elections idle, touched, late; /* touched: there may be news for its observers */
         uint64_t rounds;
-        int64_t next;  /* the revision whose changes are to be checked next ... */
-        size_t next_n; /* ... and how many of them were */
+        struct kv_place place; /* of the changes that are to be checked next */
         struct boot_time late_at;
 };
 
@@ -230,42 +229,33 @@ static void touch_list(struct observe_hub *h, struct elections *list)
                 touch(&e->range, h);
 }
 
-static void pass(struct observe_hub *h, int64_t next)
-{
-        if (next == h->next)
-                return;
-        h->next = next;
-        h->next_n = 0;
-}
-
 /* One deletion may have had 100,000 keys. */
 static void look_at_changes(struct observe_hub *h)
 {
         const struct state *s = core_state(h->api->core);
         const struct kv *kv = &s->kv;
 
-        if (h->next > s->revision)
+        if (h->place.next > s->revision)
                 return;
         /* If the history is compacted there, anything may have changed. */
-        if (h->next < kv->compacted) {
+        if (h->place.next < kv->compacted) {
                 touch_list(h, &h->idle);
                 touch_list(h, &h->late);
         } else if (span_index_any(&h->index)) {
-                size_t from = kv_history_seek(kv, h->next) + h->next_n,
+                size_t from = kv_place_seek(kv, &h->place),
                        to = min_of(kv->history_to, from + CHANGES);
 
                 for (size_t i = from; i < to; i++) {
                         const struct kv_version *v = kv->history[i];
 
-                        pass(h, v->mod_revision);
-                        h->next_n++;
+                        kv_place_read(&h->place, v);
                         span_index_each(&h->index, (struct view){v->key->bytes, v->key->len},
                                         touch, h);
                 }
                 if (to < kv->history_to)
                         return;
         }
-        pass(h, s->revision + 1);
+        kv_place_pass(&h->place, s->revision + 1);
 }
 
 void observe_hub_flush(struct observe_hub *h, struct boot_time now)
@@ -290,7 +280,7 @@ void observe_hub_flush(struct observe_hub *h, struct boot_time now)
 
 struct boot_time observe_hub_next(const struct observe_hub *h)
 {
-        if (!TAILQ_EMPTY(&h->touched) || h->next <= core_state(h->api->core)->revision)
+        if (!TAILQ_EMPTY(&h->touched) || h->place.next <= core_state(h->api->core)->revision)
                 return core_now(h->api->core);
         return TAILQ_EMPTY(&h->late) ? BOOT_TIME_NEVER : h->late_at;
 }

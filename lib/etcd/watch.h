@@ -55,7 +55,7 @@ struct watch_group {
 
 enum watch_feed_state {
         FEED_IDLE,
-        FEED_GATHERS, /* gathers the events of the batch that begins with `next`, up to `at` */
+        FEED_GATHERS, /* gathers the events of the batch that begins with `next` */
         FEED_SENDS,   /* sends them to the groups in `touched` */
 };
 
@@ -72,17 +72,16 @@ struct watch_feed {
         struct span_index groups;
         struct watch_list waiting; /* waiting for a pass that begins early enough */
         enum watch_feed_state state;
-        bool fresh;     /* nothing was sent yet, so it may still begin earlier */
-        int64_t next;   /* everything before it has been sent */
-        int64_t upto;   /* the end of the batch; only a watch that needs nothing before this may
-                         * join */
-        int64_t at;     /* the revision that is being gathered ... */
-        size_t at_n;    /* ... and how many of its events were */
-        size_t bytes;   /* of the events in the batch that a watch needs */
-        uint64_t batch; /* the number of the batch */
-        int64_t compacted; /* the batch is valid only as long as the history's compacted
-                            * revision ... */
-        uint64_t installs; /* ... and this count of installs stay the same */
+        bool fresh;   /* nothing was sent yet, so it may still begin earlier */
+        int64_t next; /* everything before it has been sent */
+        int64_t upto; /* the end of the batch; only a watch that needs nothing before this may
+                       * join */
+        struct kv_place place; /* of the event that is gathered next */
+        size_t bytes;          /* of the events in the batch that a watch needs */
+        uint64_t batch;        /* the number of the batch */
+        int64_t compacted;     /* the batch is valid only as long as the history's compacted
+                                * revision ... */
+        uint64_t installs;     /* ... and this count of installs stay the same */
         TAILQ_HEAD(, watch_group) touched;
         struct watch_group *packs_of; /* NULL: none */
         struct watch_pack packs[8];   /* one for each combination of what watches of one range

@@ -263,8 +263,7 @@ static void begin_batch(struct watch_feed *f)
         f->state = FEED_GATHERS;
         f->fresh = false;
         f->upto = state_of(f)->revision;
-        f->at = f->next;
-        f->at_n = 0;
+        f->place = (struct kv_place){.next = f->next};
         f->bytes = 0;
         f->batch++;
         f->compacted = state_of(f)->kv.compacted;
@@ -276,18 +275,14 @@ static bool gather(struct watch_feed *f, struct watch_budget *b)
 {
         const struct kv *kv = &state_of(f)->kv;
 
-        for (size_t i = kv_history_seek(kv, f->at) + f->at_n; i < kv->history_to; i++) {
+        for (size_t i = kv_place_seek(kv, &f->place); i < kv->history_to; i++) {
                 struct match m = {f, kv->history[i], b, false};
 
                 if (m.event->mod_revision > f->upto)
                         break;
-                if (m.event->mod_revision != f->at) {
-                        if (f->bytes >= BATCH_BYTES) {
-                                f->upto = m.event->mod_revision - 1;
-                                break;
-                        }
-                        f->at = m.event->mod_revision;
-                        f->at_n = 0;
+                if (m.event->mod_revision != f->place.next && f->bytes >= BATCH_BYTES) {
+                        f->upto = m.event->mod_revision - 1;
+                        break;
                 }
                 if (b->left <= 0)
                         return false;
@@ -300,7 +295,7 @@ static bool gather(struct watch_feed *f, struct watch_budget *b)
                         b->left = 0;
                         return false;
                 }
-                f->at_n++;
+                kv_place_read(&f->place, m.event);
         }
         f->state = FEED_SENDS;
         return true;

@@ -180,6 +180,34 @@ int64_t kv_compact_step(const struct kv *kv, int64_t revision);
 /* The position in `history` of the first event at @revision or later. */
 size_t kv_history_seek(const struct kv *kv, int64_t revision);
 
+/* Where a reader of the history is, however much of it is compacted meanwhile: it needs nothing
+ * before `next`, nor the first `n` events at it. It pins nothing: if `next` is compacted, it
+ * has missed something. */
+struct kv_place {
+        int64_t next;
+        size_t n;
+};
+
+/* The position in `history` of the first event that the reader needs. */
+static inline size_t kv_place_seek(const struct kv *kv, const struct kv_place *p)
+{
+        return kv_history_seek(kv, p->next) + p->n;
+}
+
+/* It needs nothing before @next, which is not before `next`. */
+static inline void kv_place_pass(struct kv_place *p, int64_t next)
+{
+        p->n = next == p->next ? p->n : 0;
+        p->next = next;
+}
+
+/* It has read @v, the first event that it needed. */
+static inline void kv_place_read(struct kv_place *p, const struct kv_version *v)
+{
+        kv_place_pass(p, v->mod_revision);
+        p->n++;
+}
+
 /* Restores one version while a snapshot is loaded; the versions of a key must come oldest
  * first. Returns 0, -EBADMSG if they do not, or -ENOMEM; on failure @v still belongs to the
  * caller. */
