@@ -55,7 +55,7 @@ int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_
         if (r == 0)
                 r = watch_hub_new(&a->watches, a);
         if (r == 0)
-                r = lock_hub_new(&a->locks, a);
+                r = claim_hub_new(&a->claims, a);
         if (r == 0)
                 r = observe_hub_new(&a->observers, a);
         if (r == 0)
@@ -73,7 +73,7 @@ struct api *api_free(struct api *a)
         if (!a)
                 return NULL;
         watch_hub_free(a->watches);
-        lock_hub_free(a->locks);
+        claim_hub_free(a->claims);
         cache_hub_free(a->caches);
         observe_hub_free(a->observers);
         while ((q = a->spare)) {
@@ -638,7 +638,7 @@ void api_run(struct api *a, struct boot_time now)
 {
         if (*core_busy(a->core))
                 return;
-        lock_hub_flush(a->locks, now);
+        claim_hub_flush(a->claims, now);
         observe_hub_flush(a->observers, now);
         watch_hub_flush(a->watches, now);
         slow_flush(a, now);
@@ -653,6 +653,6 @@ struct boot_time api_next(const struct api *a)
                 return BOOT_TIME_NEVER;
         return boot_min(
                 boot_min(cache_hub_next(a->caches),
-                         boot_min(lock_hub_next(a->locks), observe_hub_next(a->observers))),
+                         boot_min(claim_hub_next(a->claims), observe_hub_next(a->observers))),
                 boot_min(watch_hub_next(a->watches), boot_min(slow_next(a), room_next(a))));
 }

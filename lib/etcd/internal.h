@@ -10,7 +10,7 @@
 #include "state/permit.h"
 
 struct watch_hub;
-struct lock_hub;
+struct claim_hub;
 struct observe_hub;
 struct cache_hub;
 
@@ -35,7 +35,7 @@ struct api {
         size_t spent;                   /* steps spent on large answers in this turn of the
                                          * loop */
         struct watch_hub *watches;
-        struct lock_hub *locks;
+        struct claim_hub *claims;
         struct observe_hub *observers;
         struct cache_hub *caches;
         struct api_conns conns;
@@ -237,12 +237,12 @@ struct watch_counts watch_hub_counts(const struct watch_hub *h);
 void watch_hub_flush(struct watch_hub *h, struct boot_time now);
 struct boot_time watch_hub_next(const struct watch_hub *h);
 
-must_check_ int lock_hub_new(struct lock_hub **ret, struct api *a);
-struct lock_hub *lock_hub_free(struct lock_hub *h);
+must_check_ int claim_hub_new(struct claim_hub **ret, struct api *a);
+struct claim_hub *claim_hub_free(struct claim_hub *h);
 /* The number of calls that wait for a lock or an election. */
-size_t lock_hub_n_waiting(const struct lock_hub *h);
-void lock_hub_flush(struct lock_hub *h, struct boot_time now);
-struct boot_time lock_hub_next(const struct lock_hub *h);
+size_t claim_hub_n_waiting(const struct claim_hub *h);
+void claim_hub_flush(struct claim_hub *h, struct boot_time now);
+struct boot_time claim_hub_next(const struct claim_hub *h);
 
 must_check_ int observe_hub_new(struct observe_hub **ret, struct api *a);
 struct observe_hub *observe_hub_free(struct observe_hub *h);

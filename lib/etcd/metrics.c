@@ -795,7 +795,7 @@ static void take(struct page *p)
         f->behind = w.behind;
         f->events = w.events;
         f->ranges = f->state.ranges + a->n_ranges;
-        f->lock_waiters = lock_hub_n_waiting(a->locks);
+        f->lock_waiters = claim_hub_n_waiting(a->claims);
         f->healthy = a->n_healthy;
         f->unhealthy = a->n_unhealthy;
         if (a->conns.load)

@@ -5,7 +5,7 @@
  * the observers of that election cost, and they are answered in slices. A stream begins with a
  * linearizable read: a replica without a majority tells no leader that may have been replaced.
  */
-#include "etcd/lock.h"
+#include "etcd/claim.h"
 #include "state/span_index.h"
 
 #define TURN_MAX 2048   /* observers answered in one turn of the loop */
@@ -13,7 +13,6 @@
 #define BEHIND_MAX 4096 /* an observer that is further behind is told of no earlier ones */
 #define STEPS_OF_ONE 16 /* versions that are passed, for one that is told */
 #define LATE_AGAIN (20 * NSEC_PER_MSEC)
-#define SHORT ((size_t) 64) /* the smallest size of a buffer */
 
 struct observer {
         TAILQ_ENTRY(observer) next; /* in the list of its election */
@@ -35,9 +34,9 @@ struct election {
         TAILQ_ENTRY(election) next; /* in the list to which `in` points */
         struct elections *in;
         TAILQ_HEAD(, observer) observers;
-        struct buf prefix, end; /* the bytes of `range`, and no others */
-        uint64_t round;         /* the round of notifications; 0: not begun */
-        bool late;              /* some of its observers do not read */
+        uint64_t round;  /* the round of notifications; 0: not begun */
+        bool late;       /* some of its observers do not read */
+        uint8_t bytes[]; /* of `range` */
 };
 
 struct observe_hub {
@@ -87,39 +86,25 @@ static void election_free(struct observe_hub *h, struct election *e)
                 TAILQ_REMOVE(e->in, e, next);
                 span_index_remove(&h->index, &e->range);
         }
-        buf_fini(&e->prefix);
-        buf_fini(&e->end);
         free(e);
 }
 
 /* Counts the whole election for each observer: any of them may be the last that is left. */
 static size_t election_cost(ProtobufCBinaryData name)
 {
-        return sizeof(struct election) + 2 * max_of(name.len + 1, SHORT) + 3 * BLOCK;
-}
-
-/* Reserves room for exactly @name and one more byte. */
-static bool reserve(struct buf *b, ProtobufCBinaryData name)
-{
-        return buf_reserve(b, name.len + 1) != NULL;
+        return sizeof(struct election) + CLAIM_RANGE_SIZE(name) + BLOCK;
 }
 
 /* The election named @name, created if needed; NULL: no memory. */
 static struct election *election_of(struct observe_hub *h, ProtobufCBinaryData name)
 {
-        struct election *e = calloc(1, sizeof(*e));
+        struct election *e = calloc(1, sizeof(*e) + CLAIM_RANGE_SIZE(name));
         struct span_entry *same;
 
         if (!e)
                 return NULL;
         TAILQ_INIT(&e->observers);
-        if (!reserve(&e->prefix, name) || !reserve(&e->end, name) ||
-            lock_prefix(name, &e->prefix) < 0 || lock_prefix_end(&e->prefix, &e->end) < 0) {
-                election_free(h, e);
-                return NULL;
-        }
-        e->range.span = (struct kv_span){.from = {buf_head(&e->prefix), buf_len(&e->prefix)},
-                                         .end = {buf_head(&e->end), buf_len(&e->end)}};
+        e->range.span = claim_range(name, e->bytes);
         same = span_index_find(&h->index, &e->range.span);
         if (same) {
                 election_free(h, e);
@@ -171,7 +156,7 @@ static void tell(struct observer *o, const struct kv_key *k, unsigned *left)
                 return;
         st = identify_late(a, o->call, &o->who);
         if (st.code == RPC_OK)
-                st = lock_may_look(a, &o->who, &o->election->prefix);
+                st = claim_may_look(a, &o->who, &o->election->range.span);
         if (st.code != RPC_OK) {
                 rpc_call_finish(o->call, st.code, st.text);
                 return api_kick(a, o->call);
@@ -321,7 +306,7 @@ static void on_observe(struct rpc_call *call, struct view m)
         TAILQ_INSERT_HEAD(&e->observers, o, next);
         st = identify(o->hub->api, call, &o->who);
         if (st.code == RPC_OK)
-                st = lock_may_look(o->hub->api, &o->who, &e->prefix);
+                st = claim_may_look(o->hub->api, &o->who, &e->range.span);
         if (st.code != RPC_OK)
                 return rpc_call_finish(call, st.code, st.text);
         o->reading = true;

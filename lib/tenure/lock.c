@@ -267,7 +267,7 @@ static void on_claimed(struct tenure_call *c, void *arg)
 
 /* If the key exists already, a program of this host that has ended has left it, or we have
  * written it and the answer was lost. We keep the key, and write it again, since the last one
- * to write it is the one that may delete it (etcd/lock.c). */
+ * to write it is the one that may delete it (etcd/claim.c). */
 static void claim(struct tenure_lock *l)
 {
         Pb__TxnRequest q = PB__TXN_REQUEST__INIT;

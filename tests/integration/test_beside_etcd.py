@@ -251,18 +251,21 @@ def test_its_holder_may_take_a_lock_again(pair, leases):
     pair.etcd.call(*method("KV/Put", dict(key=b"again/1f5", lease=501)))
 
 
-def test_a_waiter_whose_lease_goes_does_not_get_the_lock(shared_cluster, prefix):  # A38
-    with shared_cluster.rpc() as rpc:
-        name = prefix.encode()
-        held = rpc.call(*method("Lock/Lock", dict(name=name))).key
-        lease = rpc.call(*method("Lease/LeaseGrant", dict(TTL=600))).ID
-        waits = rpc.future(*method("Lock/Lock", dict(name=name, lease=lease)))
-        eventually(lambda: shared_cluster.get(f"{prefix}/{lease:x}"))
+@pytest.mark.parametrize("service", ["Lock/Lock", "Election/Campaign"])
+def test_a_waiter_whose_lease_goes_is_told_so_at_once_and_does_not_hold(fresh_pair, service):  # A38
+    for lease in 1, 2:
+        fresh_pair.call("Lease/LeaseGrant", ID=lease, TTL=600)
+    fresh_pair.call(service, name=b"n", lease=1)
+    ours, etcds = waiting(fresh_pair, b"n", 2, service, lease=2)
 
-        rpc.call(*method("Lease/LeaseRevoke", dict(ID=lease)))
-        rpc.call(*method("Lock/Unlock", dict(key=held)))
+    fresh_pair.call("Lease/LeaseRevoke", ID=2)
+    assert (ours.code().name, ours.details()) == ("UNKNOWN", "mutex: session is expired")
+    assert not etcds.done()
+    fresh_pair.call("KV/DeleteRange", key=b"n/1")
 
-        assert waits.code().name == "UNKNOWN"  # an etcd 3.4 says that it has the lock
+    # An etcd 3.4 says that it holds, by a key that is gone. A 3.5 refuses the lock, in our words.
+    assert b"n/2" in etcds.result().SerializeToString()
+    assert fresh_pair.counts(b"n/") == [0, 0]
 
 
 def test_an_election_has_one_leader_after_the_other(pair, calls, leases):

@@ -1,8 +1,8 @@
 /*
  * Patient clients of long worlds. Two lock without a lease of their own, so that the core
- * grants one of a minute, which it renews while they wait (etcd/lock.c); they never unlock, and
- * each gets the lock when the lease of the other one ends. A third one puts a node's record
- * that is too large for agents to read, once in each trouble.
+ * grants one of a minute, which it renews while they wait (etcd/claim_session.c); they never
+ * unlock, and each gets the lock when the lease of the other one ends. A third one puts a
+ * node's record that is too large for agents to read, once in each trouble.
  *
  * If all has been well, no lock ends before the minute since its last renewal is over, and the
  * next one that waits has it then.

@@ -92,6 +92,7 @@ static bool turn(void)
         for (; sim_disk_busy(one.disk) && !one.stalled; moved = true)
                 sim_disk_finish(one.disk);
         api_run(one.api, one.now);
+        nomem_pause(true);
         for (struct conn *c = one.conns; c < one.conns + N_CONNS; c++) {
                 if (!c->kicked)
                         continue;
@@ -100,6 +101,7 @@ static bool turn(void)
                 if (move(c->server, c->client) || rpc_conn_can_go_on(c->server))
                         c->kicked = true;
         }
+        nomem_pause(false);
         return moved;
 }
 
@@ -1225,6 +1227,43 @@ TEST(campaigns_with_large_values_leave_room_for_a_range)
 TEST(campaigns_with_one_large_name_leave_room_for_a_range)
 {
         wait_with_large(true);
+}
+
+/* It is its turn, and there is no memory to tell it. */
+TEST(a_call_that_finds_no_memory_for_its_answer_leaves_no_key)
+{
+        unsigned n_failed = 0;
+        bool came = true;
+        char key[LARGE + 8];
+
+        make_large('x');
+        snprintf(key, sizeof(key), "%s/2", large);
+        for (size_t n = 0; came; n++) {
+                struct ask holder = {0}, next = {0}, ends = {0};
+                Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+
+                begin();
+                grant(1, 2);
+                campaign(0, large, 1, "v", &holder);
+                campaign(1, large, 2, "v", &next);
+                settle();
+                q.id = 1;
+                start(0, "/etcdserverpb.Lease/LeaseRevoke", &q.base, &ends);
+                while (!ends.ended)
+                        turn();
+                nomem_after(n);
+                turn();
+                came = nomem_end();
+                settle();
+                CHECK(next.ended);
+                CHECK_EQ(is_live(key), next.code == RPC_OK);
+                n_failed += next.code != RPC_OK;
+                buf_fini(&holder.reply);
+                buf_fini(&next.reply);
+                buf_fini(&ends.reply);
+                end();
+        }
+        CHECK(n_failed > 0);
 }
 
 /* The message and what the claim writes are charged; also while a lease is granted for the

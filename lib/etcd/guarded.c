@@ -1,0 +1,60 @@
+/* Transactions with one guard, for claims and for those who hold. */
+#include "etcd/claim.h"
+
+static void write_guarded(struct request *q, ProtobufCBinaryData key,
+                          Pb__Compare__CompareTarget target, int64_t rev, Pb__RequestOp *op)
+{
+        Pb__TxnRequest txn = PB__TXN_REQUEST__INIT;
+        Pb__Compare guard = PB__COMPARE__INIT, *guards[] = {&guard};
+
+        guard.key = key;
+        guard.target = target;
+        if (target == PB__COMPARE__COMPARE_TARGET__CREATE) {
+                guard.target_union_case = PB__COMPARE__TARGET_UNION_CREATE_REVISION;
+                guard.create_revision = rev;
+        } else {
+                guard.target_union_case = PB__COMPARE__TARGET_UNION_MOD_REVISION;
+                guard.mod_revision = rev;
+        }
+        txn.compare = guards;
+        txn.success = &op;
+        txn.n_compare = txn.n_success = 1;
+        request_write(q, CMD_TXN, &txn.base);
+}
+
+void guarded_put(struct request *q, ProtobufCBinaryData key, int64_t created,
+                 ProtobufCBinaryData value, int64_t lease)
+{
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__RequestOp op = PB__REQUEST_OP__INIT;
+
+        put.key = key;
+        put.value = value;
+        put.lease = lease;
+        put.ignore_lease = lease == 0;
+        op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        op.request_put = &put;
+        write_guarded(q, key, PB__COMPARE__COMPARE_TARGET__CREATE, created, &op);
+}
+
+void guarded_delete(struct request *q, ProtobufCBinaryData key,
+                    Pb__Compare__CompareTarget target, int64_t rev)
+{
+        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
+        Pb__RequestOp op = PB__REQUEST_OP__INIT;
+
+        del.key = key;
+        op.request_case = PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
+        op.request_delete_range = &del;
+        write_guarded(q, key, target, rev, &op);
+}
+
+/* TxnResponse: the header, field 1, comes first, then `succeeded`, field 2, unless false. */
+bool guarded_did(struct view reply)
+{
+        struct view header;
+        uint8_t tag;
+
+        return view_u8(&reply, &tag) == 0 && tag == (1 << 3 | 2) &&
+               view_bytes(&reply, &header) == 0 && view_u8(&reply, &tag) == 0 && tag == 2 << 3;
+}
