@@ -41,14 +41,29 @@ static void unlock(struct request *q)
         request_write(q, CMD_DELETE_RANGE, &del.base);
 }
 
+/* As for Unlock, permission to write the key is enough. That is checked here: a transaction's
+ * guard would need permission to read it. */
+static void resign_permitted(struct request *q)
+{
+        static const ProtobufCBinaryData none;
+        const Pb__LeaderKey *k = ((const Pb__ResignRequest *) q->msg)->leader;
+        struct status st = status_of(permit_range(core_state(q->api->core), &q->who.user,
+                                                  &k->key, &none, PERMIT_WRITE));
+
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        q->by_core = true;
+        q->wrote = given_up;
+        guarded_delete(q, k->key, PB__COMPARE__COMPARE_TARGET__CREATE, k->rev);
+}
+
 static void resign(struct request *q)
 {
         const Pb__LeaderKey *k = ((const Pb__ResignRequest *) q->msg)->leader;
 
         if (!k || k->key.len == 0)
                 return request_fail(q, status_no_key);
-        q->wrote = given_up;
-        guarded_delete(q, k->key, PB__COMPARE__COMPARE_TARGET__CREATE, k->rev);
+        request_read(q, resign_permitted);
 }
 
 static void proclaimed(struct request *q, struct status st, struct view reply)

@@ -3,7 +3,7 @@ that it is stricter on purpose."""
 import random
 
 import pytest
-from harness.pair import Pair, put
+from harness.pair import Pair, method, put
 from harness.random_calls import LEASES, Calls
 from harness.rpc import Refused, pb
 from harness.waiting import eventually_is
@@ -185,6 +185,30 @@ def test_random_users_may_do_at_random_what_etcd_lets_them_do(fresh_pair, seed):
         name, request = calls.any(depth=0, range=4, put=3, delete=1, txn=2)
         denied += str(r.choice(users).ask(name, request=like_etcd(request))) == DENIED
     assert 150 < denied < 1350
+
+
+# ---- less strict: etcd's guard reads the key ----
+
+def test_a_leader_may_resign_that_may_only_write(fresh_pair):
+    switch_on(fresh_pair)
+    root = fresh_pair.log_in("root", "secret")
+    for user, role in ("wil", "writer"), ("una", None):
+        root.call("Auth/UserAdd", name=user, password=user)
+        if role:
+            root.call("Auth/UserGrantRole", user=user, role=role)
+    root.call("Lease/LeaseGrant", ID=502, TTL=600)
+    leader = root.call("Election/Campaign", name=b"tx", lease=502).leader
+    wil, una = (root.log_in(user, user) for user in ("wil", "una"))
+
+    with pytest.raises(Refused, match=DENIED):
+        una.ours("Election/Resign", leader=leader)
+    stale = dict(name=b"tx", key=leader.key, rev=1)
+    wil.ours("Election/Resign", leader=stale)
+    assert root.counts(b"tx/") == [1, 1]
+    wil.ours("Election/Resign", leader=leader)
+    assert root.counts(b"tx/") == [0, 1]
+    with pytest.raises(Refused, match="permission denied"):
+        wil.etcd.call(*method("Election/Resign", dict(leader=leader)))
 
 
 # ---- stricter than an etcd 3.4, which lets everybody do this ----
