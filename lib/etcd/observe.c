@@ -21,8 +21,10 @@ struct observer {
         struct election *election; /* NULL: the request has not come yet */
         struct rpc_call *call;
         struct identity who;
-        uint64_t round;         /* the last round in which it was checked */
-        int64_t sent;           /* the mod_revision that was sent last */
+        TAILQ_ENTRY(observer) next_late; /* while it has no room for what it is told next ... */
+        size_t wants;                    /* ... the size of that; 0: it has */
+        uint64_t round;                  /* the last round in which it was checked */
+        int64_t sent;                    /* the mod_revision that was sent last */
         struct core_read first; /* confirms that our state is recent enough to begin ... */
         bool reading, begun;    /* ... while `reading`; then it has `begun` */
 };
@@ -35,18 +37,18 @@ struct election {
         struct elections *in;
         TAILQ_HEAD(, observer) observers;
         uint64_t round;  /* the round of notifications; 0: not begun */
-        bool late;       /* some of its observers do not read */
         uint8_t bytes[]; /* of `range` */
 };
 
 struct observe_hub {
         struct api *api;
         struct span_index index;
-        LIST_HEAD(, observer) observers;      /* all of them */
-        struct elections idle, touched, late; /* touched: there may be news for its observers */
+        LIST_HEAD(, observer) observers; /* all of them */
+        TAILQ_HEAD(, observer) late;     /* those that have to read first */
+        struct elections idle, touched;  /* touched: there may be news for its observers */
         uint64_t rounds;
-        struct kv_place place; /* of the changes that are to be checked next */
-        struct boot_time late_at;
+        struct kv_place place;    /* of the changes that are to be checked next */
+        struct boot_time late_at; /* when to check the late ones next */
 };
 
 int observe_hub_new(struct observe_hub **ret, struct api *a)
@@ -147,12 +149,17 @@ static void send(struct observer *o, const struct kv_version *v)
         api_send(a, o->call, &p.base);
 }
 
+static bool has_room(const struct observer *o, size_t n)
+{
+        return rpc_call_queued_patient(o->call, n) <= API_QUEUED_MAX;
+}
+
 static void tell(struct observer *o, const struct kv_key *k, unsigned *left)
 {
         struct api *a = o->hub->api;
         struct status st;
 
-        if (!o->begun || k->newest->mod_revision == o->sent)
+        if (!o->begun || o->wants > 0 || k->newest->mod_revision == o->sent)
                 return;
         st = identify_late(a, o->call, &o->who);
         if (st.code == RPC_OK)
@@ -162,8 +169,11 @@ static void tell(struct observer *o, const struct kv_key *k, unsigned *left)
                 return api_kick(a, o->call);
         }
         for (const struct kv_version *v = next_of(o, k, left); v; v = v->newer) {
-                if (rpc_call_queued_patient(o->call, k->len + v->value_len) > API_QUEUED_MAX) {
-                        o->election->late = true;
+                size_t n = k->len + v->value_len;
+
+                if (!has_room(o, n)) {
+                        o->wants = n;
+                        TAILQ_INSERT_TAIL(&a->observers->late, o, next_late);
                         return;
                 }
                 *left -= min_of(*left, 1U);
@@ -171,18 +181,38 @@ static void tell(struct observer *o, const struct kv_key *k, unsigned *left)
         }
 }
 
+static const struct kv_key *leader_of(const struct observe_hub *h, const struct election *e)
+{
+        return kv_span_eldest(&core_state(h->api->core)->kv, &e->range.span);
+}
+
+static void tell_late(struct observe_hub *h, unsigned *left)
+{
+        const struct kv_key *k;
+        struct observer *o, *next;
+
+        for (o = TAILQ_FIRST(&h->late); o && *left > 0; o = next) {
+                next = TAILQ_NEXT(o, next_late);
+                if (!has_room(o, o->wants))
+                        continue;
+                TAILQ_REMOVE(&h->late, o, next_late);
+                o->wants = 0;
+                k = leader_of(h, o->election);
+                if (k)
+                        tell(o, k, left);
+        }
+}
+
 /* Returns true when all observers of @e have been checked. */
 static bool tell_all(struct observe_hub *h, struct election *e, unsigned *left)
 {
-        const struct kv_key *k = kv_span_eldest(&core_state(h->api->core)->kv, &e->range.span);
+        const struct kv_key *k = leader_of(h, e);
         struct observer *o;
 
         if (!k)
                 return true;
-        if (e->round == 0) {
+        if (e->round == 0)
                 e->round = ++h->rounds;
-                e->late = false;
-        }
         /* Observers that had their turn are at the end. */
         while ((o = TAILQ_FIRST(&e->observers))->round != e->round) {
                 if (*left == 0)
@@ -206,26 +236,19 @@ static void touch(struct span_entry *r, void *arg)
                 put_in(e, &h->touched);
 }
 
-static void touch_list(struct observe_hub *h, struct elections *list)
-{
-        struct election *e;
-
-        while ((e = TAILQ_FIRST(list)))
-                touch(&e->range, h);
-}
-
 /* One deletion may have had 100,000 keys. */
 static void look_at_changes(struct observe_hub *h)
 {
         const struct state *s = core_state(h->api->core);
         const struct kv *kv = &s->kv;
+        struct election *e;
 
         if (h->place.next > s->revision)
                 return;
         /* If the history is compacted there, anything may have changed. */
         if (h->place.next < kv->compacted) {
-                touch_list(h, &h->idle);
-                touch_list(h, &h->late);
+                while ((e = TAILQ_FIRST(&h->idle)))
+                        touch(&e->range, h);
         } else if (span_index_any(&h->index)) {
                 size_t from = kv_place_seek(kv, &h->place),
                        to = min_of(kv->history_to, from + CHANGES);
@@ -249,17 +272,17 @@ void observe_hub_flush(struct observe_hub *h, struct boot_time now)
         struct election *e;
 
         look_at_changes(h);
-        if (!TAILQ_EMPTY(&h->late) && !boot_before(now, h->late_at))
-                touch_list(h, &h->late);
+        if (!boot_before(now, h->late_at)) {
+                h->late_at = boot_add(now, LATE_AGAIN);
+                tell_late(h, &left);
+        }
         /* Finding the leader counts, too, even if there is none. */
         while (left > 0 && (e = TAILQ_FIRST(&h->touched))) {
                 left--;
                 if (!tell_all(h, e, &left))
                         return;
                 e->round = 0;
-                if (e->late)
-                        h->late_at = boot_add(now, LATE_AGAIN);
-                put_in(e, e->late ? &h->late : &h->idle);
+                put_in(e, &h->idle);
         }
 }
 
@@ -321,6 +344,8 @@ static void on_close(struct rpc_call *call)
 
         if (o->reading)
                 core_read_cancel(o->hub->api->core, &o->first);
+        if (o->wants > 0)
+                TAILQ_REMOVE(&o->hub->late, o, next_late);
         LIST_REMOVE(o, of_all);
         if (e)
                 TAILQ_REMOVE(&e->observers, o, next);

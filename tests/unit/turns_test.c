@@ -104,6 +104,39 @@ TEST(an_observer_is_told_of_each_proclamation)
         rig_end();
 }
 
+/* Its election was looked at again every 20 ms, for as long as it did not read. */
+TEST(an_observer_that_does_not_read_is_not_looked_for)
+{
+        Pb__LeaderRequest q = PB__LEADER_REQUEST__INIT;
+        struct rig_call call;
+        struct rig_conn *c;
+        uint64_t before;
+
+        rig_begin();
+        rig_put("e/1", 1);
+        q.name = pb_bytes("e", 1);
+        c = rig_connect(0);
+        rig_open(c, &call, "/v3electionpb.Election/Observe", &q.base);
+        call.got = is_next;
+        for (unsigned i = 0; i < 20 && call.messages < 1; i++)
+                rig_turn();
+        c->takes = 0;
+        for (unsigned i = 0; i < 5; i++)
+                rig_put("e/1", 1 << 20);
+        for (unsigned i = 0; i < 20; i++)
+                rig_turn();
+        before = compares();
+        for (unsigned i = 0; i < 200; i++)
+                rig_turn();
+        CHECK_EQ(compares(), before);
+        c->takes = 1 << 20;
+        for (unsigned i = 0; i < 400; i++)
+                rig_turn();
+        CHECK_EQ(call.messages, 6);
+        rig_forget(&call);
+        rig_end();
+}
+
 #define ELECTIONS 8000
 
 /* After a compaction all observed elections must be checked: those without a leader were
