@@ -656,6 +656,11 @@ bool replica_step_down(struct replica *r, struct boot_time now)
         return replica_leads(r) && libraft_transferee(r) != 0;
 }
 
+uint64_t replica_transferee(const struct replica *r)
+{
+        return libraft_transferee(r);
+}
+
 int replica_transfer(struct replica *r, uint64_t id, struct boot_time now)
 {
         int i = replica_position(r, id);

@@ -25,6 +25,7 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         TAILQ_INIT(&c->queued);
         STAILQ_INIT(&c->gone);
         TAILQ_INIT(&c->waiting);
+        LIST_INIT(&c->orders);
         c->waiting_at = BOOT_TIME_NEVER;
         c->busy_since = BOOT_TIME_NEVER;
         renew_pace_init(&c->pace, cfg->ahead_divisor);
@@ -45,6 +46,7 @@ struct core *core_free(struct core *c)
         if (!c)
                 return NULL;
         changes_end(&c->changes);
+        core_orders_end(c);
         /* A caller whose write failed may start a read, and vice versa: giving up a lock
          * deletes its key. */
         while (!RB_EMPTY(&c->writes) || !TAILQ_EMPTY(&c->reads)) {
@@ -259,20 +261,6 @@ uint64_t core_new_member_id(struct core *c)
         return rnd_u64(&c->rnd) | 1;
 }
 
-struct status core_move_leader(struct core *c, uint64_t member)
-{
-        if (!core_status(c).leader)
-                return status_not_leader;
-        switch (replica_transfer(c->replica, member, c->now)) {
-        case 0:
-                return status_ok;
-        case -EBUSY:
-                return status_moving;
-        default:
-                return status_bad_transferee;
-        }
-}
-
 uint64_t core_installs(const struct core *c)
 {
         return c->installs;
@@ -321,6 +309,7 @@ void core_run(struct core *c, struct boot_time now)
         core_waiting_run(c);
         keep_up(c);
         changes_run(&c->changes, c->now);
+        core_orders_run(c);
         introduce(c);
         core_reads_catch_up(c);
 }
@@ -328,10 +317,10 @@ void core_run(struct core *c, struct boot_time now)
 struct boot_time core_next(struct core *c)
 {
         struct boot_time soon = boot_add(c->now, NSEC_PER_MSEC),
-                         next = boot_min(changes_next(&c->changes),
-                                         boot_max(core_timeouts_next(c), soon));
+                         next = boot_min(changes_next(&c->changes), core_orders_next(c));
         struct replica_status st = core_status(c);
 
+        next = boot_min(next, boot_max(core_timeouts_next(c), soon));
         if (c->skipped.on || (c->repropose_from != NO_WRITE && st.leader_id != 0) ||
             !TAILQ_EMPTY(&c->arrived) || core_reads_ready(c) || core_waiting_returned(c))
                 next = boot_min(next, c->now);

@@ -248,8 +248,19 @@ bool core_room(struct core *c, size_t bytes);
 /* An id for a new member. */
 uint64_t core_new_member_id(struct core *c);
 
-/* Asks voter @member to lead. */
-struct status core_move_leader(struct core *c, uint64_t member);
+/* What an operator orders of this replica, until it is done or cannot be done. `done` is called
+ * once, perhaps at once; not if the order is withdrawn. */
+struct core_order {
+        void (*done)(struct core_order *o, struct status st);
+        /* Private to the core. */
+        LIST_ENTRY(core_order) next;
+        uint64_t leader; /* the member that is to lead */
+        struct boot_time deadline;
+};
+void core_withdraw_order(struct core_order *o);
+
+/* Asks voter @member to lead: done when it does. */
+void core_move_leader(struct core *c, struct core_order *o, uint64_t member, nsec_t timeout);
 
 /* A number that changes whenever a snapshot replaces the state, which invalidates all pointers
  * into the old state. */

@@ -13,6 +13,7 @@
  *     apply.c     applies entries and installs snapshots, as the replica's callbacks
  *     upkeep.c    alarms and automatic compaction
  *     changes.c   changes of the members
+ *     orders.c    what an operator orders of this replica
  */
 #pragma once
 
@@ -113,6 +114,7 @@ struct core {
                                              * `expire_not_before` */
         struct upkeep upkeep;
         struct changes changes;
+        LIST_HEAD(, core_order) orders;
         struct boot_time tick_at; /* when to check again whether the log needs a lease time */
 
         struct core_write member;
@@ -167,6 +169,14 @@ void core_write_waits_no_more(struct core *c, struct core_write *w);
 bool core_waiting_returned(const struct core *c);
 /* Proposes again the commands that need not wait any longer. */
 void core_waiting_run(struct core *c);
+
+/* ---- orders.c ---- */
+
+/* Ends the orders that are done, cannot be done, or have taken too long. */
+void core_orders_run(struct core *c);
+struct boot_time core_orders_next(const struct core *c);
+/* When the core stops: ends them all. */
+void core_orders_end(struct core *c);
 
 /* ---- reads.c ---- */
 

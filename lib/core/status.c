@@ -13,8 +13,7 @@ const struct status status_malformed = {RPC_INTERNAL, "grpc: the message does no
 const struct status status_stopped = {RPC_UNAVAILABLE, "etcdserver: server stopped"};
 
 const struct status status_not_leader = {RPC_FAILED_PRECONDITION, "etcdserver: not leader"};
-/* A transfer to another member is under way. */
-const struct status status_moving = {
+const struct status status_not_moved = {
         RPC_UNAVAILABLE, "etcdserver: request timed out, leader transfer took too long"};
 const struct status status_bad_transferee = {RPC_FAILED_PRECONDITION,
                                              "etcdserver: bad leader transferee"};

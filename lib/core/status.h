@@ -26,4 +26,4 @@ struct status status_unpacked(int r);
 
 extern const struct status status_ok, status_no_leader, status_timeout, status_lost,
         status_too_many, status_malformed, status_stopped, status_not_leader,
-        status_bad_transferee, status_moving, status_nomem, status_too_large, status_learner;
+        status_bad_transferee, status_not_moved, status_nomem, status_too_large, status_learner;

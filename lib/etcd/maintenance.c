@@ -59,14 +59,56 @@ static void defragment(struct request *q)
         request_reply_header(q);
 }
 
-static void move_leader(struct request *q)
+/* What the replica is ordered to do; kept with the request. */
+struct order {
+        struct core_order core;
+        struct request *q;
+};
+
+static void drop_order(struct request *q)
 {
-        const Pb__MoveLeaderRequest *m = q->msg;
-        struct status st = core_move_leader(q->api->core, m->targetid);
+        free(q->data);
+}
+
+static void withdraw_order(struct request *q)
+{
+        core_withdraw_order(&((struct order *) q->data)->core);
+        request_end(q);
+}
+
+static void obeyed(struct core_order *o, struct status st)
+{
+        struct request *q = container_of(o, struct order, core)->q;
 
         if (st.code != RPC_OK)
                 return request_fail(q, st);
         request_reply_header(q);
+}
+
+/* NULL: no memory, which the client was told. */
+static struct core_order *order_new(struct request *q)
+{
+        struct order *o = calloc(1, sizeof(*o));
+
+        if (!o) {
+                request_fail(q, status_nomem);
+                return NULL;
+        }
+        o->q = q;
+        o->core.done = obeyed;
+        q->data = o;
+        q->drop = drop_order;
+        q->gone = withdraw_order;
+        return &o->core;
+}
+
+static void move_leader(struct request *q)
+{
+        const Pb__MoveLeaderRequest *m = q->msg;
+        struct core_order *o = order_new(q);
+
+        if (o)
+                core_move_leader(q->api->core, o, m->targetid, q->call->timeout);
 }
 
 /* No older version can run on this data yet. */

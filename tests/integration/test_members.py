@@ -100,6 +100,26 @@ def test_the_leader_is_moved_to_a_member_by_its_name(cluster):
     assert cluster.leader() is other
 
 
+def test_a_leader_is_moved_when_the_other_leads_and_not_before(cluster):
+    def ask(at, to):
+        with cluster.rpc(at) as rpc:
+            rpc.call("etcdserverpb.Maintenance/MoveLeader",
+                     pb.MoveLeaderRequest(targetID=int(ids[to.name].id)))
+            return rpc.call("etcdserverpb.Maintenance/Status", pb.StatusRequest()).leader
+
+    ids, (one, other, _) = cluster.members(), cluster.replicas.values()
+    cluster.ctl("core", "move-leader", one.name)
+    for _ in range(5):
+        assert ask(one, other) == ids[other.name].id
+        assert ask(other, one) == ids[one.name].id
+
+    other.freeze()
+    with pytest.raises(Refused, match="request timed out, leader transfer took too long"):
+        ask(one, other)
+    assert cluster.leader() is one
+    other.thaw()
+
+
 def test_streams_that_ask_for_a_leader_end_when_there_is_none_and_no_others(cluster):
     alone, *others = cluster.replicas.values()
     watch = pb.WatchRequest(create_request=pb.WatchCreateRequest(key=b"k"))

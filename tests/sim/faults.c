@@ -151,7 +151,9 @@ void move_leader(struct world *w)
         w->counts.transfers++;
         {
                 MEMORY(MEMORY_RUN);
-                (void) core_move_leader(n->node.core, rnd_between(&w->rnd, 1, w->n_replicas));
+                (void) !replica_transfer(n->node.replica,
+                                         rnd_between(&w->rnd, 1, w->n_replicas),
+                                         core_now(n->node.core));
         }
         world_drive(w, n);
 }

@@ -6,6 +6,7 @@
  * At equal revisions, equally compacted, the hashes of all replicas are equal (I4). A lease
  * that certainly lives is listed, and one that was revoked is not. What was compacted cannot be
  * read. A leader that was proclaimed, and has not resigned, is found with what it said last.
+ * When leadership is said to have moved, nobody else leads in that term.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -55,6 +56,7 @@ static struct visitor {
         bool leads, sure;         /* it has won; and knows what it has said last */
         int64_t created;
         char key[64];
+        uint64_t heir; /* who was to lead */
 } visitors[N_VISITORS];
 
 /* What was compacted, as some visitor was told. */
@@ -245,7 +247,7 @@ static void ask_for(struct visitor *v)
         case SNAPSHOT:
                 return asker_ask(a, "/etcdserverpb.Maintenance/Snapshot", &snapshot.base);
         case MOVE:
-                move.targetid = rnd_between(&W->rnd, 1, W->n_replicas);
+                v->heir = move.targetid = rnd_between(&W->rnd, 1, W->n_replicas);
                 return asker_ask(a, "/etcdserverpb.Maintenance/MoveLeader", &move.base);
         case HEALTH:
                 return asker_ask(a, "/grpc.health.v1.Health/Check", &health.base);
@@ -370,6 +372,24 @@ static void on_leader(struct visitor *v, struct view m)
         pb_free(p);
 }
 
+static void on_moved(struct visitor *v, struct view m)
+{
+        Pb__MoveLeaderResponse *p = pb__move_leader_response__unpack(NULL, m.len, m.p);
+
+        for (unsigned i = 0; i < W->n_replicas; i++) {
+                struct replica_status s = {0};
+
+                if (W->r[i].up)
+                        s = core_status(W->r[i].node.core);
+                if (s.leader && s.term == p->header->raft_term && i + 1 != v->heir)
+                        fail(W,
+                             "leader: it is said to be %" PRIu64 " in term %" PRIu64
+                             ", and is %u",
+                             v->heir, s.term, i + 1);
+        }
+        pb_free(p);
+}
+
 static void on_done(struct visitor *v, struct view m)
 {
         switch (v->wish) {
@@ -392,6 +412,8 @@ static void on_done(struct visitor *v, struct view m)
         case READ_BEHIND:
                 return fail(W, "compacted: revision %" PRId64 " was compacted, and is read",
                             compacted - 1);
+        case MOVE:
+                return on_moved(v, m);
         case CAMPAIGN:
                 return on_campaign(v, m);
         case PROCLAIM:

@@ -1,0 +1,66 @@
+/* What an operator orders of this replica, until it is done or cannot be done. */
+#include "core/internal.h"
+
+static void end(struct core_order *o, struct status st)
+{
+        LIST_REMOVE(o, next);
+        o->done(o, st);
+}
+
+void core_withdraw_order(struct core_order *o)
+{
+        LIST_REMOVE(o, next);
+}
+
+void core_orders_end(struct core *c)
+{
+        struct core_order *o;
+
+        while ((o = LIST_FIRST(&c->orders)))
+                end(o, status_stopped);
+}
+
+/* Whether it is decided who leads next. A leader that did not hand over in time goes on. */
+static bool has_moved(const struct core *c, const struct core_order *o, struct status *ret)
+{
+        struct replica_status st = core_status(c);
+
+        *ret = st.leader_id == o->leader ? status_ok : status_not_moved;
+        if (st.leader && st.leader_id != o->leader)
+                return replica_transferee(c->replica) != o->leader;
+        return st.leader_id != 0;
+}
+
+void core_move_leader(struct core *c, struct core_order *o, uint64_t member, nsec_t timeout)
+{
+        int r = replica_transfer(c->replica, member, c->now);
+
+        if (r < 0)
+                return o->done(o, r == -EBUSY             ? status_not_moved
+                                  : core_status(c).leader ? status_bad_transferee
+                                                          : status_not_leader);
+        o->leader = member;
+        o->deadline = boot_add(c->now,
+                               timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
+        LIST_INSERT_HEAD(&c->orders, o, next);
+}
+
+void core_orders_run(struct core *c)
+{
+        struct core_order *o, *next;
+        struct status st;
+
+        LIST_FOREACH_SAFE (o, &c->orders, next, next)
+                if (has_moved(c, o, &st) || !boot_before(c->now, o->deadline))
+                        end(o, st);
+}
+
+struct boot_time core_orders_next(const struct core *c)
+{
+        struct boot_time next = BOOT_TIME_NEVER;
+        const struct core_order *o;
+
+        LIST_FOREACH (o, &c->orders, next)
+                next = boot_min(next, o->deadline);
+        return next;
+}
