@@ -278,6 +278,13 @@ uint64_t replica_excludes(const struct replica *r, uint64_t id);
 /* Requests a snapshot, whether or not one is due. */
 void replica_want_snapshot(struct replica *r);
 
+struct replica_saved {
+        uint64_t index;    /* the last entry that is in the snapshot on the disk */
+        uint64_t failures; /* how many snapshots could not be written ... */
+        int error;         /* ... and why the last of these could not: a negative errno */
+};
+struct replica_saved replica_saved(const struct replica *r);
+
 struct replica_status replica_status(const struct replica *r);
 /* Parts of the status, for code that needs them with each request. */
 uint64_t replica_term(const struct replica *r);

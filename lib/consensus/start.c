@@ -178,7 +178,7 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                         return k == -ENOMEM ? k : -EBADMSG;
                 }
                 replica_adopt(r, rec->snapshot.term);
-                meta->index = r->taking.disk_index = r->applied = rec->snapshot.index;
+                meta->index = r->taking.saved.index = r->applied = rec->snapshot.index;
                 meta->term = rec->snapshot.term;
                 r->taking.size = rec->snapshot.data.len;
                 meta->configuration_index = rec->snapshot.conf_index;

@@ -58,7 +58,7 @@ int taking_to_store(struct replica *r, struct blob *data, bool install)
 /* A large state is not saved for a few entries, or it would be written over and over. */
 static bool is_due(const struct replica *r)
 {
-        uint64_t n = r->applied - r->taking.disk_index, bytes = r->taking.bytes_from;
+        uint64_t n = r->applied - r->taking.saved.index, bytes = r->taking.bytes_from;
 
         if (boot_before(r->now, r->taking.again_at) || n == 0)
                 return false;
@@ -169,7 +169,7 @@ struct boot_time taking_next(const struct replica *r)
 {
         if (r->taking.state == SNAPSHOT_ENCODING)
                 return r->taking.slice_at;
-        return r->taking.next >= SNAPSHOT_FOR_DISK && r->applied > r->taking.disk_index &&
+        return r->taking.next >= SNAPSHOT_FOR_DISK && r->applied > r->taking.saved.index &&
                                may_begin(r)
                        ? r->taking.again_at
                        : BOOT_TIME_NEVER;
@@ -178,6 +178,11 @@ struct boot_time taking_next(const struct replica *r)
 void replica_want_snapshot(struct replica *r)
 {
         r->taking.next = SNAPSHOT_TO_LET_GO;
+}
+
+struct replica_saved replica_saved(const struct replica *r)
+{
+        return r->taking.saved;
 }
 
 /* ---- callbacks of the store ---- */
@@ -217,12 +222,12 @@ void taking_on_written(void *userdata, uint64_t index)
 {
         struct replica *r = userdata;
 
-        r->taking.disk_index = index;
+        r->taking.saved.index = index;
         if (r->taking.state == SNAPSHOT_INSTALLING)
                 install_done(r, index);
         else
                 written(r);
-        store_trim(r->store, min_of(r->log.first - 1, r->taking.disk_index));
+        store_trim(r->store, min_of(r->log.first - 1, r->taking.saved.index));
 }
 
 void taking_on_failed(void *userdata, uint64_t index, int e)
@@ -231,6 +236,8 @@ void taking_on_failed(void *userdata, uint64_t index, int e)
 
         (void) index;
         PROBE("a snapshot cannot be written");
+        r->taking.saved.failures++;
+        r->taking.saved.error = e;
         r->taking.next = max_of(r->taking.next, r->taking.reason);
         end(r);
         r->taking.again_at = boot_add(r->now, AGAIN);

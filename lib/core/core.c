@@ -266,11 +266,6 @@ uint64_t core_installs(const struct core *c)
         return c->installs;
 }
 
-void core_take_snapshot(struct core *c)
-{
-        replica_want_snapshot(c->replica);
-}
-
 bool core_room(struct core *c, size_t bytes)
 {
         return upkeep_room(&c->upkeep, &c->cfg, &c->state, bytes);

@@ -254,7 +254,9 @@ struct core_order {
         void (*done)(struct core_order *o, struct status st);
         /* Private to the core. */
         LIST_ENTRY(core_order) next;
-        uint64_t leader; /* the member that is to lead */
+        uint64_t leader;   /* the member that is to lead; 0: a snapshot is to be written ... */
+        uint64_t index;    /* ... with this entry ... */
+        uint64_t failures; /* ... after so many that could not be */
         struct boot_time deadline;
 };
 void core_withdraw_order(struct core_order *o);
@@ -266,8 +268,9 @@ void core_move_leader(struct core *c, struct core_order *o, uint64_t member, nse
  * into the old state. */
 uint64_t core_installs(const struct core *c);
 
-/* Writes a snapshot now, so that old parts of the log can be removed. */
-void core_take_snapshot(struct core *c);
+/* Writes a snapshot now: done when it is on the disk, and old parts of the log are removed.
+ * That may take as long as it likes. */
+void core_take_snapshot(struct core *c, struct core_order *o);
 
 /* Passes the waiting renewals to the replica; called before replica_flush(). */
 void core_flush(struct core *c, struct boot_time now);

@@ -45,13 +45,35 @@ void core_move_leader(struct core *c, struct core_order *o, uint64_t member, nse
         LIST_INSERT_HEAD(&c->orders, o, next);
 }
 
+static bool is_saved(const struct core *c, const struct core_order *o, struct status *ret)
+{
+        static const struct status broken = {
+                RPC_INTERNAL, "etcdserver: cannot write a snapshot: see the journal"};
+        struct replica_saved saved = replica_saved(c->replica);
+        bool full = saved.error == -ENOSPC || saved.error == -EDQUOT;
+
+        *ret = saved.index >= o->index ? status_ok : full ? status_of(STATE_E_NOSPACE) : broken;
+        return saved.index >= o->index || saved.failures != o->failures;
+}
+
+void core_take_snapshot(struct core *c, struct core_order *o)
+{
+        replica_want_snapshot(c->replica);
+        o->leader = 0;
+        o->index = replica_applied(c->replica);
+        o->failures = replica_saved(c->replica).failures;
+        o->deadline = BOOT_TIME_NEVER;
+        LIST_INSERT_HEAD(&c->orders, o, next);
+}
+
 void core_orders_run(struct core *c)
 {
         struct core_order *o, *next;
         struct status st;
 
         LIST_FOREACH_SAFE (o, &c->orders, next, next)
-                if (has_moved(c, o, &st) || !boot_before(c->now, o->deadline))
+                if ((o->leader != 0 ? has_moved(c, o, &st) : is_saved(c, o, &st)) ||
+                    !boot_before(c->now, o->deadline))
                         end(o, st);
 }
 

@@ -52,13 +52,6 @@ static void alarm_(struct request *q)
         request_write(q, CMD_ALARM, q->msg);
 }
 
-/* Once there is a new snapshot, the last one and old segments of the log are removed. */
-static void defragment(struct request *q)
-{
-        core_take_snapshot(q->api->core);
-        request_reply_header(q);
-}
-
 /* What the replica is ordered to do; kept with the request. */
 struct order {
         struct core_order core;
@@ -100,6 +93,15 @@ static struct core_order *order_new(struct request *q)
         q->drop = drop_order;
         q->gone = withdraw_order;
         return &o->core;
+}
+
+/* Once there is a new snapshot, the last one and old segments of the log are removed. */
+static void defragment(struct request *q)
+{
+        struct core_order *o = order_new(q);
+
+        if (o)
+                core_take_snapshot(q->api->core, o);
 }
 
 static void move_leader(struct request *q)

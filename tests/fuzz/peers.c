@@ -536,7 +536,7 @@ static void run_step(struct view step)
                                        take_u8(&step) % 6, "http://4:1");
                 break;
         case OP_SNAPSHOT:
-                core_take_snapshot(n->core);
+                replica_want_snapshot(n->replica);
                 break;
         case OP_TRANSFER:
                 (void) !replica_transfer(n->replica, from + 1, W->now);

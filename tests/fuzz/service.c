@@ -391,7 +391,7 @@ static void run_step(struct view step)
                 c->deaf = which & 1;
                 break;
         case OP_SNAPSHOT:
-                core_take_snapshot(W->core);
+                replica_want_snapshot(W->replica);
                 break;
         case OP_LATE:
                 W->late = which & 1;

@@ -130,3 +130,17 @@ def test_a_replica_that_lost_the_others_goes_on_alone_when_it_is_told_to(cluster
 def test_an_empty_directory_has_nobody_to_go_on(tmp_path):
     with pytest.raises(ProgramError, match="holds no replica"):
         run(BIN / "tenure-core", "--force-new-cluster", "--data-dir", tmp_path / "nothing")
+
+
+def test_a_replica_has_let_its_log_go_when_it_says_that_it_is_defragmented(new_cluster):
+    with new_cluster(1).rpc() as rpc:
+        def bytes_on_disk():
+            return rpc.call("etcdserverpb.Maintenance/Status", pb.StatusRequest()).dbSize
+
+        for _ in range(100):
+            put = rpc.call("etcdserverpb.KV/Put", pb.PutRequest(key=b"k", value=bytes(200_000)))
+        rpc.call("etcdserverpb.KV/Compact", pb.CompactionRequest(revision=put.header.revision))
+        before = bytes_on_disk()
+        rpc.call("etcdserverpb.Maintenance/Defragment", pb.DefragmentRequest())
+
+        assert bytes_on_disk() < before / 2

@@ -17,7 +17,8 @@
 #define TTL_MS 4000
 #define BLUR (20 * MSEC) /* a fast clock, over a TTL */
 #define HASHES_MAX 8192
-#define FIRST_ID 5000 /* of leases whose ids they choose */
+#define FIRST_ID 5000                     /* of leases whose ids they choose */
+#define SNAPSHOT_LASTS (4 * NSEC_PER_SEC) /* by then it asks another replica */
 
 enum wish {
         GRANT,
@@ -238,7 +239,9 @@ static void ask_for(struct visitor *v)
         case ALARMS:
                 return asker_ask(a, "/etcdserverpb.Maintenance/Alarm", &alarm.base);
         case DEFRAGMENT:
-                return asker_ask(a, "/etcdserverpb.Maintenance/Defragment", &defragment.base);
+                asker_ask(a, "/etcdserverpb.Maintenance/Defragment", &defragment.base);
+                a->waits.bound = SNAPSHOT_LASTS;
+                return;
         case COMPACT:
                 return ask_to_compact(v);
         case READ_BEHIND:
@@ -258,11 +261,11 @@ static void ask_for(struct visitor *v)
         }
 }
 
-/* What has to do with all keys takes longer where there are many. */
+/* What writes to the disk; and what has to do with all keys, where there are many. */
 static bool is_long(enum wish w)
 {
-        return W->hoard > 0 && (w == HASH || w == HASH_KV || w == COMPACT || w == STREAM ||
-                                w == SNAPSHOT || w == DEFRAGMENT);
+        return w == DEFRAGMENT || (W->hoard > 0 && (w == HASH || w == HASH_KV || w == COMPACT ||
+                                                    w == STREAM || w == SNAPSHOT));
 }
 
 static void act(struct asker *a)

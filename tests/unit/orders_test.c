@@ -26,9 +26,33 @@ static void turn(void)
         core_run(one.core, one.now);
         core_flush(one.core, one.now);
         replica_flush(one.replica, one.now);
-        while (sim_disk_busy(one.disk))
-                sim_disk_finish(one.disk);
+        while (sim_disk_busy_at(one.disk, DISK_LOG)) {
+                sim_disk_run_at(one.disk, DISK_LOG);
+                sim_disk_finish_at(one.disk, DISK_LOG);
+        }
         core_run(one.core, one.now);
+}
+
+/* The disk's other queue, which has the snapshots, stands still but for this. */
+static void write_snapshots(void)
+{
+        for (unsigned i = 0; i < 100; i++) {
+                turn();
+                while (sim_disk_busy_at(one.disk, DISK_ASIDE)) {
+                        sim_disk_run_at(one.disk, DISK_ASIDE);
+                        sim_disk_finish_at(one.disk, DISK_ASIDE);
+                }
+        }
+        turn();
+}
+
+/* An entry of the log. */
+static void propose(void)
+{
+        cleanup_(buf_fini) struct buf none = {0};
+
+        CHECK_EQ(core_propose_own(one.core, CMD_COMPACT, &none), 0);
+        turn();
 }
 
 static void begin(unsigned n_members)
@@ -93,5 +117,91 @@ TEST(an_order_ends_with_the_core_and_not_after_it_was_withdrawn)
         core_withdraw_order(&withdrawn);
         stop();
         check_done(status_stopped);
+        end();
+}
+
+TEST(a_snapshot_is_answered_when_it_is_on_the_disk)
+{
+        struct core_order o = {.done = done}, late = {.done = done};
+
+        begin(1);
+        propose();
+        core_take_snapshot(one.core, &o);
+        for (unsigned i = 0; i < 20; i++)
+                turn();
+        CHECK_EQ(one.done, 0);
+        propose();
+        core_take_snapshot(one.core, &late); /* the first one does not have that entry */
+        write_snapshots();
+        CHECK_EQ(one.done, 2);
+        CHECK_EQ(one.st.code, RPC_OK);
+        CHECK_EQ(replica_saved(one.replica).index, replica_applied(one.replica));
+
+        one.done = 0;
+        core_take_snapshot(one.core, &o); /* there is nothing new */
+        turn();
+        check_done(status_ok);
+        end();
+}
+
+static void written(struct core_write *w, struct status st, struct view reply)
+{
+        (void) w;
+        (void) reply;
+        CHECK_EQ(st.code, RPC_OK);
+}
+
+/* More than the replica keeps in reserve for a snapshot. */
+static void put_much(void)
+{
+        static uint8_t value[1 << 20];
+
+        for (uint8_t i = 0; i < 10; i++) {
+                Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+                struct core_write w = {.done = written};
+                cleanup_(buf_fini) struct buf b = {0};
+
+                put.key = pb_bytes(&i, 1);
+                put.value = pb_bytes(value, sizeof(value));
+                pb_append(&b, &put.base);
+                CHECK_EQ(core_write(one.core, &w, CMD_PUT, NULL, buf_head(&b), buf_len(&b), 0),
+                         0);
+                while (core_n_writes(one.core) > 0)
+                        turn();
+        }
+}
+
+TEST(a_snapshot_that_cannot_be_written_is_told)
+{
+        struct core_order o = {.done = done};
+
+        begin(1);
+        put_much();
+        sim_disk_fill(one.disk, true);
+        core_take_snapshot(one.core, &o);
+        write_snapshots();
+        check_done(status_of(STATE_E_NOSPACE));
+        CHECK(LIST_EMPTY(&one.core->orders));
+
+        sim_disk_fill(one.disk, false);
+        core_take_snapshot(one.core, &o);
+        one.now = boot_add(one.now, 6 * NSEC_PER_SEC);
+        write_snapshots();
+        check_done(status_ok);
+        end();
+}
+
+TEST(a_snapshot_goes_on_when_its_order_is_withdrawn)
+{
+        struct core_order o = {.done = done};
+
+        begin(1);
+        propose();
+        core_take_snapshot(one.core, &o);
+        turn();
+        core_withdraw_order(&o);
+        write_snapshots();
+        CHECK_EQ(one.done, 0);
+        CHECK_EQ(replica_saved(one.replica).index, replica_applied(one.replica));
         end();
 }

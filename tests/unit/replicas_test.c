@@ -2055,11 +2055,11 @@ TEST(a_requested_snapshot_is_written_once_the_disk_has_room)
         sim_disk_fill(leader->disk, true);
         replica_want_snapshot(leader->replica);
         pass(500 * MS);
-        CHECK_EQ(leader->replica->taking.disk_index, 0);
+        CHECK_EQ(leader->replica->taking.saved.index, 0);
         CHECK_EQ(taking_next(leader->replica).ns, leader->replica->taking.again_at.ns);
         sim_disk_fill(leader->disk, false);
         pass(10 * NSEC_PER_SEC);
-        CHECK(leader->replica->taking.disk_index > 0);
+        CHECK(leader->replica->taking.saved.index > 0);
         CHECK(replica_status(leader->replica).log_bytes < 4 << 20);
         stop();
 }
