@@ -99,6 +99,7 @@ static const struct status of_outcome[] = {
         [STATE_E_PERMISSION_TYPE] = {RPC_INVALID_ARGUMENT,
                                      "etcdserver: a permission's type is 0 (READ), 1 (WRITE) "
                                      "or 2 (READWRITE)"},
+        [STATE_E_CORRUPT] = {RPC_DATA_LOSS, "etcdserver: corrupt cluster"},
         [STATE_E_MALFORMED] = {RPC_INTERNAL, "grpc: the message does not parse"},
 };
 

@@ -79,18 +79,25 @@ size_t claim_hub_n_waiting(const struct claim_hub *h)
         return h->queues.n_waiting;
 }
 
+static const struct kv *kv_of(const struct claim_hub *h)
+{
+        return &core_state(h->api->core)->kv;
+}
+
+/* Then replicas may differ in who holds, and no key can be deleted. */
+static bool is_corrupt(const struct claim_hub *h)
+{
+        return state_alarmed(core_state(h->api->core), PB__ALARM_TYPE__CORRUPT);
+}
+
 struct boot_time claim_hub_next(const struct claim_hub *h)
 {
         const struct claim *c = TAILQ_FIRST(&h->paused);
 
         if (h->more)
                 return core_now(h->api->core);
-        return boot_min(claim_sessions_next(&h->sessions), c ? c->again_at : BOOT_TIME_NEVER);
-}
-
-static const struct kv *kv_of(const struct claim_hub *h)
-{
-        return &core_state(h->api->core)->kv;
+        return boot_min(claim_sessions_next(&h->sessions),
+                        c && !is_corrupt(h) ? c->again_at : BOOT_TIME_NEVER);
 }
 
 /* ---- what is charged ---- */
@@ -217,6 +224,8 @@ static void confirmed(struct request *q)
         struct status st = claim_may_look(q->api, &q->who, &c->place.queue->span);
         enum claim_turn turn;
 
+        if (st.code == RPC_OK && is_corrupt(c->hub))
+                st = status_of(STATE_E_CORRUPT);
         if (st.code != RPC_OK) /* its permission is gone: do not tell it that it holds */
                 return leave(c, st);
         turn = claim_place_look(&c->hub->queues, kv_of(c->hub), &c->place);
@@ -362,7 +371,8 @@ void claim_hub_flush(struct claim_hub *h, struct boot_time now)
 
         claim_sessions_run(&h->sessions, h->api->core, now);
         for (unsigned left = WITHDRAWN_AT_ONCE;
-             left > 0 && (c = TAILQ_FIRST(&h->paused)) && !boot_before(now, c->again_at);
+             left > 0 && (c = TAILQ_FIRST(&h->paused)) && !boot_before(now, c->again_at) &&
+             !is_corrupt(h);
              left--) {
                 TAILQ_REMOVE(&h->paused, c, next);
                 enter(c, CLAIM_WITHDRAWING);

@@ -46,5 +46,6 @@ enum state_outcome {
         STATE_E_CACHE_TOO_LARGE, /* too many keys for one cached range */
         STATE_E_CACHE_FULL,      /* the limit of cached ranges is reached */
         STATE_E_PERMISSION_TYPE, /* neither READ nor WRITE nor READWRITE */
-        STATE_E_LAST_ = STATE_E_PERMISSION_TYPE,
+        STATE_E_CORRUPT,         /* there is an alarm about corruption */
+        STATE_E_LAST_ = STATE_E_CORRUPT,
 };

@@ -688,6 +688,24 @@ static int full(struct state *s, const struct cmd *c, int r, const struct state_
         return state_add_alarm(s, c->origin, PB__ALARM_TYPE__NOSPACE, ALARM_STANDS);
 }
 
+/* Whether the command is one of those that etcd stops, too, while the replicas may differ. What
+ * the core does with leases by itself goes on: renewals and expiries. */
+static bool is_stopped(const struct state *s, enum cmd_type type, const void *m)
+{
+        switch (type) {
+        case CMD_PUT:
+        case CMD_DELETE_RANGE:
+        case CMD_COMPACT:
+        case CMD_GRANT:
+        case CMD_REVOKE:
+                return state_alarmed(s, PB__ALARM_TYPE__CORRUPT);
+        case CMD_TXN:
+                return state_alarmed(s, PB__ALARM_TYPE__CORRUPT) && !state_txn_reads_only(m);
+        default:
+                return false;
+        }
+}
+
 int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
 {
         size_t all = SIZE_MAX;
@@ -720,6 +738,10 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
                 return r; /* never an outcome, which must depend on the bytes alone (I4) */
         if (r < 0) {
                 reply->outcome = STATE_E_MALFORMED;
+                return 0;
+        }
+        if (s->n_alarms > 0 && is_stopped(s, c->type, m)) {
+                reply->outcome = STATE_E_CORRUPT;
                 return 0;
         }
         switch (c->type) {

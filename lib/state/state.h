@@ -232,7 +232,8 @@ size_t state_put_bytes(const struct state *s, const Pb__PutRequest *q);
 size_t state_grant_bytes(const Pb__LeaseGrantRequest *q);
 size_t state_auth_bytes(const Pb__AuthChange *q);
 
-/* Whether any replica has raised such an alarm. With NOSPACE nothing is put or granted. */
+/* Whether any replica has raised such an alarm. With NOSPACE nothing is put or granted; with
+ * CORRUPT clients write nothing. */
 bool state_alarmed(const struct state *s, Pb__AlarmType type);
 
 /* Why @member has raised such an alarm; 0: it has not. */

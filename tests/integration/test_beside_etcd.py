@@ -308,6 +308,39 @@ def test_an_alarm_stops_what_would_take_room_until_it_is_disarmed(calls):
     calls.put(b"q")
 
 
+def test_an_alarm_about_corruption_stops_writes_and_neither_reads_nor_renewals(fresh_pair):
+    pair = fresh_pair
+    pair.call("Lease/LeaseGrant", ID=61, TTL=600)
+    pair.call("Lease/LeaseGrant", ID=62, TTL=2)
+    pair.put(b"k", lease=62)
+    alarm = dict(memberID=5, alarm="CORRUPT")
+    pair.call("Maintenance/Alarm", ["header"], action="ACTIVATE", **alarm)
+
+    for name, fields in (
+            ("KV/Put", dict(key=b"q")), ("KV/DeleteRange", dict(key=b"k")),
+            ("KV/Txn", dict(success=[put(b"q")])), ("KV/Compact", dict(revision=2)),
+            ("Lease/LeaseGrant", dict(ID=63, TTL=50)), ("Lease/LeaseRevoke", dict(ID=61)),
+            ("Lease/LeaseRevoke", dict(ID=64))):
+        with pytest.raises(Refused, match="DATA_LOSS: etcdserver: corrupt cluster"):
+            pair.call(name, **fields)
+    for connection in pair.connections:  # etcd loses the code on the way
+        for name, fields in (("Lock/Lock", dict(name=b"l", lease=61)),
+                             ("Election/Campaign", dict(name=b"e", lease=61)),
+                             ("Lock/Unlock", dict(key=b"k"))):
+            assert pair.on(connection, name, **fields).details == "etcdserver: corrupt cluster"
+    pair.call("KV/Txn", ["header"], success=[pb.RequestOp(request_range=dict(key=b"q"))])
+    pair.call("Lease/LeaseTimeToLive", ["TTL"], ID=61)
+    renewals = pair.stream("Lease/LeaseKeepAlive")
+    renewals.send(pb.LeaseKeepAliveRequest(ID=61))
+    assert renewals.next().TTL == 600
+
+    # Ours still tells who is dead; an etcd does not.
+    eventually_is([0, 1], lambda: pair.counts(b"k"))
+    pair.call("Maintenance/Alarm", ["header"], action="DEACTIVATE", **alarm)
+    eventually_is([0, 0], lambda: pair.counts(b"k"))
+    pair.call("Lease/LeaseRevoke", ["header"], ID=61)
+
+
 def test_a_replica_tells_how_it_is_and_sends_a_snapshot(pair, calls):
     calls.call("Maintenance/Defragment", ["header"])
     calls.call("Maintenance/Hash", ["header", "hash"])

@@ -15,27 +15,38 @@ static enum state_outcome apply(struct state *s, enum cmd_type type, struct view
         return reply.outcome;
 }
 
-static void alarm_by_hand(struct state *s, Pb__AlarmRequest__AlarmAction action,
-                          uint64_t member)
+static enum state_outcome apply_message(struct state *s, enum cmd_type type,
+                                        const ProtobufCMessage *m)
 {
         cleanup_(buf_fini) struct buf b = {0};
+
+        pb_append(&b, m);
+        return apply(s, type, (struct view){b.data, buf_len(&b)});
+}
+
+static void alarm_of(struct state *s, Pb__AlarmType type, Pb__AlarmRequest__AlarmAction action,
+                     uint64_t member)
+{
         Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
 
         q.action = action;
-        q.alarm = PB__ALARM_TYPE__NOSPACE;
+        q.alarm = type;
         q.memberid = member;
-        pb_append(&b, &q.base);
-        CHECK_EQ(apply(s, CMD_ALARM, (struct view){b.data, buf_len(&b)}), STATE_OK);
+        CHECK_EQ(apply_message(s, CMD_ALARM, &q.base), STATE_OK);
+}
+
+static void alarm_by_hand(struct state *s, Pb__AlarmRequest__AlarmAction action,
+                          uint64_t member)
+{
+        alarm_of(s, PB__ALARM_TYPE__NOSPACE, action, member);
 }
 
 static enum state_outcome put(struct state *s)
 {
-        cleanup_(buf_fini) struct buf b = {0};
         Pb__PutRequest q = PB__PUT_REQUEST__INIT;
 
         q.key = pb_bytes("k", 1);
-        pb_append(&b, &q.base);
-        return apply(s, CMD_PUT, (struct view){b.data, buf_len(&b)});
+        return apply_message(s, CMD_PUT, &q.base);
 }
 
 /* Applies member 7's report about its disk; returns whether there was one to make. */
@@ -134,5 +145,65 @@ TEST(the_alarm_of_one_who_was_removed_goes_with_it)
         CHECK_EQ(state_alarm_why(&s, 0, PB__ALARM_TYPE__NOSPACE), ALARM_STANDS);
         CHECK(!upkeep_former(&u, &s, is_gone, &left, (struct boot_time){60 * NSEC_PER_SEC},
                              &b));
+        state_fini(&s);
+}
+
+static enum state_outcome grant(struct state *s, int64_t id)
+{
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+
+        q.id = id;
+        q.ttl_ms = 1000;
+        return apply_message(s, CMD_GRANT, &q.base);
+}
+
+static enum state_outcome txn(struct state *s, bool deletes)
+{
+        Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
+        Pb__RequestOp op = PB__REQUEST_OP__INIT, *ops[] = {&op};
+        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
+        Pb__RangeRequest get = PB__RANGE_REQUEST__INIT;
+
+        del.key = get.key = pb_bytes("k", 1);
+        op.request_case = deletes ? PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE
+                                  : PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
+        if (deletes)
+                op.request_delete_range = &del;
+        else
+                op.request_range = &get;
+        q.failure = ops;
+        q.n_failure = 1;
+        return apply_message(s, CMD_TXN, &q.base);
+}
+
+/* Whoever asks, and wherever it was accepted: it was on its way when the alarm came. */
+TEST(nothing_is_written_while_there_is_an_alarm_about_corruption)
+{
+        Pb__DeleteRangeRequest del = PB__DELETE_RANGE_REQUEST__INIT;
+        Pb__CompactionRequest compact = PB__COMPACTION_REQUEST__INIT;
+        Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
+        int64_t revision;
+        struct state s;
+
+        state_init(&s);
+        CHECK_EQ(put(&s), STATE_OK);
+        CHECK_EQ(grant(&s, 1), STATE_OK);
+        compact.revision = revision = s.revision;
+        del.key = pb_bytes("k", 1);
+        revoke.id = 1;
+        alarm_of(&s, PB__ALARM_TYPE__CORRUPT, PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE, 3);
+        save_and_load(&s);
+        CHECK_EQ(put(&s), STATE_E_CORRUPT);
+        CHECK_EQ(grant(&s, 2), STATE_E_CORRUPT);
+        CHECK_EQ(txn(&s, true), STATE_E_CORRUPT);
+        CHECK_EQ(txn(&s, false), STATE_OK);
+        CHECK_EQ(apply_message(&s, CMD_DELETE_RANGE, &del.base), STATE_E_CORRUPT);
+        CHECK_EQ(apply_message(&s, CMD_COMPACT, &compact.base), STATE_E_CORRUPT);
+        CHECK_EQ(apply_message(&s, CMD_REVOKE, &revoke.base), STATE_E_CORRUPT);
+        CHECK_EQ(s.revision, revision);
+        CHECK_EQ(s.leases.n, 1);
+        alarm_of(&s, PB__ALARM_TYPE__CORRUPT, PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE, 3);
+        CHECK_EQ(apply_message(&s, CMD_REVOKE, &revoke.base), STATE_OK);
+        CHECK_EQ(put(&s), STATE_OK);
         state_fini(&s);
 }

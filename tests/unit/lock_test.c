@@ -753,6 +753,37 @@ TEST(a_snapshot_that_is_installed_wakes_who_is_next)
         }
 }
 
+static void alarm_of_corruption(Pb__AlarmRequest__AlarmAction action)
+{
+        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
+
+        q.action = action;
+        q.alarm = PB__ALARM_TYPE__CORRUPT;
+        q.memberid = 1;
+        do_now(0, "/etcdserverpb.Maintenance/Alarm", &q.base);
+}
+
+/* The key before its own goes, in the eyes of a replica that may be wrong. */
+TEST(nobody_holds_next_while_the_replicas_may_differ)
+{
+        struct ask holder = {0}, next = {0};
+
+        begin();
+        grant(1, 2);
+        lock(0, "l", 1, &holder);
+        lock(1, "l", 2, &next);
+        settle();
+        alarm_of_corruption(PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE);
+        install_without("l/1", false);
+        settle();
+        CHECK(next.ended);
+        CHECK_EQ(next.code, RPC_DATA_LOSS);
+        CHECK_STR(next.text, "etcdserver: corrupt cluster");
+        buf_fini(&holder.reply);
+        buf_fini(&next.reply);
+        end();
+}
+
 /* ---- who has lost its key, or gone away ---- */
 
 /* Who brings no lease gets one, which is renewed for as long as it waits, and goes with it. */
@@ -1038,6 +1069,36 @@ TEST(a_deletion_that_is_refused_is_repeated)
                 buf_fini(&holder.reply);
                 end();
         }
+}
+
+/* It is withdrawn once there may be writes again; meanwhile nothing is proposed. */
+TEST(a_claim_is_withdrawn_after_the_alarm_about_corruption)
+{
+        struct ask holder = {0}, next = {0};
+        uint64_t last;
+
+        begin();
+        grant(1, 2);
+        lock(0, "l", 1, &holder);
+        lock(1, "l", 2, &next);
+        settle();
+        alarm_of_corruption(PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE);
+        disconnect(&one.conns[1]);
+        settle();
+        last = core_status(one.core).last;
+        for (unsigned i = 0; i < 5; i++) {
+                one.now = boot_add(one.now, 200 * NSEC_PER_MSEC);
+                settle();
+                CHECK(boot_before(one.now, api_next(one.api)));
+        }
+        CHECK(is_live("l/2"));
+        CHECK(core_status(one.core).last <= last + 5); /* the lease time */
+        alarm_of_corruption(PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE);
+        settle();
+        CHECK(!is_live("l/2"));
+        CHECK(is_live("l/1"));
+        buf_fini(&holder.reply);
+        end();
 }
 
 /* A snapshot of another replica takes the place of what we proposed, and has none of it. */
