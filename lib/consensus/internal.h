@@ -141,9 +141,10 @@ struct disowned {
 /* sending.c: a snapshot on its way to a replica. */
 enum outgoing_state {
         OUTGOING_NONE,
-        OUTGOING_WANTED,    /* raft wants it, and it is encoded when its turn comes ... */
-        OUTGOING_SENDING,   /* ... some parts have not been acknowledged ... */
-        OUTGOING_INSTALLING /* ... all have, and the replica loads and writes it */
+        OUTGOING_WANTED,     /* raft wants it, and it is encoded when its turn comes ... */
+        OUTGOING_SENDING,    /* ... some parts have not been acknowledged ... */
+        OUTGOING_INSTALLING, /* ... all have, and the replica loads and writes it ... */
+        OUTGOING_INSTALLED   /* ... and lacks more entries after it than the log else keeps */
 };
 
 struct outgoing {
@@ -151,7 +152,7 @@ struct outgoing {
         uint64_t peer;   /* unless NONE */
         uint64_t wanted; /* WANTED: it must reach at least this index */
 
-        /* SENDING and INSTALLING */
+        /* from SENDING on */
         uint64_t term, index;
         size_t total; /* bytes: of the head, the state and the checksum */
 
@@ -498,6 +499,9 @@ bool sending_is_on(const struct replica *r);
  * installed; UINT64_MAX: none does. Raft must not hear of a newer one, or it would ask for that
  * one instead; under load this would repeat, and no snapshot would ever arrive. */
 uint64_t sending_oldest(const struct replica *r);
+/* The entries after this one are needed by replicas that wait for a snapshot, or have just
+ * installed one; UINT64_MAX: none are. */
+uint64_t sending_needed(const struct replica *r);
 /* The size of the largest snapshot that is under way. */
 size_t sending_largest(const struct replica *r);
 void sending_fini(struct replica *r);
@@ -506,6 +510,9 @@ void sending_fini(struct replica *r);
 
 /* Drops the oldest entries if the log takes too much memory. */
 void trim_run(struct replica *r);
+/* Whether the log has room for all entries after @index, without that anybody waits for them.
+ */
+bool trim_keeps(const struct replica *r, uint64_t index);
 /* Whether the limit of entries that are committed but not yet applied is reached. */
 bool trim_log_is_full(const struct replica *r);
 /* The metadata of a snapshot at @index, which has been applied. The caller frees its

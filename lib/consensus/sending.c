@@ -65,6 +65,17 @@ uint64_t sending_oldest(const struct replica *r)
         return index;
 }
 
+uint64_t sending_needed(const struct replica *r)
+{
+        uint64_t index = sending_oldest(r), match;
+
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
+                if (r->outgoing[i].state == OUTGOING_INSTALLED &&
+                    libraft_match(r, r->outgoing[i].peer, &match))
+                        index = min_of(index, match);
+        return index;
+}
+
 size_t sending_largest(const struct replica *r)
 {
         size_t most = 0;
@@ -85,7 +96,7 @@ void sending_asked(struct replica *r, uint64_t peer, uint64_t index)
          * is: another one would make it start over. */
         if (o && (o->state == OUTGOING_SENDING
                           ? o->index < index
-                          : o->state == OUTGOING_INSTALLING && !is_under_way(r, o))) {
+                          : o->state != OUTGOING_WANTED && !is_under_way(r, o))) {
                 PROBE_IF(o->state == OUTGOING_SENDING,
                          "a snapshot on its way is too old, and another one is sent");
                 end(o);
@@ -248,7 +259,8 @@ void sending_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t ha
 {
         struct outgoing *o = outgoing_of(r, peer);
 
-        if (!o || o->state < OUTGOING_SENDING || o->index != index || have > o->total)
+        if (!o || o->state < OUTGOING_SENDING || o->state > OUTGOING_INSTALLING ||
+            o->index != index || have > o->total)
                 return;
         if (o->state == OUTGOING_INSTALLING) {
                 struct boot_time soon = boot_add(r->now, r->cfg.election);
@@ -298,7 +310,7 @@ void sending_answered(struct replica *r, uint64_t peer,
                 return;
         PROBE_IF(boot_before(r->now, o->until),
                  "a snapshot was loaded sooner than was allowed for");
-        o->until = boot_min(o->until, r->now);
+        o->state = OUTGOING_INSTALLED;
 }
 
 /* Whether the last parts have been unanswered for too long. */
@@ -315,6 +327,7 @@ void sending_run(struct replica *r)
                 bool sending = o->state == OUTGOING_SENDING, leads = replica_leads(r),
                      member = replica_position(r, o->peer) >= 0,
                      stuck = sending && boot_diff(r->now, o->moved_at) >= GIVE_UP;
+                uint64_t match = 0;
 
                 if (o->state == OUTGOING_NONE)
                         continue;
@@ -325,7 +338,9 @@ void sending_run(struct replica *r)
                 PROBE_IF(stuck && leads,
                          "a snapshot is given up because nothing of it was acknowledged");
                 if (!leads || !member || stuck ||
-                    (o->state >= OUTGOING_SENDING && o->term != replica_term(r))) {
+                    (o->state >= OUTGOING_SENDING && o->term != replica_term(r)) ||
+                    (o->state == OUTGOING_INSTALLED && libraft_match(r, o->peer, &match) &&
+                     trim_keeps(r, match))) {
                         end(o); /* if raft still needs one, it asks again */
                 } else if (sending && is_lost(r, o)) {
                         PROBE("parts of a snapshot are lost and sent again");

@@ -72,10 +72,11 @@ static size_t sending_bytes(const struct replica *r, size_t keep)
         return max_of(SENDING_TIMES * keep, most);
 }
 
-/* The entries after a snapshot that is being taken or sent are needed once it is installed. */
+/* The entries after a snapshot that is being taken or sent are needed once it is installed, and
+ * until the replica has caught up. */
 static uint64_t needed_behind(const struct replica *r)
 {
-        uint64_t index = sending_oldest(r);
+        uint64_t index = sending_needed(r);
 
         return taking_is_on(r) ? min_of(index, (uint64_t) r->taking.pending.index) : index;
 }
@@ -83,6 +84,11 @@ static uint64_t needed_behind(const struct replica *r)
 static size_t keep_bytes(const struct replica *r)
 {
         return r->cfg.log_bytes > 0 ? r->cfg.log_bytes : LOG_BYTES;
+}
+
+bool trim_keeps(const struct replica *r, uint64_t index)
+{
+        return log_bytes(&r->log, index + 1, log_last(&r->log)) <= keep_bytes(r);
 }
 
 bool trim_log_is_full(const struct replica *r)
@@ -109,7 +115,7 @@ void trim_run(struct replica *r)
                 left -= log_get(&r->log, first)->len;
         if (first == r->log.first)
                 return;
-        PROBE_IF(!waits && sending_oldest(r) != UINT64_MAX,
+        PROBE_IF(!waits && sending_needed(r) != UINT64_MAX,
                  "the log drops entries that a snapshot on its way needs");
         if (trim_metadata(r, index, &m) < 0)
                 return replica_fatal(r, "out of memory");

@@ -31,7 +31,8 @@ static struct {
                 unsigned slices;       /* of the one that is taken, so far */
                 unsigned turns;        /* that a '~' takes yet */
                 nsec_t far;            /* frames to and from it take so much longer */
-                bool full;             /* the links to it */
+                bool full;             /* the links to it ... */
+                size_t pipe;           /* ... or they hold so many bytes; 0: any number */
                 bool stuck;            /* its disk */
                 bool may_end, ended;
                 char why[64]; /* it ended, the beginning */
@@ -72,8 +73,16 @@ static void on_send(void *u, uint64_t peer, struct view v)
 
 static size_t on_room(void *u, uint64_t peer)
 {
+        const struct net_node *to = &net.node[peer - 1];
+        size_t room = to->full ? 0 : to->pipe > 0 ? to->pipe : 1 << 20;
+        const struct frame *f;
+
         (void) u;
-        return net.node[peer - 1].full ? 0 : 1 << 20;
+        if (to->pipe > 0)
+                STAILQ_FOREACH (f, &net.frames, next)
+                        if (f->to == peer)
+                                room -= min_of(room, buf_len(&f->bytes));
+        return room;
 }
 
 /* '?' is a command that this version does not know. */
@@ -1228,6 +1237,30 @@ TEST(a_snapshot_that_takes_long_to_encode_is_sent_at_the_second_attempt)
                 pass(4 * MS);
         }
         CHECK(i < 1500);
+        stop();
+}
+
+/* While a snapshot is installed, the log keeps more than else for the replica: it is needed
+ * until the replica has caught up, or the next snapshot would help no more than this one. */
+TEST(what_is_kept_for_a_snapshot_is_kept_until_the_replica_has_caught_up)
+{
+        struct net_node *leader, *late;
+        unsigned n = 200, installs = 0;
+
+        leader = lag_behind(1000000, 0, &late);
+        late->far = 20 * MS;
+        late->pipe = 200000; /* 10 MB/s */
+        net.lost = NULL;
+        replica_peer_up(leader->replica, id_of(late), net.now);
+        for (unsigned i = 0; i < 2000; i++, n++) { /* 5 MB/s */
+                installs = replica_installs(late->replica) ? installs + 1 : 0;
+                late->stuck = installs > 0 && installs < 100; /* 400 ms, thus 2 MB */
+                CHECK_EQ(propose(leader, 20000), 0);
+                pass(4 * MS);
+        }
+        CHECK_EQ(late->snaps, 1);
+        pass(1000 * MS);
+        CHECK_EQ(late->applied, n);
         stop();
 }
 
