@@ -420,7 +420,6 @@ bool libraft_takes(const struct replica *r, uint64_t peer, const struct raft_mes
 /* [libraft] It rejects entries that begin before our compaction point: makes them begin
  * there. */
 void libraft_skip_compacted(const struct replica *r, struct raft_append_entries *p);
-void libraft_drop_entries(struct raft_append_entries *p);
 /* Corrects an answer of raft's. @older: it answers entries of an older term. */
 void libraft_mend(const struct replica *r, struct raft_message *m, bool older);
 /* [libraft] It asks the next leader to stand with that member's first acknowledgement, even if

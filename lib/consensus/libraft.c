@@ -255,16 +255,6 @@ bool libraft_takes(const struct replica *r, uint64_t peer, const struct raft_mes
         }
 }
 
-void libraft_drop_entries(struct raft_append_entries *p)
-{
-        if (p->n_entries > 0) {
-                raft_free(p->entries[0].batch);
-                raft_free(p->entries);
-        }
-        p->entries = NULL;
-        p->n_entries = 0;
-}
-
 /* [libraft] Of the entries in a snapshot, raft knows the terms of the last one and of those
  * still in the log; so it rejects entries that follow any other one. */
 void libraft_skip_compacted(const struct replica *r, struct raft_append_entries *p)
@@ -279,7 +269,7 @@ void libraft_skip_compacted(const struct replica *r, struct raft_append_entries 
         PROBE("entries come that a snapshot has already");
         skip = r->compacted.index - p->prev_log_index;
         if (skip >= p->n_entries) {
-                libraft_drop_entries(p);
+                message_drop_entries(p);
         } else {
                 memmove(p->entries, p->entries + skip,
                         (p->n_entries - skip) * sizeof(*p->entries));

@@ -311,12 +311,19 @@ int message_decode(struct view in, uint64_t peer, uint64_t term_max, struct raft
         return rd.r;
 }
 
+void message_drop_entries(struct raft_append_entries *p)
+{
+        if (p->n_entries > 0)
+                raft_free(p->entries[0].batch);
+        raft_free(p->entries);
+        p->entries = NULL;
+        p->n_entries = 0;
+}
+
 void message_discard(struct raft_message *m)
 {
-        if (m->type == RAFT_APPEND_ENTRIES && m->append_entries.n_entries > 0) {
-                raft_free(m->append_entries.entries[0].batch);
-                raft_free(m->append_entries.entries);
-        } else if (m->type == RAFT_INSTALL_SNAPSHOT) {
+        if (m->type == RAFT_APPEND_ENTRIES)
+                message_drop_entries(&m->append_entries);
+        else if (m->type == RAFT_INSTALL_SNAPSHOT)
                 raft_configuration_close(&m->install_snapshot.conf);
-        }
 }

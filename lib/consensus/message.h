@@ -82,6 +82,8 @@ must_check_ int message_decode_snapshot(struct view in, uint64_t term, uint64_t 
 
 /* Frees what these functions allocated, for a message that is not passed to raft. */
 void message_discard(struct raft_message *m);
+/* ... or only its entries: it becomes a heartbeat. */
+void message_drop_entries(struct raft_append_entries *p);
 
 /* Whether this is a configuration in raft's encoding, with at least one voter. [libraft] raft
  * decodes without checking where the bytes end, and does not recover from a configuration with

@@ -86,7 +86,7 @@ struct peers {
         LIST_HEAD(, link_in) in;
 };
 
-static struct link_out *out_of(struct peers *p, uint64_t id)
+static struct link_out *out_of(const struct peers *p, uint64_t id)
 {
         struct link_out *o;
 
@@ -266,47 +266,36 @@ int peers_add(struct peers *p, uint64_t id, const char *urls)
         return 0;
 }
 
-void peers_send(struct peers *p, uint64_t id, struct view frame)
+static struct link_out *open_link(const struct peers *p, uint64_t id)
 {
-        struct link_out *o;
+        struct link_out *o = out_of(p, id);
 
-        LIST_FOREACH (o, &p->out, next) {
-                struct buf *tx;
-
-                if (o->id != id)
-                        continue;
-                PROBE_IF(o->open && buf_len(stream_tx(o->stream)) > p->cfg.tx_max,
-                         "a frame is dropped because too much is queued for its link");
-                if (!o->open || buf_len(stream_tx(o->stream)) > p->cfg.tx_max) {
-                        o->losses.unsent++;
-                        return;
-                }
-                tx = stream_tx(o->stream);
-                buf_add_u32(tx, (uint32_t) frame.len);
-                buf_add(tx, frame.p, frame.len);
-                stream_kick(o->stream);
-                return;
-        }
+        return o && o->open ? o : NULL;
 }
 
-static const struct link_out *open_link(const struct peers *p, uint64_t id)
+void peers_send(struct peers *p, uint64_t id, struct view frame)
 {
-        const struct link_out *o;
+        struct link_out *o = out_of(p, id);
+        struct buf *tx = o && o->open ? stream_tx(o->stream) : NULL;
 
-        LIST_FOREACH (o, &p->out, next)
-                if (o->id == id && o->open)
-                        return o;
-        return NULL;
+        if (!o)
+                return;
+        PROBE_IF(tx && buf_len(tx) > p->cfg.tx_max,
+                 "a frame is dropped because too much is queued for its link");
+        if (!tx || buf_len(tx) > p->cfg.tx_max) {
+                o->losses.unsent++;
+                return;
+        }
+        buf_add_u32(tx, (uint32_t) frame.len);
+        buf_add(tx, frame.p, frame.len);
+        stream_kick(o->stream);
 }
 
 struct peers_losses peers_losses(const struct peers *p, uint64_t id)
 {
-        const struct link_out *o;
+        const struct link_out *o = out_of(p, id);
 
-        LIST_FOREACH (o, &p->out, next)
-                if (o->id == id)
-                        return o->losses;
-        return (struct peers_losses){0};
+        return o ? o->losses : (struct peers_losses){0};
 }
 
 bool peers_linked(const struct peers *p, uint64_t id)
@@ -316,7 +305,7 @@ bool peers_linked(const struct peers *p, uint64_t id)
 
 size_t peers_room(const struct peers *p, uint64_t id)
 {
-        const struct link_out *o = open_link(p, id);
+        struct link_out *o = open_link(p, id);
         size_t full = p->cfg.tx_full;
 
         PROBE_IF(o && buf_len(stream_tx(o->stream)) >= full, "a link has no room for entries");

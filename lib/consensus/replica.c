@@ -533,7 +533,7 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
                  * other replica. */
                 if (trim_log_is_full(r)) {
                         PROBE("a follower drops entries because too many are not applied");
-                        libraft_drop_entries(&m->append_entries);
+                        message_drop_entries(&m->append_entries);
                 }
                 entries = m->append_entries.entries;
         }
