@@ -11,6 +11,7 @@
 #define PATIENCE_MIN (250 * NSEC_PER_MSEC)
 
 #define ASK_AGAIN_MIN (100 * NSEC_PER_MSEC)
+#define REVOKE_AGAIN NSEC_PER_SEC
 
 #define FOREIGN "it is of another cluster"
 
@@ -77,21 +78,38 @@ static int grant(struct member *m, struct peer *p)
 
 /* ---- register ---- */
 
-static void on_old_revoked(struct unary *u, enum rpc_code code, const char *message)
+static void on_former_revoked(struct unary *u, enum rpc_code code, const char *message)
 {
-        (void) u;
-        (void) code;
-        (void) message; /* the lease would expire by itself anyway */
+        struct member *m = u->member;
+
+        (void) message;
+        if (u->op == (uint64_t) m->former.lease && code != RPC_UNAVAILABLE &&
+            code != RPC_DEADLINE_EXCEEDED && code != RPC_CANCELED)
+                m->former.lease = 0;
 }
 
-static void registered(struct member *m, struct peer *p, int64_t revision)
+/* Until it is answered: the lease may have a TTL of an hour, and has services of before. */
+static void revoke_former(struct member *m, struct boot_time now)
 {
-        if (m->old_lease != 0 && peer_rpc(p)) {
-                Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+        Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+        struct peer *p;
 
-                q.id = m->old_lease;
-                (void) !member_call(p, 0, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
-                                    &pb__lease_revoke_response__descriptor, on_old_revoked);
+        if (m->former.lease == 0 || boot_before(now, m->former.at))
+                return;
+        m->former.at = boot_add(now, REVOKE_AGAIN);
+        p = member_peer(m, m->current); /* which is also to connect */
+        if (!p || !peer_rpc(p) || member_is_foreign(m, p))
+                return;
+        q.id = m->former.lease;
+        (void) !member_call(p, (uint64_t) q.id, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
+                            &pb__lease_revoke_response__descriptor, on_former_revoked);
+}
+
+static void registered(struct member *m, int64_t revision)
+{
+        if (m->old_lease != 0) {
+                m->former.lease = m->old_lease;
+                m->former.at = m->now;
         }
         m->old_lease = 0;
         m->refused = false;
@@ -248,7 +266,7 @@ static void on_taken(struct member *m, struct peer *p, const Pb__TxnResponse *t)
                 PROBE("an agent finds itself registered, by a request whose answer was lost");
                 m->publications.self_sent =
                         0; /* the answer to our own registration was lost on the way */
-                return registered(m, p, kv->mod_revision);
+                return registered(m, kv->mod_revision);
         }
         /* If the value is no record, the holder stays empty: unknown to us. */
         (void) !node_record_read(&m->holder.record, kv->value.data, kv->value.len);
@@ -285,7 +303,7 @@ static void on_registered(struct unary *u, enum rpc_code code, const char *messa
         }
         member_heard(m, u->peer, t->header);
         if (t->succeeded)
-                registered(m, u->peer, t->header->revision);
+                registered(m, t->header->revision);
         else
                 on_taken(m, u->peer, t);
 }
@@ -380,7 +398,7 @@ static int register_node(struct member *m, struct peer *p)
         }
         m->self.ttl_ms = m->session.ttl / NSEC_PER_MSEC;
         m->self.leaving[0] = '\0';
-        m->old_lease = m->holder.lease = 0;
+        m->holder.lease = 0;
         m->refused = false;
         return write_key(m, p, 0);
 }
@@ -724,10 +742,12 @@ void hold_run(struct member *m, struct boot_time now)
                         break;
                 }
         }
+        revoke_former(m, now);
         announce(m);
 }
 
 struct boot_time hold_next(const struct member *m)
 {
-        return session_wakeup(&m->session);
+        return boot_min(session_wakeup(&m->session),
+                        m->former.lease != 0 ? m->former.at : BOOT_TIME_NEVER);
 }

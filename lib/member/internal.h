@@ -109,11 +109,16 @@ struct member {
         struct {
                 struct node_record record;
                 int64_t lease, mod_revision;
-        } holder;              /* the holder of our name when we last registered; lease 0:
-                                * none */
-        bool refused;          /* ... and that one keeps it */
-        int64_t old_lease;     /* the lease of an earlier incarnation of ours, whose place we
-                                * took */
+        } holder;          /* the holder of our name when we last registered; lease 0:
+                            * none */
+        bool refused;      /* ... and that one keeps it */
+        int64_t old_lease; /* the lease of an earlier incarnation of ours, whose place we
+                            * take, or may have taken */
+        struct {
+                int64_t lease;       /* the same, once we have the place: to be revoked, since
+                                      * its services are gone; 0: none */
+                struct boot_time at; /* when to ask for that (again) */
+        } former;
         int64_t registered_at; /* the revision of our key; 0: an earlier life wrote it */
 
         struct publications publications;

@@ -810,3 +810,33 @@ TEST(i10_no_key_is_written_without_a_lease)
         CHECK_EQ(k->newest->lease, 7);
         end();
 }
+
+static bool holds(void)
+{
+        return member_session(own.member)->state == SESSION_HELD;
+}
+
+static bool has_ended(void)
+{
+        return !leases_find(&core_state(rig.core)->leases, 7);
+}
+
+/* Services of an earlier life are on its lease, which may last for an hour. */
+TEST(the_lease_of_an_earlier_life_is_revoked_until_that_is_answered)
+{
+        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
+
+        rig_begin();
+        grant.id = 7;
+        grant.ttl = 3600;
+        ask("/etcdserverpb.Lease/LeaseGrant", &grant.base);
+        put_node("self", "{\"id\":\"i\",\"boot_id\":\"b\"}", 7);
+        make();
+        until(holds);
+        lose_connection(); /* with what was asked in this turn */
+        CHECK(!has_ended());
+        connect_it();
+        until(has_ended);
+        CHECK(holds());
+        end();
+}
