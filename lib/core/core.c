@@ -312,10 +312,10 @@ void core_run(struct core *c, struct boot_time now)
 struct boot_time core_next(struct core *c)
 {
         struct boot_time soon = boot_add(c->now, NSEC_PER_MSEC),
-                         next = boot_min(changes_next(&c->changes), core_orders_next(c));
+                         next = boot_min(changes_next(&c->changes),
+                                         boot_max(core_timeouts_next(c), soon));
         struct replica_status st = core_status(c);
 
-        next = boot_min(next, boot_max(core_timeouts_next(c), soon));
         if (c->skipped.on || (c->repropose_from != NO_WRITE && st.leader_id != 0) ||
             !TAILQ_EMPTY(&c->arrived) || core_reads_ready(c) || core_waiting_returned(c))
                 next = boot_min(next, c->now);

@@ -257,9 +257,9 @@ struct core_order {
         uint64_t leader;   /* the member that is to lead; 0: a snapshot is to be written ... */
         uint64_t index;    /* ... with this entry ... */
         uint64_t failures; /* ... after so many that could not be */
-        struct boot_time deadline;
+        struct core_timeout timeout;
 };
-void core_withdraw_order(struct core_order *o);
+void core_withdraw_order(struct core *c, struct core_order *o);
 
 /* Asks voter @member to lead: done when it does. */
 void core_move_leader(struct core *c, struct core_order *o, uint64_t member, nsec_t timeout);

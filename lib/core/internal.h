@@ -172,9 +172,8 @@ void core_waiting_run(struct core *c);
 
 /* ---- orders.c ---- */
 
-/* Ends the orders that are done, cannot be done, or have taken too long. */
+/* Ends the orders that are done, or cannot be done. */
 void core_orders_run(struct core *c);
-struct boot_time core_orders_next(const struct core *c);
 /* When the core stops: ends them all. */
 void core_orders_end(struct core *c);
 

@@ -1,15 +1,16 @@
 /* What an operator orders of this replica, until it is done or cannot be done. */
 #include "core/internal.h"
 
-static void end(struct core_order *o, struct status st)
+void core_withdraw_order(struct core *c, struct core_order *o)
 {
+        core_timeout_stop(c, &o->timeout);
         LIST_REMOVE(o, next);
-        o->done(o, st);
 }
 
-void core_withdraw_order(struct core_order *o)
+static void end(struct core *c, struct core_order *o, struct status st)
 {
-        LIST_REMOVE(o, next);
+        core_withdraw_order(c, o);
+        o->done(o, st);
 }
 
 void core_orders_end(struct core *c)
@@ -17,7 +18,7 @@ void core_orders_end(struct core *c)
         struct core_order *o;
 
         while ((o = LIST_FIRST(&c->orders)))
-                end(o, status_stopped);
+                end(c, o, status_stopped);
 }
 
 /* Whether it is decided who leads next. A leader that did not hand over in time goes on. */
@@ -31,6 +32,15 @@ static bool has_moved(const struct core *c, const struct core_order *o, struct s
         return st.leader_id != 0;
 }
 
+static void timed_out(struct core *c, struct core_timeout *t)
+{
+        struct core_order *o = container_of(t, struct core_order, timeout);
+        struct status st;
+
+        (void) has_moved(c, o, &st);
+        end(c, o, st);
+}
+
 void core_move_leader(struct core *c, struct core_order *o, uint64_t member, nsec_t timeout)
 {
         int r = replica_transfer(c->replica, member, c->now);
@@ -40,8 +50,7 @@ void core_move_leader(struct core *c, struct core_order *o, uint64_t member, nse
                                   : core_status(c).leader ? status_bad_transferee
                                                           : status_not_leader);
         o->leader = member;
-        o->deadline = boot_add(c->now,
-                               timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
+        core_timeout_start(c, &o->timeout, timeout, timed_out);
         LIST_INSERT_HEAD(&c->orders, o, next);
 }
 
@@ -62,7 +71,7 @@ void core_take_snapshot(struct core *c, struct core_order *o)
         o->leader = 0;
         o->index = replica_applied(c->replica);
         o->failures = replica_saved(c->replica).failures;
-        o->deadline = BOOT_TIME_NEVER;
+        o->timeout.at = BOOT_TIME_NEVER;
         LIST_INSERT_HEAD(&c->orders, o, next);
 }
 
@@ -72,17 +81,6 @@ void core_orders_run(struct core *c)
         struct status st;
 
         LIST_FOREACH_SAFE (o, &c->orders, next, next)
-                if ((o->leader != 0 ? has_moved(c, o, &st) : is_saved(c, o, &st)) ||
-                    !boot_before(c->now, o->deadline))
-                        end(o, st);
-}
-
-struct boot_time core_orders_next(const struct core *c)
-{
-        struct boot_time next = BOOT_TIME_NEVER;
-        const struct core_order *o;
-
-        LIST_FOREACH (o, &c->orders, next)
-                next = boot_min(next, o->deadline);
-        return next;
+                if (o->leader != 0 ? has_moved(c, o, &st) : is_saved(c, o, &st))
+                        end(c, o, st);
 }

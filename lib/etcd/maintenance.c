@@ -65,7 +65,7 @@ static void drop_order(struct request *q)
 
 static void withdraw_order(struct request *q)
 {
-        core_withdraw_order(&((struct order *) q->data)->core);
+        core_withdraw_order(q->api->core, &((struct order *) q->data)->core);
         request_end(q);
 }
 

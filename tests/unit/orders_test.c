@@ -114,7 +114,7 @@ TEST(an_order_ends_with_the_core_and_not_after_it_was_withdrawn)
         begin(1);
         core_move_leader(one.core, &withdrawn, 1, 0);
         core_move_leader(one.core, &kept, 1, 0);
-        core_withdraw_order(&withdrawn);
+        core_withdraw_order(one.core, &withdrawn);
         stop();
         check_done(status_stopped);
         end();
@@ -199,7 +199,7 @@ TEST(a_snapshot_goes_on_when_its_order_is_withdrawn)
         propose();
         core_take_snapshot(one.core, &o);
         turn();
-        core_withdraw_order(&o);
+        core_withdraw_order(one.core, &o);
         write_snapshots();
         CHECK_EQ(one.done, 0);
         CHECK_EQ(replica_saved(one.replica).index, replica_applied(one.replica));
