@@ -283,7 +283,7 @@ static void keep_gate(struct fence *f)
         if (gate_is_stopping())
                 return fencing_closed(&f->machine);
         if (!gate_is_open())
-                fencing_forget(&f->machine);
+                fencing_unsure(&f->machine);
         (void) open_gate(f);
         guarded = gate_is_guarded();
         if (guarded == f->guarded)

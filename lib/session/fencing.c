@@ -308,7 +308,7 @@ void fencing_closed(struct fencing *f)
         f->closed = f->state == FENCING_UP && f->opened;
 }
 
-void fencing_forget(struct fencing *f)
+void fencing_unsure(struct fencing *f)
 {
         f->started = false;
 }

@@ -116,7 +116,7 @@ void fencing_barred(struct fencing *f);
 void fencing_closed(struct fencing *f);
 
 /* Whether the target is active is not known any more: it is started again, if it has to be. */
-void fencing_forget(struct fencing *f);
+void fencing_unsure(struct fencing *f);
 
 /* Whether everything stays down, although @p is held, because renewals are acknowledged too
  * slowly: not within fencing_answer_max() of their sending. */

@@ -512,7 +512,7 @@ TEST(what_may_have_been_stopped_is_started_again)
         struct fencing_place p = held_until(10000);
 
         run(&f, &p, 3, 100, FENCING_SAW_STARTED);
-        fencing_forget(&f);
+        fencing_unsure(&f);
         CHECK_EQ(run(&f, &p, 100, 200, FENCING_SAW_STARTED), FENCING_START | FENCING_LOOK);
         CHECK_EQ(run(&f, &p, 200, 300, FENCING_SAW_STARTED), 0);
 }
