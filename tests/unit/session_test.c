@@ -151,9 +151,8 @@ TEST(who_is_in_doubt_renews_at_once)
         CHECK_EQ(session_next_action(&s, T(2002)), SESSION_GRANT);
 }
 
-/* What was granted to it before may have ended by now, although its clock says that it is new.
- */
-TEST(who_is_in_doubt_registers_no_earlier_lease)
+/* It has lease 7, asked for at 0. */
+static struct session registering(void)
 {
         struct session s;
 
@@ -161,6 +160,15 @@ TEST(who_is_in_doubt_registers_no_earlier_lease)
         CHECK_EQ(session_next_action(&s, T(0)), SESSION_GRANT);
         session_granted(&s, 7, TTL, T(0));
         CHECK_EQ(session_next_action(&s, T(1)), SESSION_REGISTER);
+        return s;
+}
+
+/* What was granted to it before may have ended by now, although its clock says that it is new.
+ */
+TEST(who_is_in_doubt_registers_no_earlier_lease)
+{
+        struct session s = registering();
+
         session_doubt(&s, T(2));
         session_failed(&s, T(3));
         CHECK_EQ(session_next_action(&s, T(100)), SESSION_GRANT);
@@ -176,12 +184,8 @@ TEST(who_is_in_doubt_registers_no_earlier_lease)
 /* Its key may be in the core when its host stands still. */
 TEST(who_is_in_doubt_while_it_registers_renews_at_once)
 {
-        struct session s;
+        struct session s = registering();
 
-        session_init(&s, &(struct session_config){.ttl = TTL, .retry = 50 * NSEC_PER_MSEC});
-        CHECK_EQ(session_next_action(&s, T(0)), SESSION_GRANT);
-        session_granted(&s, 7, TTL, T(0));
-        CHECK_EQ(session_next_action(&s, T(1)), SESSION_REGISTER);
         session_doubt(&s, T(2));
         session_registered(&s);
         CHECK_EQ(session_next_action(&s, T(3)), SESSION_RENEW);
