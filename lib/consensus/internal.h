@@ -248,7 +248,7 @@ struct taking {
                                       * is_due() may find another reason */
         struct raft_snapshot_metadata pending; /* of the present one, unless idle */
         struct boot_time slice_at;             /* when to encode more */
-        struct boot_time again_at;             /* no sooner: the disk had no room */
+        struct boot_time again_at;             /* no sooner: the last one failed */
         struct replica_saved saved;
         uint64_t size;       /* of the last one */
         uint64_t bytes_from; /* bytes applied since the last one for the disk */

@@ -275,7 +275,8 @@ void replica_change_members(struct replica *r, uint64_t request, enum replica_ch
  * ourselves. */
 uint64_t replica_excludes(const struct replica *r, uint64_t id);
 
-/* Requests a snapshot, whether or not one is due. */
+/* Requests a snapshot, whether or not one is due, and at once even if the last could not be
+ * written. */
 void replica_want_snapshot(struct replica *r);
 
 struct replica_saved {

@@ -178,6 +178,7 @@ struct boot_time taking_next(const struct replica *r)
 void replica_want_snapshot(struct replica *r)
 {
         r->taking.next = SNAPSHOT_TO_LET_GO;
+        r->taking.again_at = r->now;
 }
 
 struct replica_saved replica_saved(const struct replica *r)
