@@ -119,6 +119,8 @@ nightly("work: 300 commands that are killed before their deadline",
 nightly("a virtual machine that is paused, and slewed",
         "tests/run -n 0 --seed {seed} --seconds 15 soak/test_paused_machine.py", TIMED,
         weight=ALONE)
+nightly("replicas of an earlier release beside present ones",
+        "tests/run -m night --seed {seed} integration/test_earlier_releases.py", LONG)
 nightly("Debian packages: equal builds, lintian, upgrade, purge",
         "tests/run -n 0 packages/test_packages.py", LONG)
 nightly("the same verdict anywhere", ".ci/anywhere", LONG)

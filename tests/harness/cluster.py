@@ -66,7 +66,8 @@ class Cluster(Replicas):
         self.folder, self.ports, self.replicas = folder, ports, {}
         self.client = authority and authority.certificate("client")
         self.certificate = authority and authority.certificate("replica")
-        self.credentials = self.client.for_etcdctl if authority else ()
+        if authority:
+            self.credentials = self.client.for_etcdctl
         self._made = options, {"certificate": self.certificate, **environment}
         for name in "abcdefg"[:size]:
             self.new_replica(name)

@@ -1,10 +1,11 @@
 """Random calls of a key-value store, the same ones for the same seed. Keys are few, so that they
 meet."""
-from .rpc import pb
+from .rpc import Refused, pb
 
 KEYS = [b"a", b"b", b"b/1", b"b/2", b"c", b"\0", b"zz", b"b\xff", b"d" * 40]
 ENDS = [b"", b"", b"\0", b"c", b"b0", b"a", b"\xff\xff"]
 LEASES = range(1000, 1006)
+YEARS = 10 * 365 * 86400
 
 
 class Calls:
@@ -99,3 +100,22 @@ class Calls:
         return pb.TxnRequest(compare=some(3, self.compare),
                              success=some(4, lambda: self.operation(depth)),
                              failure=some(4, lambda: self.operation(depth)))
+
+
+def wander(rpc, r, n, revision=1):
+    """Makes @n random writes; some are refused. Returns the revision."""
+    for id in LEASES:
+        _try(rpc, "Lease/LeaseGrant", pb.LeaseGrantRequest(TTL=YEARS, ID=id))
+    calls = Calls(r, revision)
+    for _ in range(n):
+        if answer := _try(rpc, *calls.any(put=50, delete=10, txn=40)):
+            calls.revision = answer.header.revision
+    _try(rpc, "Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=r.choice(LEASES)))
+    return calls.revision
+
+
+def _try(rpc, path, request):
+    try:
+        return rpc.call(f"etcdserverpb.{path}", request)
+    except Refused:
+        return None

@@ -162,6 +162,40 @@ TEST(a_place_is_read_as_it_was_written_or_not_at_all)
         }
 }
 
+/* An agent may be upgraded while it holds its place. */
+TEST(the_place_that_release_0_1_0_wrote_is_read_and_written_alike)
+{
+        static const char kept[] = /* tests/compat/0.1.0/place */
+                "# What tenured goes on with after a restart. Nothing to edit.\n"
+                "CLUSTER=default\n"
+                "CORE=263b0c2d4baf767e\n"
+                "ENDPOINT=http://127.0.0.1:26689\n"
+                "AT=127.0.0.1:26689\n"
+                "NODE=h1\n"
+                "NODE_ID=bb5b72a58bc8aff66fe165be761df5b3\n"
+                "BOOT_ID=51b479029c0746d1a58a623a15e23ed4\n"
+                "INCARNATION=70ffa566a2af6d845582a44776a0c257\n"
+                "SINCE=2026-11-30T02:57:37Z\n"
+                "LEASE=3e19dc5218d44ad9\n"
+                "TTL_NSEC=36000000000000\n"
+                "RENEWED_RAW_NSEC=36028766642125\n"
+                "DRIFT_PPM=1000\n"
+                "CHECK=c8459ecb\n";
+        cleanup_(buf_fini) struct buf again = {0};
+        struct place p;
+
+        CHECK_EQ(place_read(&p, kept, sizeof(kept) - 1), 0);
+        CHECK_STR(p.cluster, "default");
+        CHECK_STR(p.self.name, "h1");
+        CHECK_EQ(p.session.lease, 0x3e19dc5218d44ad9);
+        CHECK_EQ(p.session.ttl, 36000 * NSEC_PER_SEC);
+        CHECK_EQ(p.session.renewed_at.ns, 36028766642125);
+        CHECK_EQ(p.session.drift_ppm, 1000);
+        place_write(&p, &again);
+        CHECK_EQ(buf_len(&again), sizeof(kept) - 1);
+        CHECK_EQ(memcmp(again.data, kept, sizeof(kept) - 1), 0);
+}
+
 /* Messages of peers: whatever comes, it is read whole or refused, and nothing leaks or is read
  * beyond its end. */
 TEST(frames_from_peers_are_read_or_refused)

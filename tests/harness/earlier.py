@@ -1,0 +1,68 @@
+"""What programs of earlier releases have written: tests/compat/README.md."""
+import json
+import subprocess
+import tarfile
+
+import pytest
+
+from .cluster import Cluster
+from .places import TOP
+from .rpc import pb
+
+FOLDER = TOP / "tests/compat"
+RELEASES = sorted(path.name for path in FOLDER.iterdir() if path.is_dir())
+
+
+def token_of(core, user="root"):
+    """Of a user whose password is its name."""
+    with core.rpc() as rpc:
+        return rpc.call("etcdserverpb.Auth/Authenticate",
+                        pb.AuthenticateRequest(name=user, password=user)).token
+
+
+class Release:
+    """@version: as in RELEASES."""
+
+    def __init__(self, version):
+        self.folder = FOLDER / version
+
+    @property
+    def portrait(self):
+        """What its core said of its data."""
+        return json.loads((self.folder / "core.json").read_text())
+
+    def programs(self):
+        """The folder of its programs, which are built of its commit: this takes minutes, once."""
+        commit = (self.folder / "commit").read_text().strip()
+        made = TOP / "build/releases" / commit
+        if not (made / "built").exists():
+            archive = subprocess.run(["git", "-C", TOP, "archive", commit], capture_output=True)
+            if archive.returncode != 0:
+                pytest.skip(f"commit {commit[:12]} is not in this checkout's history")
+            made.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["tar", "-xC", made], input=archive.stdout, check=True)
+            subprocess.run(["make", "-sC", made, "-j2", "programs"], check=True)
+            (made / "built").touch()
+        return made / "build/release/bin"
+
+    def core(self, folder, ports):
+        """The present program with a copy of that core's data: one replica, a, with users."""
+        return _Core(folder, ports, self)
+
+
+class _Core(Cluster):
+    credentials = ("--user=root:root",)
+
+    def __init__(self, folder, ports, release):
+        self._release = release
+        super().__init__(folder, ports, 1)
+
+    def new_replica(self, name):
+        replica = super().new_replica(name)
+        if name == "a":
+            # The data say where other replicas reach it; alone, it does not listen there.
+            replica.peer_url, = self._release.portrait["members"][0]["peerURLs"]
+            with tarfile.open(self._release.folder / "core.tar.gz") as tar:
+                tar.extractall(self.folder / "unpacked")
+            (self.folder / "unpacked" / "data").rename(replica.data)
+        return replica
