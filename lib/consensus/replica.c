@@ -546,15 +546,29 @@ void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m)
                 beacons_run(r);
 }
 
+/* Clients see the alarm NOSPACE; this is for whoever reads this host's journal. */
+static void check_room(struct replica *r)
+{
+        bool full = store_short_of_room(r->store);
+
+        if (full && !r->was_full)
+                log_warning("The disk is full: what makes the data grow is refused until there "
+                            "is room; renewals and expiries go on.");
+        else if (!full && r->was_full)
+                log_notice("There is room on the disk again.");
+        r->was_full = full;
+        if (full && !boot_before(r->now, r->room_at)) {
+                r->room_at = boot_add(r->now, ROOM_RETRY);
+                store_retry(r->store);
+        }
+}
+
 void replica_run(struct replica *r, struct boot_time now)
 {
         r->now = boot_max(r->now, now);
         if (r->dead)
                 return;
-        if (store_short_of_room(r->store) && !boot_before(r->now, r->room_at)) {
-                r->room_at = boot_add(r->now, ROOM_RETRY);
-                store_retry(r->store);
-        }
+        check_room(r);
         check_leader_down(r);
         check_silent_leader(r);
         libraft_conf_check(r);

@@ -48,6 +48,7 @@ def test_what_grows_is_refused_and_the_rest_goes_on(core):
     assert fill(core) > 20  # what was kept aside
 
     eventually_is(3, lambda: alarms(core))
+    assert all(replica.said("warning The disk is full") for replica in core.running)
     with pytest.raises(ProgramError, match=NO_SPACE):
         core.grant(60)
     assert core.get("first").value == "v"
@@ -88,6 +89,7 @@ def test_with_room_again_writes_are_taken_without_an_operator_and_nothing_is_los
 
     eventually(lambda: core.put("more", "v"))
     eventually_is(0, lambda: alarms(core))
+    assert all(replica.said("There is room on the disk again") for replica in core.running)
     assert {f"big/{n}" for n in range(taken)} <= set(
         core.etcdctl("get", "big/", "--prefix", "--keys-only").split())
 
