@@ -1,6 +1,7 @@
-"""A lone replica whose disk fails or is full, or that is killed, at each of its calls in turn
-(bad_disk.c): in its first start, in a later one, and in a restore. It ends with a sentence that
-names the file, or goes on; and with a good disk it has all that it had acknowledged."""
+"""A replica whose disk fails or is full, or that is killed, at each of its calls in turn
+(bad_disk.c): a lone one in its first start, in a later one, and in a restore, and a follower that
+installs a snapshot. It ends with a sentence that names the file, or goes on; and with a good disk
+it has all that was acknowledged."""
 import base64
 import errno
 import http.client
@@ -22,18 +23,18 @@ OLD = {b"k0": b"again", b"k24": b"v24"}
 
 
 class Replica:
-    """Alone in its core, whose disk can be made to fail."""
+    """@process: the replica, whose disk can be made to fail."""
 
-    def __init__(self, folder, core):
-        self.folder, self.process = folder, core.leader()
-        self.data, self.log = self.process.data, folder / "calls"
+    def __init__(self, folder, process):
+        self.folder, self.process = folder, process
+        self.data, self.log = process.data, folder / "calls"
         self.library = folder / "bad_disk.so"
+        self.commands = {"start": process.command}
         run("gcc", "-shared", "-fPIC", "-o", self.library, TOP / "tests/integration/bad_disk.c",
             "-ldl")
-        self._grow(core)
 
-    def _grow(self, core):
-        """To a snapshot, a log behind it, and files that are kept aside."""
+    def grow(self, core):
+        """Alone in its core, to a snapshot, a log behind it, and files that are kept aside."""
         core.put_all([(f"k{n}", f"v{n}") for n in range(130)])
         while not [*self.data.glob("snapshot-0*")]:
             assert self.put(b"f", b"more")
@@ -54,6 +55,11 @@ class Replica:
 
     def begin(self, command, call=None, how=None):
         """Returns whether it serves: otherwise it has ended."""
+        self.launch(command, call, how)
+        eventually(lambda: not self.process.is_running or "serves clients" in self.said())
+        return self.process.is_running
+
+    def launch(self, command, call=None, how=None):
         self.log.unlink(missing_ok=True)
         self.process.command = self.commands[command]
         self.process.environment = call and {
@@ -62,8 +68,6 @@ class Replica:
         self.before = len(self.process.log_text())
         self.process.start()
         self.process.expect_death_by(signal.SIGKILL)
-        eventually(lambda: not self.process.is_running or "serves clients" in self.said())
-        return self.process.is_running
 
     def said(self):
         return self.process.log_text()[self.before:]
@@ -80,14 +84,17 @@ class Replica:
             return False
         return True
 
-    def get(self, key):
-        said = Http(self.process.client_url).post("/v3/kv/range", key=key)
+    def get(self, key, **how):
+        said = Http(self.process.client_url).post("/v3/kv/range", key=key, **how)
         return base64.b64decode(said["kvs"][0]["value"]) if "kvs" in said else None
 
 
 @pytest.fixture
 def replica(tmp_path, new_cluster):
-    return Replica(tmp_path, new_cluster(1, "--snapshot-count=100"))
+    core = new_cluster(1, "--snapshot-count=100")
+    replica = Replica(tmp_path, core.leader())
+    replica.grow(core)
+    return replica
 
 
 def is_clear(status, said, data):
@@ -144,3 +151,60 @@ def test_whatever_call_of_the_disk_fails_nothing_acknowledged_is_lost(
         assert {key: replica.get(key) for key in there} == there, calls[call - 1:call]
         replica.process.kill()
     assert call > 10
+
+
+class Follower(Replica):
+    """Of three, of which the others go so far ahead that it has to install a snapshot."""
+
+    def __init__(self, folder, core):
+        leader = core.leader()
+        super().__init__(folder, next(r for r in core.running if r is not leader))
+        self.ahead, self.newest = Replica(folder, leader), 0
+        self.process.kill()
+
+    def fall_behind(self):
+        """Of the log, no more than a megabyte is kept behind a snapshot that was ordered."""
+        self.newest += 1
+        assert self.ahead.put(b"large", bytes(1_100_000))
+        ahead = Http(self.ahead.process.client_url)
+        put = ahead.post("/v3/kv/put", key=b"newest", value=b"%d" % self.newest)
+        ahead.post("/v3/kv/compaction", revision=int(put["header"]["revision"]))
+        ahead.post("/v3/maintenance/defragment")
+
+    def is_in_sync(self):
+        try:
+            return self.get(b"newest", serializable=True) == b"%d" % self.newest
+        except (AssertionError, OSError, http.client.HTTPException):
+            return False
+
+    def catch_up(self, call=None, how=None):
+        """Returns whether it came to that call, which fails."""
+        self.launch("start", call, how)
+        eventually(lambda: not self.process.is_running or self.is_in_sync()
+                   or "The disk is full" in self.said())
+        return len(self.calls()) >= call if call else self.process.is_running
+
+
+@pytest.mark.parametrize("how", HOWS)
+def test_a_follower_whose_disk_fails_while_it_installs_a_snapshot_catches_up(
+        tmp_path, new_cluster, how):
+    follower = Follower(tmp_path, new_cluster(3))
+    for _ in range(2):  # its start reads a snapshot, as all that follow
+        follower.fall_behind()
+        follower.catch_up(1 << 30, HOWS[how])
+        follower.process.kill()
+    begun = [call.startswith("pwrite") for call in follower.calls()].index(True)
+    for call in itertools.count(begun):  # the start has a test of its own
+        follower.fall_behind()
+        is_met = follower.catch_up(call, HOWS[how])
+        if follower.process.is_running:
+            follower.process.kill()
+        elif how != "a kill":
+            status = follower.process.wait()
+            assert is_clear(status, follower.said(), follower.data), follower.said()
+        if not is_met:
+            break
+        last = follower.calls()[-1]
+        assert follower.catch_up(), f"{last}: {follower.said()}"
+        follower.process.kill()
+    assert call > begun + 5
