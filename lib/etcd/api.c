@@ -44,8 +44,9 @@ int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_
         a->passwords = passwords;
         a->token_ttl = token_ttl;
         strcpy(a->version, API_VERSION);
-        LIST_INIT(&a->keepalives);
         LIST_INIT(&a->spare_keepalives);
+        LIST_INIT(&a->need_leader);
+        a->leaderless_since = a->leaderless_at = BOOT_TIME_NEVER;
         line_init(&a->slows, LINE_SLOW);
         line_init(&a->in_turn, LINE_TURN);
         line_init(&a->room, LINE_ROOM);
@@ -155,13 +156,6 @@ void api_give_packed(struct api *a, struct buf *b)
         buf_fini(&a->packed);
         a->packed = *b;
         *b = (struct buf){0};
-}
-
-void api_end_leaderless(struct api *a, struct rpc_call *call)
-{
-        call->want_leader = false; /* the call is answered */
-        rpc_call_finish(call, status_no_leader.code, status_no_leader.text);
-        api_kick(a, call);
 }
 
 void api_send_packed(struct api *a, struct rpc_call *call)
@@ -374,36 +368,6 @@ static void write_done(struct core_write *w, struct status st, struct view reply
         request_reply_bytes(q, reply.p, reply.len);
 }
 
-/* Whether answers of the method may be large, whatever the request. */
-static bool is_large_method(const struct method *m)
-{
-        static const ProtobufCMessageDescriptor *const large[] = {
-                &pb__range_request__descriptor,
-                &pb__txn_request__descriptor,
-                &pb__lease_leases_request__descriptor,
-                &pb__lease_time_to_live_request__descriptor,
-                &pb__auth_user_get_request__descriptor,
-                &pb__auth_user_list_request__descriptor,
-                &pb__auth_role_get_request__descriptor,
-                &pb__auth_role_list_request__descriptor,
-                &pb__leader_request__descriptor,
-        };
-
-        for (size_t i = 0; i < ARRAY_SIZE(large); i++)
-                if (m->request == large[i])
-                        return true;
-        return false;
-}
-
-static bool is_large(const struct request *q)
-{
-        if (q->method->request == &pb__put_request__descriptor)
-                return ((const Pb__PutRequest *) q->msg)->prev_kv;
-        if (q->method->request == &pb__delete_range_request__descriptor)
-                return ((const Pb__DeleteRangeRequest *) q->msg)->prev_kv;
-        return is_large_method(q->method);
-}
-
 void request_drop_msg(struct request *q)
 {
         q->msg = pb_free(q->msg);
@@ -415,7 +379,7 @@ void request_drop_msg(struct request *q)
  * number of large ones under way is limited. */
 static bool waits_for_room(struct request *q)
 {
-        if (q->call && !q->call->large && is_large(q)) {
+        if (q->call && !q->call->large && q->prev_kv) {
                 q->call->large = true;
                 if (!rpc_call_has_room(q->call)) {
                         q->then = q->method->run;
@@ -481,7 +445,7 @@ static void read_done(struct core_read *rd, struct status st)
         }
         if (st.code != RPC_OK)
                 return core_failed(q, st);
-        if (is_large_method(q->method) && !rpc_call_has_room(q->call))
+        if (q->method->large && !rpc_call_has_room(q->call))
                 return rpc_call_wait(q->call); /* waiting does no harm: more may be reported
                                                 * later */
         q->then(q);
@@ -503,14 +467,17 @@ void request_read(struct request *q, void (*then)(struct request *q))
         core_read(q->api->core, &q->read, q->call->timeout);
 }
 
-/* Which requests a learner answers, as in etcd. A learner may lag without anybody's noticing,
- * so it reports only its own status, and its data only to a client that accepts that. */
 static bool learner_answers(const struct request *q)
 {
-        const Pb__RangeRequest *range = q->msg;
-
-        return q->method->request == &pb__status_request__descriptor ||
-               (q->method->request == &pb__range_request__descriptor && range->serializable);
+        switch (q->method->at_learner) {
+        case LEARNER_REFUSES:
+                return false;
+        case LEARNER_ANSWERS:
+                return true;
+        case LEARNER_ANSWERS_SERIALIZABLE:
+                return ((const Pb__RangeRequest *) q->msg)->serializable;
+        }
+        return false;
 }
 
 static void on_message(struct rpc_call *call, struct view m)
@@ -609,6 +576,12 @@ void api_accept(struct rpc_call *call, void *userdata)
         rpc_call_count(call, &a->counts[i]);
         if (m->stream && core_learns(a->core))
                 return rpc_call_finish(call, status_learner.code, status_learner.text);
+        if (m->hasleader && call->want_leader) {
+                if (core_status(a->core).leader_id == 0)
+                        return rpc_call_finish(call, status_no_leader.code,
+                                               status_no_leader.text);
+                rpc_call_list(call, &a->need_leader);
+        }
         if (m->stream)
                 return m->stream(a, call);
         q = request_new(a);
@@ -620,7 +593,7 @@ void api_accept(struct rpc_call *call, void *userdata)
         call->userdata = q;
         call->handler = &unary;
         call->unary = true;
-        call->large = is_large_method(m);
+        call->large = m->large;
 }
 
 void api_accept_probe(struct rpc_call *call, void *userdata)
@@ -640,6 +613,7 @@ void api_run(struct api *a, struct boot_time now)
                 return;
         claim_hub_flush(a->claims, now);
         observe_hub_flush(a->observers, now);
+        leaderless_flush(a, now);
         watch_hub_flush(a->watches, now);
         slow_flush(a, now);
         room_flush(a, now);
@@ -652,7 +626,7 @@ struct boot_time api_next(const struct api *a)
         if (*core_busy(a->core))
                 return BOOT_TIME_NEVER;
         return boot_min(
-                boot_min(cache_hub_next(a->caches),
-                         boot_min(claim_hub_next(a->claims), observe_hub_next(a->observers))),
+                boot_min(boot_min(cache_hub_next(a->caches), claim_hub_next(a->claims)),
+                         boot_min(observe_hub_next(a->observers), a->leaderless_at)),
                 boot_min(watch_hub_next(a->watches), boot_min(slow_next(a), room_next(a))));
 }

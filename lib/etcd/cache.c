@@ -475,6 +475,6 @@ static void cache_accept(struct api *a, struct rpc_call *call)
 }
 
 const struct method cache_methods[] = {
-        {"/tenurepb.Cache/Cache", NULL, NULL, FOR_USERS, cache_accept},
+        {"/tenurepb.Cache/Cache", .stream = cache_accept, .kind = BIDI_STREAM},
 };
 const size_t n_cache_methods = ARRAY_SIZE(cache_methods);

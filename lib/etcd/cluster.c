@@ -256,14 +256,14 @@ static void member_list(struct request *q)
 
 const struct method cluster_methods[] = {
         {"/etcdserverpb.Cluster/MemberList", &pb__member_list_request__descriptor, member_list,
-         FOR_ALL, NULL},
+         .access = FOR_ALL},
         {"/etcdserverpb.Cluster/MemberAdd", &pb__member_add_request__descriptor, member_add,
-         FOR_ROOT, NULL},
+         .access = FOR_ROOT},
         {"/etcdserverpb.Cluster/MemberRemove", &pb__member_remove_request__descriptor,
-         member_remove, FOR_ROOT, NULL},
+         member_remove, .access = FOR_ROOT},
         {"/etcdserverpb.Cluster/MemberPromote", &pb__member_promote_request__descriptor,
-         member_promote, FOR_ROOT, NULL},
+         member_promote, .access = FOR_ROOT},
         {"/etcdserverpb.Cluster/MemberUpdate", &pb__member_update_request__descriptor,
-         member_update, FOR_ROOT, NULL},
+         member_update, .access = FOR_ROOT},
 };
 const size_t n_cluster_methods = ARRAY_SIZE(cluster_methods);

@@ -21,10 +21,13 @@ struct password_job;
 
 struct api {
         struct core *core;
-        LIST_HEAD(, keepalive) keepalives, spare_keepalives; /* streams; for reuse */
+        LIST_HEAD(, keepalive) spare_keepalives; /* for reuse */
         size_t n_spare_keepalives;
-        struct line slows;              /* calls that take many slices */
-        size_t n_slow_keepers;          /* how many of them hold much for long */
+        struct rpc_call_list need_leader;  /* streams that end without a leader, leaderless.c */
+        struct boot_time leaderless_since; /* BOOT_TIME_NEVER: there is a leader */
+        struct boot_time leaderless_at;    /* when to look again */
+        struct line slows;                 /* calls that take many slices */
+        size_t n_slow_keepers;             /* how many of them hold much for long */
         struct boot_time sweep_at;      /* when to free more of what compactions have dropped */
         struct line in_turn, room;      /* calls whose answers wait for their turn; for room */
         struct boot_time room_at;       /* when to check them next */
@@ -99,8 +102,9 @@ struct request {
                                      * none */
         size_t write_bytes;
         /* For a write: the size that its answer may reach, and the steps that applying it may
-         * take, if there may be many. */
+         * take, if there may be many; whether it is asked for previous values. */
         size_t answer_bytes, steps;
+        bool prev_kv;
         bool on_way; /* its steps are counted in the api */
         struct core_read read;
         struct request *next_spare;
@@ -121,14 +125,37 @@ struct request {
         void (*gone)(struct request *q);
 };
 
+/* Whether the client, or the replica, sends several messages. */
+enum method_kind {
+        UNARY,
+        SERVER_STREAM,
+        BIDI_STREAM,
+};
+
+/* What a learner answers, as in etcd 3.5. It may lag without anybody's noticing, so it reports
+ * only its own status, its data only to a client that accepts that, and a snapshot, which may
+ * be the last one left. */
+enum at_learner {
+        LEARNER_REFUSES,
+        LEARNER_ANSWERS,
+        LEARNER_ANSWERS_SERIALIZABLE, /* of ranges */
+};
+
+/* The one list of methods: what differs between them is a column here. */
 struct method {
         const char *path;
         const ProtobufCMessageDescriptor *request;
         void (*run)(struct request *q);
         enum access access;
-        /* Instead of `run`, for streams: takes the call over and handles everything. NULL: the
-         * method is unary. */
+        /* Instead of `run`, for a call with several requests, or that may last: takes it over,
+         * and checks the client's permissions. */
         void (*stream)(struct api *a, struct rpc_call *call);
+        enum method_kind kind;
+        enum at_learner at_learner;
+        bool large; /* its answers may be large, whatever the request */
+        /* Of a stream: with the metadata `hasleader: true`, it ends when there has been no
+         * leader for a while. */
+        bool hasleader;
 };
 
 /* Answer and end the call. */
@@ -188,18 +215,14 @@ extern const struct method kv_methods[], lease_methods[], watch_methods[], clust
 extern const size_t n_kv_methods, n_lease_methods, n_watch_methods, n_cluster_methods,
         n_lock_methods, n_maintenance_methods, n_auth_methods, n_cache_methods;
 
-/* There has been no leader for an election timeout: ends keep-alive streams that require one,
- * at most @max. Returns the rest of @max. */
-size_t keepalive_no_leader(struct api *a, size_t max);
 void keepalives_fini(struct api *a);
-/* Ends a stream for that reason. */
-void api_end_leaderless(struct api *a, struct rpc_call *call);
+/* Ends streams that require a leader, once there has been none for an election timeout. */
+void leaderless_flush(struct api *a, struct boot_time now);
 /* Serves resources, which are read with GET (call->resource); @probes: only those that a port
  * for probes has. */
 void resource_accept(struct api *a, struct rpc_call *call, bool probes);
-/* Election/Observe; the second is like keepalive_no_leader(). */
+/* Election/Observe. */
 void observe_accept(struct api *a, struct rpc_call *call);
-size_t observers_no_leader(struct api *a, size_t max);
 
 /* The remaining time of @l at @now. */
 int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease_time now);
@@ -230,8 +253,8 @@ struct boot_time room_next(const struct api *a);
 must_check_ int watch_hub_new(struct watch_hub **ret, struct api *a);
 struct watch_hub *watch_hub_free(struct watch_hub *h);
 struct watch_counts {
-        size_t n, behind; /* watches; and those that are not up to date */
-        uint64_t events;  /* events sent */
+        size_t streams, n, behind; /* streams; watches; and those that are not up to date */
+        uint64_t events;           /* events sent */
 };
 struct watch_counts watch_hub_counts(const struct watch_hub *h);
 void watch_hub_flush(struct watch_hub *h, struct boot_time now);

@@ -34,6 +34,7 @@ static void put(struct request *q)
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
         q->answer_bytes = state_put_answer(s, q->msg);
+        q->prev_kv = ((const Pb__PutRequest *) q->msg)->prev_kv;
         request_write_own(q, CMD_PUT);
 }
 
@@ -47,6 +48,7 @@ static void delete_range(struct request *q)
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
         q->steps = state_delete_steps(s, q->msg);
+        q->prev_kv = ((const Pb__DeleteRangeRequest *) q->msg)->prev_kv;
         request_write_own(q, CMD_DELETE_RANGE);
 }
 
@@ -152,14 +154,17 @@ static void compact(struct request *q)
 }
 
 const struct method kv_methods[] = {
-        {"/etcdserverpb.KV/Range", &pb__range_request__descriptor, range, FOR_USERS, NULL},
+        {"/etcdserverpb.KV/Range", &pb__range_request__descriptor, range, .access = FOR_USERS,
+         .at_learner = LEARNER_ANSWERS_SERIALIZABLE, .large = true},
         {"/etcdserverpb.KV/RangeStream", &pb__range_request__descriptor, range_stream,
-         FOR_USERS, NULL},
-        {"/etcdserverpb.KV/Put", &pb__put_request__descriptor, put, FOR_USERS, NULL},
+         .access = FOR_USERS, .kind = SERVER_STREAM, .at_learner = LEARNER_ANSWERS_SERIALIZABLE,
+         .large = true},
+        {"/etcdserverpb.KV/Put", &pb__put_request__descriptor, put, .access = FOR_USERS},
         {"/etcdserverpb.KV/DeleteRange", &pb__delete_range_request__descriptor, delete_range,
-         FOR_USERS, NULL},
-        {"/etcdserverpb.KV/Txn", &pb__txn_request__descriptor, txn, FOR_USERS, NULL},
-        {"/etcdserverpb.KV/Compact", &pb__compaction_request__descriptor, compact, FOR_USERS,
-         NULL},
+         .access = FOR_USERS},
+        {"/etcdserverpb.KV/Txn", &pb__txn_request__descriptor, txn, .access = FOR_USERS,
+         .large = true},
+        {"/etcdserverpb.KV/Compact", &pb__compaction_request__descriptor, compact,
+         .access = FOR_USERS},
 };
 const size_t n_kv_methods = ARRAY_SIZE(kv_methods);

@@ -64,7 +64,7 @@ struct renewal {
 };
 
 struct keepalive {
-        LIST_ENTRY(keepalive) next; /* linked while it has a call */
+        LIST_ENTRY(keepalive) next; /* of those for reuse */
         struct api *api;
         struct rpc_call *call; /* NULL: the client went away */
         struct identity who;   /* when the stream began */
@@ -283,7 +283,6 @@ static void keepalive_close(struct rpc_call *call)
 {
         struct keepalive *ka = call->userdata;
 
-        LIST_REMOVE(ka, next);
         ka->call = NULL;
         keepalive_unref(ka);
 }
@@ -302,8 +301,6 @@ static void keepalive_accept(struct api *a, struct rpc_call *call)
         struct keepalive *ka;
         struct status st;
 
-        if (call->want_leader && core_status(a->core).leader_id == 0)
-                return rpc_call_finish(call, status_no_leader.code, status_no_leader.text);
         st = identify(a, call, &who);
         if (st.code == RPC_OK)
                 st = status_of(permit_user(core_state(a->core), &who.user));
@@ -317,32 +314,20 @@ static void keepalive_accept(struct api *a, struct rpc_call *call)
         ka->api = a;
         ka->who = who;
         ka->call = call;
-        LIST_INSERT_HEAD(&a->keepalives, ka, next);
         call->userdata = ka;
         call->handler = &keepalive_handler;
 }
 
-size_t keepalive_no_leader(struct api *a, size_t max)
-{
-        struct keepalive *ka;
-
-        for (ka = LIST_FIRST(&a->keepalives); ka && max > 0; ka = LIST_NEXT(ka, next))
-                if (ka->call->want_leader) {
-                        max--;
-                        api_end_leaderless(a, ka->call);
-                }
-        return max;
-}
-
 const struct method lease_methods[] = {
         {"/etcdserverpb.Lease/LeaseGrant", &pb__lease_grant_request__descriptor, grant,
-         FOR_USERS, NULL},
+         .access = FOR_USERS},
         {"/etcdserverpb.Lease/LeaseRevoke", &pb__lease_revoke_request__descriptor, revoke_lease,
-         FOR_USERS, NULL},
+         .access = FOR_USERS},
         {"/etcdserverpb.Lease/LeaseTimeToLive", &pb__lease_time_to_live_request__descriptor,
-         time_to_live, FOR_USERS, NULL},
+         time_to_live, .access = FOR_USERS, .large = true},
         {"/etcdserverpb.Lease/LeaseLeases", &pb__lease_leases_request__descriptor, lease_list,
-         FOR_USERS, NULL},
-        {"/etcdserverpb.Lease/LeaseKeepAlive", NULL, NULL, FOR_USERS, keepalive_accept},
+         .access = FOR_USERS, .large = true},
+        {"/etcdserverpb.Lease/LeaseKeepAlive", .stream = keepalive_accept, .kind = BIDI_STREAM,
+         .hasleader = true},
 };
 const size_t n_lease_methods = ARRAY_SIZE(lease_methods);

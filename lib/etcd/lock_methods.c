@@ -121,16 +121,17 @@ static void leader(struct request *q)
 }
 
 const struct method lock_methods[] = {
-        {"/v3lockpb.Lock/Lock", &pb__lock_request__descriptor, lock, FOR_USERS, NULL},
-        {"/v3lockpb.Lock/Unlock", &pb__unlock_request__descriptor, unlock, FOR_USERS, NULL},
+        {"/v3lockpb.Lock/Lock", &pb__lock_request__descriptor, lock, .access = FOR_USERS},
+        {"/v3lockpb.Lock/Unlock", &pb__unlock_request__descriptor, unlock, .access = FOR_USERS},
         {"/v3electionpb.Election/Campaign", &pb__campaign_request__descriptor, campaign,
-         FOR_USERS, NULL},
+         .access = FOR_USERS},
         {"/v3electionpb.Election/Proclaim", &pb__proclaim_request__descriptor, proclaim,
-         FOR_USERS, NULL},
-        {"/v3electionpb.Election/Leader", &pb__leader_request__descriptor, leader, FOR_USERS,
-         NULL},
-        {"/v3electionpb.Election/Resign", &pb__resign_request__descriptor, resign, FOR_USERS,
-         NULL},
-        {"/v3electionpb.Election/Observe", NULL, NULL, FOR_USERS, observe_accept},
+         .access = FOR_USERS},
+        {"/v3electionpb.Election/Leader", &pb__leader_request__descriptor, leader,
+         .access = FOR_USERS, .large = true},
+        {"/v3electionpb.Election/Resign", &pb__resign_request__descriptor, resign,
+         .access = FOR_USERS},
+        {"/v3electionpb.Election/Observe", .stream = observe_accept, .kind = SERVER_STREAM,
+         .hasleader = true},
 };
 const size_t n_lock_methods = ARRAY_SIZE(lock_methods);

@@ -401,32 +401,17 @@ PEER_ROWS(way_rows, add_way)
 
 /* ---- calls ---- */
 
-/* The type of a method, as gRPC libraries name it: whether it streams, in each direction. */
-static const char *type_of(const char *path)
+static void method_labels(const struct method *method, char out[static LABELS])
 {
-        static const struct {
-                const char *path, *type;
-        } streams[] = {
-                {"/etcdserverpb.Watch/Watch", "bidi_stream"},
-                {"/etcdserverpb.Lease/LeaseKeepAlive", "bidi_stream"},
-                {"/tenurepb.Cache/Cache", "bidi_stream"},
-                {"/etcdserverpb.Maintenance/Snapshot", "server_stream"},
-                {"/etcdserverpb.KV/RangeStream", "server_stream"},
-                {"/v3electionpb.Election/Observe", "server_stream"},
+        static const char *const kinds[] = {
+                [UNARY] = "unary",
+                [SERVER_STREAM] = "server_stream",
+                [BIDI_STREAM] = "bidi_stream",
         };
-
-        for (size_t i = 0; i < ARRAY_SIZE(streams); i++)
-                if (strcmp(path, streams[i].path) == 0)
-                        return streams[i].type;
-        return "unary";
-}
-
-static void method_labels(const char *path, char out[static LABELS])
-{
-        const char *method = strrchr(path, '/') + 1;
+        const char *path = method->path, *name = strrchr(path, '/') + 1;
 
         snprintf(out, LABELS, "grpc_method=\"%s\",grpc_service=\"%.*s\",grpc_type=\"%s\",",
-                 method, (int) (method - path - 2), path + 1, type_of(path));
+                 name, (int) (name - path - 2), path + 1, kinds[method->kind]);
 }
 
 static void each_method(struct page *p, const struct metric *m,
@@ -437,7 +422,7 @@ static void each_method(struct page *p, const struct metric *m,
         char labels[LABELS];
 
         for (size_t i = 0; (method = api_method(i)); i++) {
-                method_labels(method->path, labels);
+                method_labels(method, labels);
                 fn(p, m, &p->api->counts[i], labels);
         }
 }
@@ -764,18 +749,9 @@ static void take_state(struct figures *f, struct core *c)
 
 static void take_calls(struct figures *f, const struct api *a)
 {
-        const struct method *m;
-
-        for (size_t i = 0; (m = api_method(i)); i++) {
-                const struct rpc_counts *c = &a->counts[i];
-
-                f->received_bytes += c->received_bytes;
-                f->sent_bytes += c->sent_bytes;
-                if (strcmp(m->path, "/etcdserverpb.Watch/Watch") != 0)
-                        continue;
-                f->watch_streams = c->started;
-                for (size_t k = 0; k < ARRAY_SIZE(c->handled); k++)
-                        f->watch_streams -= c->handled[k];
+        for (size_t i = 0; api_method(i); i++) {
+                f->received_bytes += a->counts[i].received_bytes;
+                f->sent_bytes += a->counts[i].sent_bytes;
         }
 }
 
@@ -791,6 +767,7 @@ static void take(struct page *p)
         take_calls(f, a);
         f->core = *core_counts(a->core);
         f->pending = core_n_writes(a->core);
+        f->watch_streams = w.streams;
         f->watchers = w.n;
         f->behind = w.behind;
         f->events = w.events;

@@ -16,7 +16,6 @@
 
 struct observer {
         TAILQ_ENTRY(observer) next; /* in the list of its election */
-        LIST_ENTRY(observer) of_all;
         struct observe_hub *hub;
         struct election *election; /* NULL: the request has not come yet */
         struct rpc_call *call;
@@ -43,9 +42,8 @@ struct election {
 struct observe_hub {
         struct api *api;
         struct span_index index;
-        LIST_HEAD(, observer) observers; /* all of them */
-        TAILQ_HEAD(, observer) late;     /* those that have to read first */
-        struct elections idle, touched;  /* touched: there may be news for its observers */
+        TAILQ_HEAD(, observer) late;    /* those that have to read first */
+        struct elections idle, touched; /* touched: there may be news for its observers */
         uint64_t rounds;
         struct kv_place place;    /* of the changes that are to be checked next */
         struct boot_time late_at; /* when to check the late ones next */
@@ -59,7 +57,6 @@ int observe_hub_new(struct observe_hub **ret, struct api *a)
                 return -ENOMEM;
         h->api = a;
         span_index_init(&h->index);
-        LIST_INIT(&h->observers);
         TAILQ_INIT(&h->idle);
         TAILQ_INIT(&h->touched);
         TAILQ_INIT(&h->late);
@@ -346,7 +343,6 @@ static void on_close(struct rpc_call *call)
                 core_read_cancel(o->hub->api->core, &o->first);
         if (o->wants > 0)
                 TAILQ_REMOVE(&o->hub->late, o, next_late);
-        LIST_REMOVE(o, of_all);
         if (e)
                 TAILQ_REMOVE(&e->observers, o, next);
         if (e && TAILQ_EMPTY(&e->observers))
@@ -359,28 +355,12 @@ static const struct rpc_handler handler = {.on_message = on_observe, .on_close =
 
 void observe_accept(struct api *a, struct rpc_call *call)
 {
-        struct observer *o;
+        struct observer *o = calloc(1, sizeof(*o));
 
-        if (call->want_leader && core_status(a->core).leader_id == 0)
-                return rpc_call_finish(call, status_no_leader.code, status_no_leader.text);
-        o = calloc(1, sizeof(*o));
         if (!o)
                 return rpc_call_finish(call, status_nomem.code, status_nomem.text);
         o->hub = a->observers;
         o->call = call;
-        LIST_INSERT_HEAD(&o->hub->observers, o, of_all);
         call->userdata = o;
         call->handler = &handler;
-}
-
-size_t observers_no_leader(struct api *a, size_t max)
-{
-        struct observer *o;
-
-        for (o = LIST_FIRST(&a->observers->observers); o && max > 0; o = LIST_NEXT(o, of_all))
-                if (o->call->want_leader) {
-                        max--;
-                        api_end_leaderless(a, o->call);
-                }
-        return max;
 }

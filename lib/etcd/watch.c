@@ -8,10 +8,9 @@
 
 #include "base/probe.h"
 
-#define PROGRESS_MAX 1000             /* watches that are notified in one turn */
-#define LEADERLESS_MAX ((size_t) 500) /* streams that are ended in one turn: about 2 ms */
-#define TURN_STEPS 40000              /* in one turn of the loop: about 2 ms */
-#define CHECK_STEPS 10                /* to check whether a watch is still permitted */
+#define PROGRESS_MAX 1000 /* watches that are notified in one turn */
+#define TURN_STEPS 40000  /* in one turn of the loop: about 2 ms */
+#define CHECK_STEPS 10    /* to check whether a watch is still permitted */
 #define FREE_AT_ONCE 1000 /* watches of a stream that has ended: about 1 ms; the others ... */
 #define FREE_IN_TURN 2000 /* ... in the following turns */
 
@@ -115,32 +114,6 @@ static void tell_progress(struct watch_hub *h, struct boot_time now)
         }
 }
 
-/* Ends `hasleader` streams, some in each turn, once there has been no leader for an election
- * timeout, so that their clients go elsewhere. */
-static void check_leader(struct watch_hub *h, struct boot_time now)
-{
-        size_t left = LEADERLESS_MAX;
-        struct watch_stream *s;
-
-        if (core_status(h->api->core).leader_id != 0) {
-                h->leaderless_since = BOOT_TIME_NEVER;
-                return;
-        }
-        if (h->leaderless_since.ns == BOOT_TIME_NEVER.ns)
-                h->leaderless_since = now;
-        h->next = boot_min(h->next, boot_add(now, 100 * NSEC_PER_MSEC));
-        if (boot_diff(now, h->leaderless_since) < core_config(h->api->core)->leader_timeout)
-                return;
-        left = observers_no_leader(h->api, keepalive_no_leader(h->api, left));
-        for (s = LIST_FIRST(&h->streams); s && left > 0; s = LIST_NEXT(s, next))
-                if (s->call->want_leader) {
-                        left--;
-                        api_end_leaderless(h->api, s->call);
-                }
-        if (left == 0)
-                h->next = now;
-}
-
 static struct status may_watch(const struct watch_stream *s, const struct kv_span *span)
 {
         ProtobufCBinaryData key = pb_bytes(span->from.p, span->from.len),
@@ -241,7 +214,6 @@ void watch_hub_flush(struct watch_hub *h, struct boot_time now)
 
         free_more(h, FREE_IN_TURN);
         h->next = LIST_EMPTY(&h->leaving) ? BOOT_TIME_NEVER : now;
-        check_leader(h, now);
         ask_for_now(h);
         if (!check_permits(h, &budget)) {
                 h->next = now;
@@ -469,6 +441,7 @@ static void on_close(struct rpc_call *call)
         if (s->progress_asked)
                 LIST_REMOVE(s, by_asked);
         LIST_REMOVE(s, next);
+        h->counts.streams--;
         identity_fini(&s->who);
         buf_fini(&s->held);
         if (free_watches(s, &n))
@@ -482,11 +455,8 @@ static const struct rpc_handler handler = {.on_message = on_message, .on_close =
 
 static void watch_accept(struct api *a, struct rpc_call *call)
 {
-        struct watch_stream *s;
+        struct watch_stream *s = calloc(1, sizeof(*s));
 
-        if (call->want_leader && core_status(a->core).leader_id == 0)
-                return rpc_call_finish(call, status_no_leader.code, status_no_leader.text);
-        s = calloc(1, sizeof(*s));
         if (!s)
                 return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
         s->hub = a->watches;
@@ -494,12 +464,14 @@ static void watch_accept(struct api *a, struct rpc_call *call)
         RB_INIT(&s->watches);
         TAILQ_INIT(&s->blocked);
         LIST_INSERT_HEAD(&a->watches->streams, s, next);
+        a->watches->counts.streams++;
         call->userdata = s;
         call->handler = &handler;
 }
 
 const struct method watch_methods[] = {
-        {"/etcdserverpb.Watch/Watch", NULL, NULL, FOR_USERS, watch_accept},
+        {"/etcdserverpb.Watch/Watch", .stream = watch_accept, .kind = BIDI_STREAM,
+         .hasleader = true},
 };
 const size_t n_watch_methods = ARRAY_SIZE(watch_methods);
 
@@ -511,7 +483,6 @@ int watch_hub_new(struct watch_hub **ret, struct api *a)
                 return -ENOMEM;
         h->api = a;
         h->next = BOOT_TIME_NEVER;
-        h->leaderless_since = BOOT_TIME_NEVER;
         h->auth_seen = auth_version(h);
         LIST_INIT(&h->streams);
         LIST_INIT(&h->leaving);

@@ -119,7 +119,6 @@ struct watch_hub {
         struct core_read now;          /* the read that streams wait for */
         bool waited_for, asking;
         struct boot_time next, passes_at, blocked_at;
-        struct boot_time leaderless_since;
         struct watch_counts counts;
 };
 

@@ -84,6 +84,19 @@ void call_count_end(struct call *k, enum rpc_code code)
         histogram_add_nsec(&c->took, &histogram_calls, boot_diff(*c->now, k->began));
 }
 
+void rpc_call_list(struct rpc_call *call, struct rpc_call_list *list)
+{
+        LIST_INSERT_HEAD(list, call, next_listed);
+        call->listed = true;
+}
+
+void rpc_call_unlist(struct rpc_call *call)
+{
+        if (call->listed)
+                LIST_REMOVE(call, next_listed);
+        call->listed = false;
+}
+
 void call_close(struct call *k, enum rpc_code code, const char *message)
 {
         const struct rpc_handler *h = k->pub.handler;
@@ -91,6 +104,7 @@ void call_close(struct call *k, enum rpc_code code, const char *message)
         if (k->closing)
                 return;
         k->closing = true;
+        rpc_call_unlist(&k->pub);
         call_count_end(k, RPC_CANCELED); /* its client went away */
         if (!k->pub.conn->server && h && h->on_status && !k->silent)
                 h->on_status(&k->pub, code, message);

@@ -9,6 +9,8 @@
  */
 #pragma once
 
+#include <bsd/sys/queue.h>
+
 #include "base/base.h"
 #include "base/buf.h"
 #include "base/clock.h"
@@ -51,7 +53,16 @@ struct rpc_call {
         bool resource; /* the same; `path` is that of an HTTP resource, not of a method */
         bool seen; /* server: for the owner of the connection, to find calls that go nowhere;
                       false again with each message */
+        /* Server: a list of the code that accepts the call, which the call leaves as it closes.
+         */
+        LIST_ENTRY(rpc_call) next_listed;
+        bool listed;
 };
+LIST_HEAD(rpc_call_list, rpc_call);
+
+/* Adds the call to @list, or takes it out again. */
+void rpc_call_list(struct rpc_call *call, struct rpc_call_list *list);
+void rpc_call_unlist(struct rpc_call *call);
 
 /* Server: metrics of the calls of one method. */
 struct rpc_counts {
