@@ -277,6 +277,8 @@ void request_reply_header(struct request *q)
 
 void request_fail(struct request *q, struct status st)
 {
+        if (q->reads_compacted && st.text == status_of(STATE_E_FUTURE).text)
+                st = status_of(STATE_E_COMPACTED);
         if (q->call)
                 rpc_call_finish(q->call, st.code, st.text);
         request_end(q);

@@ -105,7 +105,9 @@ struct request {
          * take, if there may be many; whether it is asked for previous values. */
         size_t answer_bytes, steps;
         bool prev_kv;
-        bool on_way; /* its steps are counted in the api */
+        bool reads_compacted; /* of a txn: if it reads the future, that was compacted, settle.c
+                               */
+        bool on_way;          /* its steps are counted in the api */
         struct core_read read;
         struct request *next_spare;
         void (*then)(struct request *q); /* called after the read */
@@ -229,6 +231,10 @@ int64_t lease_left_ms(const struct state *s, const struct lease *l, struct lease
 /* Lease/LeaseLeases and LeaseTimeToLive. */
 void lease_list(struct request *q);
 void time_to_live(struct request *q);
+
+/* Makes the txn of the request one that is applied as etcd applies it; twice is as once. In
+ * settle.c. */
+void settle_txn(struct request *q);
 
 /* KV/Range and RangeStream. */
 void range(struct request *q);

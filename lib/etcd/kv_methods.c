@@ -86,6 +86,7 @@ static void txn(struct request *q)
                 return request_fail(q, status_nomem);
         if (o != STATE_OK)
                 return request_fail(q, status_of(o));
+        settle_txn(q);
         if (state_txn_reads_only(q->msg))
                 return request_read(q, answer_txn);
         if (!request_has_turn(q, txn))

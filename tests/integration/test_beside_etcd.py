@@ -93,6 +93,30 @@ def test_what_is_compacted_cannot_be_read_and_what_is_newer_can(calls):
         calls.ask("KV/Range", key=b"compacted", revision=revision)
 
 
+def test_a_revision_below_zero_is_compacted_where_a_transaction_reads_it(calls):
+    def read(revision):
+        return pb.RequestOp(request_range=pb.RangeRequest(key=b"below", revision=revision))
+
+    calls.put(b"below")
+    calls.call("KV/Range", key=b"below", revision=-2)
+    for operations in [read(-2)], [read(-2), put(b"below")], [put(b"below", lease=9), read(-2)]:
+        nested = [pb.RequestOp(request_txn=pb.TxnRequest(success=operations))]
+        for branch in "success", "failure":
+            calls.ask("KV/Txn", **{branch: operations})
+            calls.ask("KV/Txn", **{branch: nested})
+
+
+def test_a_comparison_of_an_unknown_target_finds_both_sides_equal(calls):
+    calls.put(b"both")
+    for result in range(5):
+        for compared in {}, dict(version=-9), dict(value=b"v"), dict(lease=3):
+            for keys in dict(key=b"both"), dict(key=b"none"), dict(key=b"b", range_end=b"c"):
+                compare = pb.Compare(target=5, result=result, **compared, **keys)
+                calls.call("KV/Txn", compare=[compare], success=[put(b"both")])
+                calls.call("KV/Txn", compare=[compare], success=[pb.RequestOp(
+                    request_range=pb.RangeRequest(key=b"both"))])
+
+
 # ---- leases ----
 
 def test_a_lease_is_listed_renewed_and_revoked_with_its_keys(pair, calls):  # A16, A35
