@@ -131,6 +131,16 @@ static void caught_up(struct request *q, struct status st, struct view reply)
         compacted(q, st, reply);
 }
 
+/* Revision 0 is compacted as long as nothing else is, as in etcd. */
+static void compacted_nothing(struct request *q, struct status st, struct view reply)
+{
+        (void) reply;
+        if (q->call && core_state(q->api->core)->kv.compacted == 0 &&
+            strcmp(st.text, status_of(STATE_E_COMPACTED).text) == 0)
+                return request_reply_header(q);
+        request_fail(q, st);
+}
+
 /* A long history is compacted step by step, with other work in between: renewals wait for each
  * command. How far a step may go is only known up to the revision that this replica has
  * applied. For a later one, a compaction to revision 0 goes through the log first: it changes
@@ -141,7 +151,7 @@ static void compact(struct request *q)
         const Pb__CompactionRequest *m = q->msg;
         Pb__CompactionRequest step = *m;
 
-        q->wrote = NULL;
+        q->wrote = m->revision == 0 ? compacted_nothing : NULL;
         if (m->revision > s->revision) {
                 PROBE("a compaction is asked for that this replica has not reached");
                 step.revision = 0;
@@ -150,7 +160,7 @@ static void compact(struct request *q)
                 step.revision = kv_compact_step(&s->kv, m->revision);
                 q->wrote = step.revision < m->revision ? compacted : NULL;
         }
-        q->asks_again = q->wrote != NULL;
+        q->asks_again = q->wrote != NULL && m->revision != 0;
         request_write(q, CMD_COMPACT, &step.base);
 }
 

@@ -117,6 +117,14 @@ def test_a_comparison_of_an_unknown_target_finds_both_sides_equal(calls):
                     request_range=pb.RangeRequest(key=b"both"))])
 
 
+def test_revision_0_is_compacted_once_before_any_other(fresh_pair):
+    fresh_pair.put(b"k")
+    fresh_pair.call("KV/Compact", revision=0)
+    fresh_pair.call("KV/Compact", revision=1)
+    with pytest.raises(Refused, match="required revision has been compacted"):
+        fresh_pair.call("KV/Compact", revision=0)
+
+
 # ---- leases ----
 
 def test_a_lease_is_listed_renewed_and_revoked_with_its_keys(pair, calls):  # A16, A35
