@@ -232,14 +232,31 @@ static void member_promote(struct request *q)
         change(q, REPLICA_PROMOTE, m->id, "");
 }
 
+struct sought {
+        uint64_t id;
+        bool found;
+};
+
+static void seek(uint64_t id, const char *address, bool voter, void *arg)
+{
+        struct sought *s = arg;
+
+        (void) address;
+        (void) voter;
+        s->found = s->found || s->id == id;
+}
+
+/* Of a member that is not there, etcd does not look at the URLs. */
 static void member_update(struct request *q)
 {
         const Pb__MemberUpdateRequest *m = q->msg;
         char urls[URLS_MAX];
         struct status st = peer_urls(q, m->peerurls, m->n_peerurls, urls);
+        struct sought sought = {.id = m->id};
 
+        core_each_peer(q->api->core, seek, &sought);
         if (st.code != RPC_OK)
-                return request_fail(q, st);
+                return request_fail(q, sought.found ? st : status_of_change(REPLICA_E_UNKNOWN));
         change(q, REPLICA_MOVE, m->id, urls);
 }
 

@@ -4,8 +4,13 @@
 
 static const struct status status_no_longer = {RPC_UNKNOWN, "election: not leader"};
 static const struct status status_nobody = {RPC_UNKNOWN, "election: no leader"};
-static const struct status status_no_key = {RPC_INVALID_ARGUMENT,
-                                            "\"leader\" field must be provided"};
+static const struct status status_no_leader_key = {RPC_UNKNOWN,
+                                                   "\"leader\" field must be provided"};
+
+static struct status no_key(const Pb__LeaderKey *k)
+{
+        return k ? status_of(STATE_E_KEY_MISSING) : status_no_leader_key;
+}
 
 static void lock(struct request *q)
 {
@@ -62,7 +67,7 @@ static void resign(struct request *q)
         const Pb__LeaderKey *k = ((const Pb__ResignRequest *) q->msg)->leader;
 
         if (!k || k->key.len == 0)
-                return request_fail(q, status_no_key);
+                return request_fail(q, no_key(k));
         request_read(q, resign_permitted);
 }
 
@@ -81,7 +86,7 @@ static void proclaim(struct request *q)
         const Pb__LeaderKey *k = m->leader;
 
         if (!k || k->key.len == 0)
-                return request_fail(q, status_no_key);
+                return request_fail(q, no_key(k));
         q->wrote = proclaimed;
         guarded_put(q, k->key, k->rev, m->value, k->lease);
 }

@@ -63,8 +63,12 @@ def test_random_calls_have_the_same_answers_and_leave_the_same_history(fresh_pai
     ("Cluster/MemberRemove", dict(ID=1), "member not found"),
     ("Cluster/MemberPromote", dict(ID=1), "member not found"),
     ("Cluster/MemberUpdate", dict(ID=1, peerURLs=["http://127.0.0.1:1"]), "member not found"),
+    ("Cluster/MemberUpdate", dict(ID=1, peerURLs=["x"]), "member not found"),
+    ("Cluster/MemberUpdate", dict(ID=1), "member not found"),
     ("Election/Leader", dict(name=b"none"), "election: no leader"),
-], ids=range(22))
+    ("Election/Proclaim", {}, '"leader" field must be provided'),
+    ("Election/Resign", {}, '"leader" field must be provided'),
+], ids=range(26))
 def test_what_etcd_refuses_is_refused_in_its_words_and_changes_nothing(
         calls, name, fields, sentence):
     with pytest.raises(Refused, match=sentence):
