@@ -156,7 +156,7 @@ const struct method maintenance_methods[] = {
         {"/etcdserverpb.Maintenance/Downgrade", &pb__downgrade_request__descriptor, downgrade,
          .access = FOR_ROOT},
         {"/etcdserverpb.Maintenance/Snapshot", &pb__snapshot_request__descriptor, dump,
-         .access = FOR_ROOT, .kind = SERVER_STREAM},
+         .access = FOR_ROOT, .kind = SERVER_STREAM, .at_learner = LEARNER_ANSWERS},
         {"/grpc.health.v1.Health/Check", &pb__health_check_request__descriptor, health,
          .access = FOR_ALL},
 };
