@@ -137,6 +137,24 @@ def test_a_place_is_renewed_and_revoked_by_who_granted_it_and_by_root_alone(user
     agent.revoke(place)
 
 
+def test_the_replica_that_is_asked_decides_who_owns_a_lease(cluster):
+    strict, loose, _ = cluster.replicas.values()
+    loose.kill()
+    loose.command.append("--lease-owners=none")
+    loose.start()
+    cluster.with_users(other=("readwrite", "/tenure/"), **AGENT)
+    agent, other = (cluster.as_user(name, name) for name in ("agent", "other"))
+    place = agent.grant(600)
+    agent.put("/tenure/default/nodes/h9", "v", lease=place)
+
+    revoke = "lease", "revoke", f"{place:x}"
+    with pytest.raises(ProgramError, match="permission denied"):
+        other.etcdctl(*revoke, at=strict)
+    other.etcdctl(*revoke, at=loose)
+
+    assert cluster.as_user("root", "root").get("/tenure/default/nodes/h9", at=strict) is None
+
+
 def test_users_and_their_leases_come_back_from_a_snapshot(new_cluster, tmp_path):  # A17
     core = new_cluster(1).with_users(**AGENT)
     agent, root = core.as_user("agent", "agent"), core.as_user("root", "root")

@@ -76,15 +76,6 @@ def test_what_etcd_refuses_is_refused_in_its_words_and_changes_nothing(
     assert calls.call("KV/Range", key=b"d").count == 0
 
 
-@pytest.mark.parametrize("name, fields, sentence", [
-    ("KV/Range", dict(key=b"a", sort_order=1, sort_target=99), "invalid sort option"),
-    ("KV/Txn", dict(success=[pb.RequestOp()]), "key not found"),
-])
-def test_what_ends_the_process_of_an_etcd_is_refused(shared_cluster, name, fields, sentence):
-    with pytest.raises(Refused, match=sentence), shared_cluster.rpc() as rpc:
-        rpc.call(*method(name, fields))
-
-
 def test_a_transaction_may_have_128_operations(calls):
     calls.call("KV/Txn", success=[put(b"t%d" % i) for i in range(128)])
 
