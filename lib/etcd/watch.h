@@ -166,6 +166,9 @@ enum watch_sent {
  * Charges the budget. */
 must_check_ enum watch_sent watch_send(struct watch *w, struct watch_group *g, int64_t from,
                                        struct boot_time now, struct watch_budget *b);
+/* The previous value of @v's event, as etcd has it: the one before the transaction, also of a
+ * key that the same one has put; NULL: there was none. */
+const struct kv_version *watch_prev(const struct kv_version *v);
 /* A stream with this many bytes queued gets no more events. */
 #define WATCH_QUEUED_HIGH ((size_t) 1 << 20)
 /* Discards the responses packed so far. */

@@ -229,9 +229,8 @@ static void on_match(struct span_entry *r, void *arg)
 {
         struct watch_group *g = container_of(r, struct watch_group, range);
         struct match *m = arg;
-        const struct kv_version *older = m->event->older;
-        size_t bytes = size_of(m->event),
-               prev = g->wants_prev && older && older->version > 0 ? size_of(older) : 0;
+        const struct kv_version *before = g->wants_prev ? watch_prev(m->event) : NULL;
+        size_t bytes = size_of(m->event), prev = before ? size_of(before) : 0;
 
         if (array_reserve(&g->events, &g->events_cap, g->n_events + 1, sizeof(*g->events)) <
             0) {

@@ -47,11 +47,20 @@ static void send_with_id(struct watch *w, struct buf *bytes)
         api_kick(s->hub->api, s->call);
 }
 
+const struct kv_version *watch_prev(const struct kv_version *v)
+{
+        const struct kv_version *prev = v->older;
+
+        while (prev && v->version == 0 && prev->mod_revision == v->mod_revision)
+                prev = prev->older;
+        return prev && prev->version > 0 ? prev : NULL;
+}
+
 static int add_event(struct arena *a, const struct watch *w, const struct kv_version *v,
                      Pb__Event **ret)
 {
         Pb__Event *e = arena_alloc(a, sizeof(*e));
-        const struct kv_version *prev = v->older && v->older->version > 0 ? v->older : NULL;
+        const struct kv_version *prev = w->prev_kv ? watch_prev(v) : NULL;
 
         if (!e)
                 return -ENOMEM;
@@ -61,7 +70,7 @@ static int add_event(struct arena *a, const struct watch *w, const struct kv_ver
         if (!e->kv)
                 return -ENOMEM;
         kv_fill(v, e->kv);
-        if (w->prev_kv && prev) {
+        if (prev) {
                 e->prev_kv = arena_alloc(a, sizeof(*e->prev_kv));
                 if (!e->prev_kv)
                         return -ENOMEM;
@@ -122,9 +131,9 @@ static int pack_more(const struct watch *w, const struct watch_group *g,
 /* About the size of @v in a response to @w. */
 static size_t event_size(const struct watch *w, const struct kv_version *v)
 {
-        size_t n = v->key->len + v->value_len + 64;
+        const struct kv_version *prev = w->prev_kv ? watch_prev(v) : NULL;
 
-        return n + (w->prev_kv && v->older ? v->key->len + v->older->value_len : 0);
+        return v->key->len + v->value_len + 64 + (prev ? v->key->len + prev->value_len : 0);
 }
 
 /* The first event of @g, from revision @from on, that @w has not been sent. */

@@ -176,6 +176,18 @@ def test_watches_of_one_stream_get_what_they_asked_for(pair):  # A40, A41
     watch.events(5)
 
 
+def test_an_event_has_the_value_from_before_its_transaction(pair):
+    operations = [put(b"prev", b"in it"), pb.RequestOp(request_delete_range=dict(key=b"prev"))]
+    # In one transaction they would collide.
+    apart = [pb.RequestOp(request_txn=pb.TxnRequest(success=[each])) for each in operations]
+    watch = pair.watch(key=b"prev", prev_kv=True)
+    pair.call("KV/Txn", success=apart)
+    pair.put(b"prev", b"before it")
+    pair.call("KV/Txn", success=apart)
+    pair.call("KV/Txn", success=[operations[1]])
+    assert "before it" in watch.events(5)[-1][1]
+
+
 def test_a_watch_begins_at_a_revision_of_the_past_or_of_the_future(pair):
     first = [pair.put(b"past", value) for value in (b"1", b"2", b"3")][0]
     past = pair.watch(key=b"past", start_revision=first)
