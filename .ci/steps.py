@@ -129,6 +129,10 @@ for suite in "bookworm", "trixie":
             f"tests/run -n 0 packages/test_workflow.py --suite {suite} --steps Build,", LONG)
 
 nightly("hosts, on a real etcd", "tests/run hosts --engine etcd", ETCD)
+for part in range(4):
+    nightly(f"calls beside an etcd: 25,000 of 100,000, part {part + 1}",
+            f"tests/run -n 4 --seed {{seed}}{part}00 --draws 13 integration/test_beside_etcd.py "
+            "-k random", LONG)
 
 build("tsan", programs("tsan"), "nightly", LONG)
 build("fast", "build/fast/tests/sim/sim", "nightly", LONG)

@@ -9,10 +9,11 @@ YEARS = 10 * 365 * 86400
 
 
 class Calls:
-    """@r: the random.Random. @revision: of the newest that calls refer to."""
+    """@r: the random.Random. @revision: of the newest that calls refer to. Revision 1 has to be
+    compacted already, see differences.py."""
 
     def __init__(self, r, revision=1):
-        self.r, self.revision = r, revision
+        self.r, self.revision, self.compacted, self.beyond = r, revision, 1, [-1]
 
     def maybe(self, chance):
         return self.r.random() < chance
@@ -26,9 +27,11 @@ class Calls:
     def range(self):
         r, request = self.r, pb.RangeRequest(key=self.key(), range_end=self.r.choice(ENDS))
         if self.maybe(.3):
-            request.limit = r.randrange(4)
+            request.limit = r.randrange(-1, 4)
         if self.maybe(.3):
-            request.revision = r.randrange(self.revision + 3)
+            request.revision = r.randrange(self.revision + 1)
+        if self.maybe(.04):
+            request.revision = r.choice(self.beyond)
         if self.maybe(.4):
             request.sort_order, request.sort_target = r.randrange(3), r.randrange(5)
         request.serializable = self.maybe(.3)
@@ -36,7 +39,7 @@ class Calls:
         request.count_only = self.maybe(.1)
         for bound in "min_mod", "max_mod", "min_create", "max_create":
             if self.maybe(.08):
-                setattr(request, f"{bound}_revision", r.randrange(1, self.revision + 2))
+                setattr(request, f"{bound}_revision", r.randrange(-1, self.revision + 2))
         return request
 
     def put(self):
@@ -59,6 +62,8 @@ class Calls:
     def compare(self):
         r, request = self.r, pb.Compare(result=self.r.randrange(4), key=self.key())
         request.target = r.randrange(5)
+        if self.maybe(.03):
+            request.result = r.choice([-1, 4])
         if request.target == pb.Compare.VALUE:
             request.value = self.value()
         elif request.target == pb.Compare.LEASE:
@@ -69,15 +74,36 @@ class Calls:
             request.create_revision = r.randrange(self.revision + 1)
         else:
             request.mod_revision = r.randrange(self.revision + 1)
+        if self.maybe(.05):  # so that another field than the target's is given, or none
+            request.target = r.randrange(-1, 7)
         if self.maybe(.2):
             request.range_end = r.choice(ENDS)
         return request
 
+    def compact(self):
+        low = self.compacted - 1 if self.maybe(.9) else -2
+        return pb.CompactionRequest(revision=self.r.randrange(low, self.revision + 2))
+
+    def lease(self):
+        """The name and the request of a call about a lease."""
+        lease, r = self.r.choice(LEASES), self.r
+        return r.choices([
+            ("Lease/LeaseGrant", pb.LeaseGrantRequest(ID=lease, TTL=300)),
+            ("Lease/LeaseRevoke", pb.LeaseRevokeRequest(ID=lease)),
+            ("Lease/LeaseTimeToLive", pb.LeaseTimeToLiveRequest(ID=lease, keys=self.maybe(.8))),
+            ("Lease/LeaseLeases", pb.LeaseLeasesRequest()),
+        ], [6, 3, 3, 1])[0]
+
     def any(self, depth=2, **weights):
         """The name and the request of one of the calls below: any(put=30, range=10)."""
         kind = self.r.choices([*weights], [*weights.values()])[0]
+        # Not both in one transaction, see differences.py.
+        self.beyond = self.r.choice([(-1, -2, -1 << 63), (self.revision + 1, (1 << 63) - 1)])
+        if kind == "lease":
+            return self.lease()
         make = {"put": ("KV/Put", self.put), "delete": ("KV/DeleteRange", self.delete),
-                "range": ("KV/Range", self.range), "txn": ("KV/Txn", lambda: self.txn(depth))}
+                "range": ("KV/Range", self.range), "txn": ("KV/Txn", lambda: self.txn(depth)),
+                "compact": ("KV/Compact", self.compact)}
         name, request = make[kind]
         return name, request()
 
