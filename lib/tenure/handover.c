@@ -184,6 +184,7 @@ static void on_pushed(struct tenure_call *c, void *arg)
                         h->no_more = h->mod;
                 h->state = HANDOVER_LOOK;
         } else if (r == 0 && last) {
+                h->mod = tenure_call_revision(c); /* it was written */
                 asked(h);
         } else if (r == 0) {
                 go_to(h, HANDOVER_BETWEEN);

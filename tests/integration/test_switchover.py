@@ -172,6 +172,21 @@ def test_the_holder_goes_on_if_the_target_goes_while_the_command_stops(engine, l
     assert "it stays here" in at[0].log_text()
 
 
+def test_a_request_whose_target_has_gone_stops_the_command_once(engine, line):
+    at = line("slow", "", "")
+    asked = at.begin("h3")
+    eventually(at[0].has_been_told)
+
+    asked.kill()  # so that its request stays for as long as its lease does
+    at[2].signal(signal.SIGTERM)
+    assert at[2].wait() == -signal.SIGTERM
+    at.duty.let_end()
+
+    eventually(lambda: len(at[0].tokens) == 2)
+    eventually_is(None, at.request)
+    assert at[0].log_text().count("ending the command") == 1 and len(at[0].tokens) == 2
+
+
 def test_a_command_that_does_not_stop_is_killed_when_its_time_is_over(line):
     at = line("deaf", "")
     said = json.loads(at.ask("h2", "--wait=1s", "--json=short"))

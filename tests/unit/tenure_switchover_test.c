@@ -128,15 +128,20 @@ TEST(what_a_switchover_is_refused_for)
 
 /* ---- the holder ---- */
 
+static const char accepted[] = "{\"to\":\"db\",\"by\":\"me\",\"key\":\"a/3\",\"created\":3,"
+                               "\"within_ms\":1000,\"holder\":\"a/1\"}";
+
+static unsigned heard[HANDOVER_LOST + 1];
+
 static void on_news(struct handover *h, enum handover_news news)
 {
         (void) h;
-        CHECK_EQ(news, HANDOVER_NONE);
+        heard[news]++;
 }
 
-static bool looks_between(void *h)
+static bool was_answered(void *ranges)
 {
-        return ((struct handover *) h)->state == HANDOVER_BETWEEN;
+        return fake.ranges > *(unsigned *) ranges;
 }
 
 static bool has_decided(void *h)
@@ -144,30 +149,78 @@ static bool has_decided(void *h)
         return ((struct handover *) h)->state == HANDOVER_WATCH || fake.txns > 0;
 }
 
-/* The holder of the lock a would delete the key of whoever has the lock a/main. */
-TEST(a_request_is_not_accepted_while_another_lock_is_in_the_line)
+static bool stops(void *h)
 {
-        struct switchover_at own = {.key = "a/1", .len = 3, .created = 1};
-        struct handover h = {0};
-        struct tenure *t;
+        return handover_is_asked(h);
+}
 
+static bool goes_on(void *h)
+{
+        return ((struct handover *) h)->state == HANDOVER_WATCH || handover_is_asked(h);
+}
+
+/* The tie of the holder of the lock a, which has found the request to hand it over to a/3. */
+static struct tenure *tie_that_was_asked(struct handover *h)
+{
+        static const struct switchover_at own = {.key = "a/1", .len = 3, .created = 1};
+        struct tenure *t;
+        unsigned ranges;
+
+        memset(heard, 0, sizeof(heard));
         fake_begin();
         t = fake_tie();
         show_nothing();
         show(0, "a.switchover",
-             "{\"to\":\"db3\",\"by\":\"me\",\"key\":\"a/3\",\"created\":9,\"within_ms\":1000}",
+             "{\"to\":\"db\",\"by\":\"me\",\"key\":\"a/3\",\"created\":3,\"within_ms\":1000}",
              7);
         fake.content = &shows.range[0];
-        handover_start(&h, t, "a", &own, on_news);
-        fake_until(t, looks_between, &h);
+        ranges = fake.ranges;
+        handover_start(h, t, "a", &own, on_news);
+        fake_until(t, was_answered, &ranges);
         show_nothing();
-        show(0, "a/main/2", "", 2);
-        fake_until(t, has_decided, &h);
-        CHECK_EQ(fake.txns, 0);
-        handover_stop(&h);
+        return t;
+}
+
+static void end_handover(struct handover *h, struct tenure *t)
+{
+        handover_stop(h);
         fake.content = NULL;
         tenure_free(t);
         fake_end();
+}
+
+/* The holder of the lock a would delete the key of whoever has the lock a/main. */
+TEST(a_request_is_not_accepted_while_another_lock_is_in_the_line)
+{
+        struct handover h;
+        struct tenure *t = tie_that_was_asked(&h);
+
+        show(0, "a/main/2", "", 2);
+        fake_until(t, has_decided, &h);
+        CHECK_EQ(fake.txns, 0);
+        CHECK(heard[HANDOVER_NONE] == 1 && heard[HANDOVER_ASKED] == 0);
+        end_handover(&h, t);
+}
+
+/* It stays there until whoever has made it withdraws it, or its lease ends. */
+TEST(a_request_whose_target_has_gone_is_accepted_once)
+{
+        struct handover h;
+        struct tenure *t = tie_that_was_asked(&h);
+
+        fake_until(t, stops, &h);
+        show_nothing();
+        shows.txn.succeeded = false;
+        shows.txn.n_responses = 1;
+        show(0, "a/1", "", 1);
+        shows.kv[0][0].create_revision = 1;
+        show(1, "a.switchover", accepted, 7);
+        shows.kv[1][0].mod_revision = fake.revision; /* at which it was accepted */
+        fake.content = &shows.range[1];
+        handover_go(&h);
+        fake_until(t, goes_on, &h);
+        CHECK(heard[HANDOVER_KEPT] == 1 && heard[HANDOVER_ASKED] == 1);
+        end_handover(&h, t);
 }
 
 TEST(a_switchover_that_may_not_look_says_so)
@@ -221,9 +274,6 @@ static struct tenure *tie_that_has_asked(void)
         fake.outcome = &shows.txn;
         return t;
 }
-
-static const char accepted[] = "{\"to\":\"db\",\"by\":\"me\",\"key\":\"a/3\",\"created\":3,"
-                               "\"within_ms\":1000,\"holder\":\"a/1\"}";
 
 /* Reports that @key was put, or deleted if @value is NULL, at @revision, of which there may be
  * @more. */
