@@ -71,6 +71,7 @@ struct locking {
         struct boot_time began;
         bool waits_said; /* that no core answers has been reported */
         bool ran;        /* a command has run with the lock */
+        bool runs;       /* ... and something of it may run now */
         int epfd;        /* what we wait for besides the core */
         const char *name, *key, *command;
         int64_t created; /* the create_revision of the key */
@@ -444,12 +445,18 @@ static void on_news(struct handover *h, enum handover_news news)
                 break;
         case HANDOVER_ASKED:
                 l->news = NEWS_ASKED;
+                if (!l->runs)
+                        handover_go(h);
                 break;
         case HANDOVER_DONE:
                 l->news = NEWS_DONE;
+                keeper_say("tenurectl: the lock '%s' was handed over to %s.", l->name,
+                           h->request.to);
                 break;
         case HANDOVER_KEPT:
                 l->news = NEWS_KEPT;
+                keeper_say("tenurectl: %s no longer waits for the lock '%s'; it stays here.",
+                           h->request.to, l->name);
                 break;
         case HANDOVER_LOST:
                 l->news = NEWS_LOST;
@@ -511,19 +518,11 @@ static void follow_requests(struct locking *l)
 }
 
 /* Hands the lock over; nothing of the command runs any more. If the target is gone, we keep the
- * lock. */
+ * lock, unless the next request is there already. */
 static void hand_over(struct locking *l)
 {
-        char to[SWITCHOVER_NAME_MAX + 1];
-
-        snprintf(to, sizeof(to), "%s", l->handover.request.to);
         handover_go(&l->handover);
         wait_for_news(l, NEWS_ASKED, BOOT_TIME_NEVER);
-        if (l->news == NEWS_DONE)
-                keeper_say("tenurectl: the lock '%s' was handed over to %s.", l->name, to);
-        else if (l->news == NEWS_KEPT)
-                keeper_say("tenurectl: %s no longer waits for the lock '%s'; it stays here.",
-                           to, l->name);
 }
 
 /* Runs the command with the lock. Returns an exit status. */
@@ -549,7 +548,9 @@ static int run(struct locking *l, char **argv, int64_t token)
                 return ctl_fail("cannot tell the command of its lock", r, NULL);
         own_key_watch(&l->own, l->tie, l->key, l->created, l->marked);
         do {
+                l->runs = true;
                 r = keeper_run(&job, &end);
+                l->runs = false;
                 if (r == -ECHILD)
                         return ctl_fail("the process that supervised the command was killed, "
                                         "and the command with it",

@@ -187,6 +187,22 @@ def test_a_request_whose_target_has_gone_stops_the_command_once(engine, line):
     assert at[0].log_text().count("ending the command") == 1 and len(at[0].tokens) == 2
 
 
+def test_the_next_may_be_asked_for_while_the_command_stops_for_a_target_that_has_gone(line):
+    at = line("slow", "", "")
+    first = at.begin("h3")
+    eventually(at[0].has_been_told)
+    at[2].signal(signal.SIGTERM)
+    assert at[2].wait() == -signal.SIGTERM and first.wait() == 2
+    eventually(lambda: len(at.duty.line()) == 2)  # h2 was passed over, and waits again
+
+    second = at.begin("h2")
+    eventually(at.request)
+    at.duty.let_end()
+
+    assert second.wait() == 0 and at[0].wait() == 123
+    assert eventually(lambda: at[1].tokens)[0] > at[0].tokens[0]
+
+
 def test_a_command_that_does_not_stop_is_killed_when_its_time_is_over(line):
     at = line("deaf", "")
     said = json.loads(at.ask("h2", "--wait=1s", "--json=short"))
