@@ -563,7 +563,7 @@ static int run(struct locking *l, char **argv, int64_t token)
                         return EXIT_PLACE_LOST;
                 if (end.asked)
                         hand_over(l);
-        } while (end.asked && l->news == NEWS_KEPT && still_held(l));
+        } while (end.asked && l->news == NEWS_KEPT && !l->own.gone && still_held(l));
         if (end.asked)
                 return EXIT_PLACE_LOST;
         if (WIFSIGNALED(end.status))

@@ -203,6 +203,21 @@ def test_the_next_may_be_asked_for_while_the_command_stops_for_a_target_that_has
     assert eventually(lambda: at[1].tokens)[0] > at[0].tokens[0]
 
 
+def test_a_holder_that_goes_on_and_loses_its_key_at_once_runs_nothing(engine, line):
+    at = line("slow", "", "")
+    asked = at.begin("h3")
+    eventually(at[0].has_been_told)
+    at[2].signal(signal.SIGTERM)
+    assert at[2].wait() == -signal.SIGTERM
+    at.duty.let_end()
+
+    eventually(lambda: "it stays here" in at[0].log_text())
+    at.core.delete(at.duty.line()[0])
+
+    assert at[0].wait() == 123 and asked.wait() == 2
+    eventually(lambda: at[1].tokens)  # alone: of the first one's command nothing is left
+
+
 def test_a_command_that_does_not_stop_is_killed_when_its_time_is_over(line):
     at = line("deaf", "")
     said = json.loads(at.ask("h2", "--wait=1s", "--json=short"))
