@@ -63,21 +63,29 @@ void core_waiting_run(struct core *c)
         }
 }
 
-int core_cache(struct core *c, struct core_write *w, const struct cmd_user *user,
-               Pb__CacheTerm *q, nsec_t timeout)
+struct status core_cache(struct core *c, struct core_write *w, const struct cmd_user *user,
+                         Pb__CacheTerm *q, nsec_t timeout)
 {
         cleanup_(buf_fini) struct buf body = {0};
         struct kv_span span = kv_span(&q->key, &q->range_end);
+        struct state_admission a;
+        struct status st;
+        size_t spent;
 
         q->issuer = c->issuer;
         if (cached_is_crowded(&c->state.cached, &span, c->state.time)) {
                 PROBE("a cache term is short because several writes have waited");
                 q->term_ms = CACHED_TERM_MIN_MS;
         }
+        st = core_admit(c, CMD_CACHE, user, q, &a, &spent);
+        if (st.code != RPC_OK)
+                return st;
         pb_append(&body, &q->base);
         if (buf_error(&body) < 0)
-                return -ENOMEM;
-        return core_write(c, w, CMD_CACHE, user, body.data, buf_len(&body), timeout);
+                return status_nomem;
+        return core_write(c, w, CMD_CACHE, user, body.data, buf_len(&body), timeout) < 0
+                       ? status_too_many
+                       : status_ok;
 }
 
 struct lease_time core_cached_until(const struct core *c, const struct cached_range *r)

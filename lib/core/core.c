@@ -266,11 +266,6 @@ uint64_t core_installs(const struct core *c)
         return c->installs;
 }
 
-bool core_room(struct core *c, size_t bytes)
-{
-        return upkeep_room(&c->upkeep, &c->cfg, &c->state, bytes);
-}
-
 static bool is_no_member(uint64_t id, void *arg)
 {
         return replica_excludes(arg, id) != 0;

@@ -203,9 +203,16 @@ void core_header(const struct core *c, Pb__ResponseHeader *h);
 #define CORE_WRITES_MAX 100000
 #define CORE_WRITE_BYTES_MAX ((size_t) 512 << 20)
 
-/* Sends a command; @body is copied, @user borrowed until `done`. It survives a change of
- * leader: a command that provably was not applied is proposed again. @timeout 0: the default.
- * Returns 0; -ENOBUFS: too many requests; -ENOSPC: no room for growth; or -ENOMEM. On failure
+/* Whether a command whose body is @m may go into the log, and what it costs; @user as for
+ * core_write(), which is called next. This only keeps out of the log what would be refused: it
+ * is asked again where the command is applied. If the quota is in the way, its alarm is raised.
+ * *@ret_spent: what it took, in units of roughly 0.3 us. */
+struct status core_admit(struct core *c, enum cmd_type type, const struct cmd_user *user,
+                         const void *m, struct state_admission *ret, size_t *ret_spent);
+
+/* Sends a command; @body is copied, @user borrowed until `done`; NULL: the core itself. It
+ * survives a change of leader: a command that provably was not applied is proposed again.
+ * @timeout 0: the default. Returns 0; -ENOBUFS: too many requests; or -ENOMEM. On failure
  * `done` is not called. */
 must_check_ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
                            const struct cmd_user *user, const void *body, size_t n,
@@ -220,9 +227,10 @@ bool core_caught_up(const struct core *c);
 
 /* Cache leases (state/cached.h). Requests a cache term on [@q->key, @q->range_end) with this
  * life of this replica as issuer. The answer to @w is a CacheTerm, and arrives while the state
- * is the one in which the cache term was given. Otherwise like core_write(). */
-must_check_ int core_cache(struct core *c, struct core_write *w, const struct cmd_user *user,
-                           Pb__CacheTerm *q, nsec_t timeout);
+ * is the one in which the cache term was given. Returns status_ok; otherwise `done` is not
+ * called. */
+struct status core_cache(struct core *c, struct core_write *w, const struct cmd_user *user,
+                         Pb__CacheTerm *q, nsec_t timeout);
 /* Reports that the holders have returned all cache terms that this life gave on range @serial.
  * The report may be lost. */
 void core_uncache(struct core *c, uint64_t serial);
@@ -240,10 +248,6 @@ struct boot_time core_next(struct core *c);
 /* Changes the members. Returns 0; or -ENOBUFS: too many changes wait, and `done` will not be
  * called. */
 must_check_ int core_change_members(struct core *c, struct core_change *ch, nsec_t timeout);
-
-/* Whether @bytes more may be added; if not, raises the alarm. This check only keeps the command
- * out of the log; it is repeated when the command is applied. */
-bool core_room(struct core *c, size_t bytes);
 
 /* An id for a new member. */
 uint64_t core_new_member_id(struct core *c);

@@ -25,16 +25,6 @@ bool upkeep_counts(enum cmd_type type)
         return type == CMD_PUT || type == CMD_TXN || type == CMD_GRANT || type == CMD_AUTH;
 }
 
-bool upkeep_room(struct upkeep *u, const struct core_config *cfg, const struct state *s,
-                 size_t bytes)
-{
-        if (cfg->quota == 0 || state_fits(s, cfg->quota, bytes))
-                return true;
-        PROBE("a write is refused before the log because of the quota");
-        u->refused = true;
-        return false;
-}
-
 bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                   struct boot_time now, struct buf *alarm)
 {

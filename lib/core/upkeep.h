@@ -22,10 +22,6 @@ struct upkeep {
 /* Whether the quota applies to a client's command of this type. */
 bool upkeep_counts(enum cmd_type type);
 
-/* Whether @bytes more may be added here; if not, upkeep_quota() raises the alarm. */
-bool upkeep_room(struct upkeep *u, const struct core_config *cfg, const struct state *s,
-                 size_t bytes);
-
 /* If too much is stored here, or a request would have exceeded the quota: appends the
  * AlarmRequest that stops all replicas from accepting more, until somebody has compacted, or
  * raised the quota, and disarmed the alarm. */

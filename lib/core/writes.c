@@ -69,6 +69,11 @@ static void timed_out(struct core *c, struct core_timeout *t)
         w->overdue(w);
 }
 
+static uint64_t quota_of(const struct core *c, enum cmd_type type, const struct cmd_user *user)
+{
+        return user && upkeep_counts(type) ? c->cfg.quota : 0;
+}
+
 /* Returns 0 even if there is no leader; then the command waits for one. */
 static int propose(struct core *c, struct core_write *w)
 {
@@ -77,9 +82,8 @@ static int propose(struct core *c, struct core_write *w)
 
         w->term = 0;
         buf_reuse(b, SCRATCH_KEEP);
-        cmd_append(b, w->type, c->cfg.member_id, w->seq, w->user,
-                   upkeep_counts(w->type) && w->user ? c->cfg.quota : 0, buf_head(&w->body),
-                   buf_len(&w->body));
+        cmd_append(b, w->type, c->cfg.member_id, w->seq, w->user, quota_of(c, w->type, w->user),
+                   buf_head(&w->body), buf_len(&w->body));
         r = buf_error(b);
         if (r < 0)
                 return r;
@@ -91,22 +95,36 @@ static int propose(struct core *c, struct core_write *w)
         return r == -ENOTCONN ? 0 : r;
 }
 
-/* Whether the command would be refused when applied because a disk is full. Proposing it would
- * take log space that renewals and expiry may need. An exceeded quota is not checked here but
- * when the command is applied, because an entry before it may disarm the alarm. */
-static bool is_refused(struct core *c, enum cmd_type type, struct view body)
+/* To propose what grows would take log space that renewals and expiry may need. */
+static bool is_disk_full(const struct core *c)
 {
-        cleanup_(arena_fini) struct arena a = {0};
-        Pb__TxnRequest *txn;
+        bool full = upkeep_disks_full(&c->state) || replica_short_of_room(c->replica);
 
-        if (!upkeep_disks_full(&c->state) && !replica_short_of_room(c->replica))
-                return false;
-        PROBE("a write comes while a disk is full");
-        if (type == CMD_PUT || type == CMD_GRANT)
-                return true;
-        return type == CMD_TXN &&
-               pb_unpack_logged(&a, &pb__txn_request__descriptor, body, &txn) == 0 &&
-               state_txn_puts(txn);
+        PROBE_IF(full, "a write comes while a disk is full");
+        return full;
+}
+
+struct status core_admit(struct core *c, enum cmd_type type, const struct cmd_user *user,
+                         const void *m, struct state_admission *ret, size_t *ret_spent)
+{
+        struct cmd cmd = {.type = type, .by_user = user, .quota = quota_of(c, type, user)};
+        size_t left = SIZE_MAX;
+        int r;
+
+        if (user)
+                cmd.user = *user;
+        *ret = (struct state_admission){.at = ADMIT_DOOR, .max_txn_ops = c->cfg.max_txn_ops};
+        r = state_admit(&c->state, &cmd, m, &left, ret);
+        if (r < 0)
+                return status_nomem;
+        *ret_spent = SIZE_MAX - left;
+        if (r == STATE_E_NOSPACE) {
+                PROBE("a write is refused before the log because of the quota");
+                c->upkeep.refused = true;
+        } else if (r == 0 && is_disk_full(c) && ret->grows) {
+                r = STATE_E_NOSPACE;
+        }
+        return status_of((enum state_outcome) r);
 }
 
 int core_write(struct core *c, struct core_write *w, enum cmd_type type,
@@ -119,8 +137,6 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
                 c->counts.writes_failed++;
                 return -ENOBUFS;
         }
-        if (is_refused(c, type, (struct view){body, n}))
-                return -ENOSPC;
         w->seq = ++c->next_seq;
         w->type = type;
         w->user = user;

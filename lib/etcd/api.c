@@ -392,20 +392,28 @@ static bool waits_for_room(struct request *q)
         return !request_has_room(q, q->answer_bytes, q->method->run);
 }
 
-static void write_bytes(struct request *q, enum cmd_type type, struct view body)
+static void write_bytes(struct request *q, enum cmd_type type, const void *m, struct view body)
 {
+        const struct cmd_user *who = q->by_core ? NULL : &q->who.user;
+        struct state_admission a;
+        struct status st;
+        size_t spent;
         int r;
 
         q->own = (struct view){0};
+        st = core_admit(q->api->core, type, who, m, &a, &spent);
+        request_spent(q, STATE_STEPS * spent, 0);
+        if (st.code != RPC_OK)
+                return core_failed(q, st);
+        q->answer_bytes = a.answer;
+        q->steps = a.steps;
         if (waits_for_room(q) || !request_may_cost(q, q->method->run))
                 return;
         if (writes_much(q, body.len))
                 return core_failed(q, status_too_many);
         q->write.done = write_done;
-        r = core_write(q->api->core, &q->write, type, q->by_core ? NULL : &q->who.user, body.p,
-                       body.len, q->call ? q->call->timeout : 0);
-        if (r == -ENOSPC)
-                return core_failed(q, status_of(STATE_E_NOSPACE));
+        r = core_write(q->api->core, &q->write, type, who, body.p, body.len,
+                       q->call ? q->call->timeout : 0);
         if (r < 0)
                 return core_failed(q, status_too_many);
         write_begins(q, body.len);
@@ -424,13 +432,13 @@ void request_write(struct request *q, enum cmd_type type, const ProtobufCMessage
         pb_append(b, body);
         if (buf_error(b) < 0)
                 return core_failed(q, status_nomem);
-        write_bytes(q, type, (struct view){b->data, buf_len(b)});
+        write_bytes(q, type, body, (struct view){b->data, buf_len(b)});
 }
 
 void request_write_own(struct request *q, enum cmd_type type)
 {
         if (q->own.p)
-                write_bytes(q, type, q->own);
+                write_bytes(q, type, q->msg, q->own);
         else
                 request_write(q, type, q->msg);
 }

@@ -381,9 +381,7 @@ static struct status ask_for(struct cache_stream *s, Pb__CacheRequest *q)
                       (nsec_t) CACHED_TERM_MAX_MS);
         term.term_ms = min_of(q->term_ms, most);
         term.term_ms = max_of(term.term_ms, (int64_t) CACHED_TERM_MIN_MS);
-        st = status_of(state_check_cache(&term));
-        if (st.code == RPC_OK)
-                st = identify_late(s->hub->api, s->call, &s->who);
+        st = identify_late(s->hub->api, s->call, &s->who);
         if (st.code != RPC_OK)
                 return st;
         ask = calloc(1, sizeof(*ask));
@@ -392,9 +390,10 @@ static struct status ask_for(struct cache_stream *s, Pb__CacheRequest *q)
         ask->stream = s;
         ask->q = q;
         ask->write.done = asked;
-        if (core_cache(s->hub->api->core, &ask->write, &s->who.user, &term, 0) < 0) {
+        st = core_cache(s->hub->api->core, &ask->write, &s->who.user, &term, 0);
+        if (st.code != RPC_OK) {
                 free(ask);
-                return status_too_many;
+                return st;
         }
         if (++s->outstanding >= OUTSTANDING_MAX)
                 rpc_call_hold(s->call);

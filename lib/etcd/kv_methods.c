@@ -3,53 +3,24 @@
 #include "base/probe.h"
 #include "etcd/internal.h"
 
-#define TXN_STEPS 6   /* steps of request_spent() for one of state_txn_read() */
-#define WEIGH_STEPS 3 /* the same, to weigh one */
-#define LEASE_STEPS 6 /* the same, for a part of a lease's keys (state/permit.h) */
-
-/* The functions of state/permit.h take off *@left what they cost. */
-static void spent_on_leases(struct request *q, size_t left)
-{
-        request_spent(q, LEASE_STEPS * (SIZE_MAX - left), 0);
-}
-
-static bool checks_lease(const struct state *s, const Pb__PutRequest *q)
-{
-        return s->auth.enabled && (q->lease != 0 || q->lease_name.len > 0);
-}
-
+/* Checking the lease may take long. */
 static void put(struct request *q)
 {
-        const struct state *s = core_state(q->api->core);
-        enum state_outcome o = state_check_put(q->msg);
-        size_t left = SIZE_MAX;
+        const Pb__PutRequest *m = q->msg;
 
-        if (checks_lease(s, q->msg) && !request_has_turn(q, put))
-                return;
-        /* Only a caller that may write the key can raise the alarm that space is used up. */
-        if (o == STATE_OK && permit_put(s, &q->who.user, q->msg, &left) == STATE_OK &&
-            !core_room(q->api->core, state_put_bytes(s, q->msg)))
-                o = STATE_E_NOSPACE;
-        spent_on_leases(q, left);
-        if (o != STATE_OK)
-                return request_fail(q, status_of(o));
-        q->answer_bytes = state_put_answer(s, q->msg);
-        q->prev_kv = ((const Pb__PutRequest *) q->msg)->prev_kv;
-        request_write_own(q, CMD_PUT);
+        q->prev_kv = m->prev_kv;
+        if ((m->lease == 0 && m->lease_name.len == 0) || request_has_turn(q, put))
+                request_write_own(q, CMD_PUT);
 }
 
+/* Adding up the sizes of many values may. */
 static void delete_range(struct request *q)
 {
-        const struct state *s = core_state(q->api->core);
-        enum state_outcome o = state_check_delete(q->msg);
+        const Pb__DeleteRangeRequest *m = q->msg;
 
-        if (o == STATE_OK)
-                o = state_check_delete_now(s, q->msg, &q->answer_bytes);
-        if (o != STATE_OK)
-                return request_fail(q, status_of(o));
-        q->steps = state_delete_steps(s, q->msg);
-        q->prev_kv = ((const Pb__DeleteRangeRequest *) q->msg)->prev_kv;
-        request_write_own(q, CMD_DELETE_RANGE);
+        q->prev_kv = m->prev_kv;
+        if (!m->prev_kv || request_has_turn(q, delete_range))
+                request_write_own(q, CMD_DELETE_RANGE);
 }
 
 static void answer_txn(struct request *q)
@@ -61,50 +32,33 @@ static void answer_txn(struct request *q)
 
         if (!request_has_turn(q, answer_txn))
                 return;
-        reply.outcome = permit_txn(core_state(q->api->core), &q->who.user, q->msg, NULL);
-        if (reply.outcome != STATE_OK)
-                return request_fail(q, status_of(reply.outcome));
         core_header(q->api->core, &reply.header);
-        r = state_txn_read(core_state(q->api->core), q->msg, &reply, &all);
+        r = state_txn_read(core_state(q->api->core), &q->who.user, q->msg, &reply, &all);
+        request_spent(q, STATE_STEPS * (SIZE_MAX - all), 0);
         if (r < 0 || buf_error(&out) < 0)
                 return request_fail(q, status_nomem);
-        request_spent(q, TXN_STEPS * (SIZE_MAX - all), 0);
-        if (reply.outcome != STATE_OK)
-                return request_fail(q, status_of(reply.outcome));
+        if (r > 0)
+                return request_fail(q, status_of((enum state_outcome) r));
         if (request_has_room(q, buf_len(&out), answer_txn))
                 request_reply_bytes(q, out.data, buf_len(&out));
 }
 
 static void txn(struct request *q)
 {
-        const struct state *s = core_state(q->api->core);
-        enum state_outcome o;
-        struct txn_weight weight;
-        size_t left = SIZE_MAX;
+        int r;
 
-        if (state_check_txn(q->msg, core_config(q->api->core)->max_txn_ops, &o) < 0)
-                return request_fail(q, status_nomem);
-        if (o != STATE_OK)
-                return request_fail(q, status_of(o));
         settle_txn(q);
-        if (state_txn_reads_only(q->msg))
-                return request_read(q, answer_txn);
-        if (!request_has_turn(q, txn))
+        if (!state_txn_reads_only(q->msg)) {
+                if (request_has_turn(q, txn))
+                        request_write_own(q, CMD_TXN);
                 return;
-        /* Checked again when it is applied; checking here saves the log's time. */
-        if (state_check_txn_now(s, q->msg, &o, &weight) < 0)
+        }
+        r = state_check_txn(q->msg, core_config(q->api->core)->max_txn_ops);
+        if (r < 0)
                 return request_fail(q, status_nomem);
-        request_spent(q, WEIGH_STEPS * weight.steps, 0);
-        if (o == STATE_OK && weight.put > 0 &&
-            permit_txn(s, &q->who.user, q->msg, &left) == STATE_OK &&
-            !core_room(q->api->core, weight.put))
-                o = STATE_E_NOSPACE;
-        spent_on_leases(q, left);
-        if (o != STATE_OK)
-                return request_fail(q, status_of(o));
-        q->answer_bytes = weight.answer;
-        q->steps = weight.steps;
-        request_write_own(q, CMD_TXN);
+        if (r > 0)
+                return request_fail(q, status_of((enum state_outcome) r));
+        request_read(q, answer_txn);
 }
 
 static void compact(struct request *q);

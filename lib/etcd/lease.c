@@ -8,13 +8,8 @@
 static void grant(struct request *q)
 {
         Pb__LeaseGrantRequest *m = q->msg;
-        enum state_outcome o = state_check_grant(m);
         int64_t min_ms = core_config(q->api->core)->min_ttl / NSEC_PER_MSEC;
 
-        if (o == STATE_OK && !core_room(q->api->core, state_grant_bytes(m)))
-                o = STATE_E_NOSPACE;
-        if (o != STATE_OK)
-                return request_fail(q, status_of(o));
         if (m->id < 0)
                 return request_fail(q,
                                     (struct status){RPC_INVALID_ARGUMENT,
@@ -30,13 +25,9 @@ static void grant(struct request *q)
 static void revoke_lease(struct request *q)
 {
         Pb__LeaseRevokeRequest *m = q->msg;
-        enum state_outcome o = state_check_revoke(m);
 
-        if (o != STATE_OK)
-                return request_fail(q, status_of(o));
         /* The setting of this replica decides, on every replica. */
         m->tied = (int32_t) core_config(q->api->core)->lease_tie;
-        q->steps = state_revoke_steps(core_state(q->api->core), m);
         request_write(q, CMD_REVOKE, q->msg);
 }
 

@@ -1,7 +1,8 @@
 /*
  * What the files that apply commands share. Not for other folders.
  *
- *     state.c     a command, its outcome and its answer
+ *     state.c     applies a command, and answers it
+ *     admit.c     whether a command is accepted, and what it costs
  *     txn.c       transactions
  *     touched.c   whether two operations of a transaction write the same key
  *     weigh.c     how much a command will read, computed before it is run
@@ -21,11 +22,23 @@ must_check_ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32
 must_check_ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q,
                                    uint32_t *sub, struct arena *a, Pb__DeleteRangeResponse *out,
                                    size_t *left);
-enum state_outcome state_check_put_now(const struct state *s, const Pb__PutRequest *q);
 must_check_ int state_set_member(struct state *s, uint64_t id, const char *name,
                                  const char *client_urls);
 
+/* ---- admit.c ---- */
+
+/* Parts of a txn are checked alike: their form, and what a put needs at the moment. */
+enum state_outcome state_check_put(const Pb__PutRequest *q);
+enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q);
+enum state_outcome state_check_put_now(const struct state *s, const Pb__PutRequest *q);
+
 /* ---- weigh.c ---- */
+
+/* Fills in the cost of a command; returns an outcome if it is too much. */
+enum state_outcome state_weigh(const struct state *s, enum cmd_type type, const void *m,
+                               size_t *left, struct state_admission *a);
+/* NULL: there is no such lease. */
+struct lease *state_revoked(const struct state *s, const Pb__LeaseRevokeRequest *q);
 
 /* How much a command may still read; the functions below return false if that is not enough. */
 struct budget {
@@ -46,6 +59,26 @@ bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b)
 bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct budget *b);
 bool weigh_end(struct budget *b);
 
+/* ---- txn.c ---- */
+
+/* Whether one of the branches puts anything. */
+bool state_txn_puts(const Pb__TxnRequest *q);
+
+/* Also chooses the branches, by the state before anything is written. */
+enum state_outcome state_weigh_txn(const struct state *s, const Pb__TxnRequest *q, size_t *left,
+                                   struct state_admission *a);
+/* What an operation that will run needs at the moment. */
+enum state_outcome state_check_txn_now(const struct state *s, const Pb__TxnRequest *q,
+                                       struct state_admission *a);
+/* Collects all cache terms that end last for any of its changes, so that it waits for all of
+ * them at the same time. */
+void state_txn_awaits_caches(struct state *s, const Pb__TxnRequest *q,
+                             struct state_admission *a, struct cached_wait *wait);
+/* Runs a txn that was admitted; writes get revision @s->revision + 1. */
+must_check_ int state_txn(struct state *s, const Pb__TxnRequest *q,
+                          struct state_admission *admitted, struct state_reply *reply,
+                          size_t *left);
+
 /* ---- touched.c ---- */
 
 must_check_ int state_txn_collides(const Pb__TxnRequest *q, bool *ret);
@@ -59,12 +92,9 @@ must_check_ int state_alarm(struct state *s, const Pb__AlarmRequest *q,
 
 /* ---- caching.c ---- */
 
-/* STATE_E_CACHED if running cache terms prevent a change; the change is awaited from now on. */
-enum state_outcome state_awaits_caches(struct state *s, const ProtobufCBinaryData *key,
-                                       const ProtobufCBinaryData *end,
-                                       struct state_reply *reply);
-enum state_outcome state_revoke_awaits_caches(struct state *s, const struct lease *l,
-                                              struct state_reply *reply);
-must_check_ int state_cache(struct state *s, const struct cmd_user *who, const Pb__CacheTerm *q,
-                            struct state_reply *reply, size_t *left);
+/* STATE_E_CACHED if running cache terms prevent the command; it is awaited from now on. */
+enum state_outcome state_awaits_caches(struct state *s, enum cmd_type type, const void *m,
+                                       struct state_admission *a, struct cached_wait *wait);
+must_check_ int state_cache(struct state *s, const Pb__CacheTerm *q, struct state_reply *reply,
+                            size_t *left);
 void state_uncache(struct state *s, struct view body, struct state_reply *reply);

@@ -128,7 +128,7 @@ enum state_outcome permit_owner(const struct state *s, const struct cmd_user *wh
 struct passed {
         const struct lease *of[8];
         size_t n;
-        size_t *left; /* for permit_put() and permit_txn() */
+        size_t *left;
 };
 
 static bool has_passed(const struct passed *p, const struct lease *l)
@@ -228,31 +228,32 @@ enum state_outcome permit_lease(const struct state *s, const struct cmd_user *wh
         return o == STATE_OK ? user_lease(s, u, leases_find(&s->leases, id), what, left) : o;
 }
 
-enum state_outcome permit_put(const struct state *s, const struct cmd_user *who,
-                              const Pb__PutRequest *q, size_t *left)
+enum state_outcome permit_command(const struct state *s, const struct cmd_user *who,
+                                  enum cmd_type type, const void *m, size_t *left)
 {
+        const Pb__CacheTerm *cache = m;
+        const Pb__AlarmRequest *alarm = m;
         struct passed passed = {.left = left};
         const struct auth_user *u;
         enum state_outcome o = find_user(s, who, &u);
 
-        return o == STATE_OK ? user_put(s, u, q, &passed) : o;
-}
-
-enum state_outcome permit_delete(const struct state *s, const struct cmd_user *who,
-                                 const Pb__DeleteRangeRequest *q)
-{
-        const struct auth_user *u;
-        enum state_outcome o = find_user(s, who, &u);
-
-        return o == STATE_OK ? user_delete(s, u, q) : o;
-}
-
-enum state_outcome permit_txn(const struct state *s, const struct cmd_user *who,
-                              const Pb__TxnRequest *q, size_t *left)
-{
-        struct passed passed = {.left = left};
-        const struct auth_user *u;
-        enum state_outcome o = find_user(s, who, &u);
-
-        return o == STATE_OK ? user_txn(s, u, q, &passed) : o;
+        if (o != STATE_OK || !u || auth_user_has(u, AUTH_ROOT))
+                return o;
+        switch (type) {
+        case CMD_PUT:
+                return user_put(s, u, m, &passed);
+        case CMD_DELETE_RANGE:
+                return user_delete(s, u, m);
+        case CMD_TXN:
+                return user_txn(s, u, m, &passed);
+        case CMD_CACHE:
+                return user_range(s, u, &cache->key, &cache->range_end, PERMIT_READ);
+        case CMD_ALARM:
+                return alarm->action == PB__ALARM_REQUEST__ALARM_ACTION__GET ? STATE_OK
+                                                                             : STATE_E_DENIED;
+        case CMD_AUTH:
+                return STATE_E_DENIED;
+        default:
+                return STATE_OK;
+        }
 }

@@ -49,11 +49,9 @@ enum state_outcome permit_lease(const struct state *s, const struct cmd_user *wh
 enum state_outcome permit_owner(const struct state *s, const struct cmd_user *who,
                                 const struct lease *l, enum lease_tie tie);
 
-/* Including side effects: attaching to a lease requires permission to write its keys, and
- * returning previous values requires permission to read them. */
-enum state_outcome permit_put(const struct state *s, const struct cmd_user *who,
-                              const Pb__PutRequest *q, size_t *left);
-enum state_outcome permit_delete(const struct state *s, const struct cmd_user *who,
-                                 const Pb__DeleteRangeRequest *q);
-enum state_outcome permit_txn(const struct state *s, const struct cmd_user *who,
-                              const Pb__TxnRequest *q, size_t *left);
+/* All that a command does, except that for a revocation permit_lease() and permit_owner() are
+ * asked. Including side effects: attaching to a lease requires permission to write its keys,
+ * and returning previous values requires permission to read them. Any user may list alarms, and
+ * only root raise one, which stops all writes, or change users. */
+enum state_outcome permit_command(const struct state *s, const struct cmd_user *who,
+                                  enum cmd_type type, const void *m, size_t *left);

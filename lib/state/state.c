@@ -5,7 +5,6 @@
 #include "state/internal.h"
 #include "state/lease_past.h"
 #include "state/names.h"
-#include "state/permit.h"
 
 /* The cost of finding a key among a million: most are not in the processor's cache. */
 #define FIND_STEPS 12
@@ -67,30 +66,6 @@ size_t state_bytes(const struct state *s)
         return s->kv.bytes + s->leases.bytes + s->auth.bytes + s->cached.bytes;
 }
 
-bool state_fits(const struct state *s, uint64_t quota, size_t bytes)
-{
-        return quota == 0 || (bytes <= quota && state_bytes(s) <= quota - bytes);
-}
-
-size_t state_grant_bytes(const Pb__LeaseGrantRequest *q)
-{
-        return CHARGE_GRANT + q->name.len;
-}
-
-/* Deletions free memory, so they always pass. */
-size_t state_auth_bytes(const Pb__AuthChange *q)
-{
-        switch (q->change_case) {
-        case PB__AUTH_CHANGE__CHANGE_USER_ADD:
-        case PB__AUTH_CHANGE__CHANGE_USER_GRANT_ROLE:
-        case PB__AUTH_CHANGE__CHANGE_ROLE_ADD:
-        case PB__AUTH_CHANGE__CHANGE_ROLE_GRANT_PERMISSION:
-                return CHARGE_AUTH + protobuf_c_message_get_packed_size(&q->base);
-        default:
-                return 0;
-        }
-}
-
 int state_set_member(struct state *s, uint64_t id, const char *name, const char *client_urls)
 {
         cleanup_(freep) char *n = strdup(name), *u = strdup(client_urls);
@@ -113,60 +88,11 @@ int state_set_member(struct state *s, uint64_t id, const char *name, const char 
         return 0;
 }
 
-enum state_outcome state_check_put(const Pb__PutRequest *q)
-{
-        if (q->key.len == 0)
-                return STATE_E_KEY_MISSING;
-        if (q->ignore_value && q->value.len > 0)
-                return STATE_E_VALUE_GIVEN;
-        if (q->ignore_lease && (q->lease != 0 || q->lease_name.len > 0))
-                return STATE_E_LEASE_GIVEN;
-        return names_check(q->lease == PB_LEASE_BY_NAME ? 0 : q->lease, &q->lease_name);
-}
-
-enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q)
-{
-        return q->key.len == 0 ? STATE_E_KEY_MISSING : STATE_OK;
-}
-
 int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q)
 {
-        return q->ttl_ms > 0 ? q->ttl_ms : q->ttl > 0 ? q->ttl * 1000 : 0;
-}
-
-enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q)
-{
-        if (q->name.len > STATE_LEASE_NAME_MAX)
-                return STATE_E_LEASE_NAME;
-        /* Bounded before any arithmetic (A27). */
-        if (q->ttl > STATE_TTL_MAX_S || q->ttl_ms > STATE_TTL_MAX_S * 1000)
-                return STATE_E_TTL_TOO_LARGE;
-        return STATE_OK;
-}
-
-enum state_outcome state_check_revoke(const Pb__LeaseRevokeRequest *q)
-{
-        return names_check(q->id, &q->name);
-}
-
-enum state_outcome state_check_put_now(const struct state *s, const Pb__PutRequest *q)
-{
-        const struct kv_key *k;
-        struct lease *l;
-        enum state_outcome o = names_put_lease(s, q, &l);
-
-        if (o != STATE_OK)
-                return o;
-        if (!q->ignore_value && !q->ignore_lease && (!l || l->n_keys < STATE_LEASE_KEYS_MAX))
-                return STATE_OK;
-        k = kv_find(&s->kv, q->key.data, q->key.len);
-        /* A txn may attach a few more, but the number of keys that a check visits is
-         * bounded. */
-        if (l && l->n_keys >= STATE_LEASE_KEYS_MAX && (!k || k->lease != l))
-                return STATE_E_LEASE_KEYS;
-        if (!q->ignore_value && !q->ignore_lease)
-                return STATE_OK;
-        return k && kv_live(k) ? STATE_OK : STATE_E_KEY_NOT_FOUND;
+        if (q->ttl_ms > 0)
+                return q->ttl_ms;
+        return q->ttl > 0 ? min_of(q->ttl, STATE_TTL_MAX_S) * 1000 : 0;
 }
 
 int state_write_put(struct state *s, const Pb__PutRequest *q, uint32_t *sub,
@@ -292,47 +218,20 @@ static int set_deadline(struct state *s, const struct lease *l, int64_t later_ms
                              was.ns == LEASE_TIME_NEVER.ns ? end : lease_time_max(was, end));
 }
 
-static int grant(struct state *s, const struct cmd_user *who, uint64_t quota,
-                 const Pb__LeaseGrantRequest *q, struct state_reply *reply)
+static int grant(struct state *s, const struct cmd *c, const Pb__LeaseGrantRequest *q,
+                 struct state_reply *reply)
 {
+        int64_t ttl_ms = state_grant_ttl_ms(q);
         struct lease *l;
-        int64_t ttl_ms;
         int r;
 
-        /* The replica that took the request has replaced an id of 0, and refused a negative
-         * one (A21). */
-        reply->outcome = state_check_grant(q);
-        if (reply->outcome == STATE_OK)
-                reply->outcome = permit_user(s, who);
-        if (reply->outcome == STATE_OK && (state_alarmed(s, PB__ALARM_TYPE__NOSPACE) ||
-                                           !state_fits(s, quota, state_grant_bytes(q))))
-                reply->outcome = STATE_E_NOSPACE;
-        if (reply->outcome != STATE_OK)
-                return 0;
-        ttl_ms = state_grant_ttl_ms(q);
-        if (q->id <= 0 || ttl_ms <= 0) {
-                reply->outcome = STATE_E_MALFORMED;
-                return 0;
-        }
-        if (leases_find(&s->leases, q->id)) {
-                PROBE("a lease is granted that exists");
-                reply->outcome = STATE_E_LEASE_EXISTS;
-        } else if (names_find(s, &q->name)) {
-                reply->outcome = STATE_E_LEASE_NAME_USED;
-        }
-        if (reply->outcome != STATE_OK)
-                return 0;
-        if (s->leases.n >= STATE_LEASES_MAX) {
-                reply->outcome = STATE_E_LEASES_FULL;
-                return 0;
-        }
         lease_past_keep(s, leases_free_slot(&s->leases));
         r = leases_add(&s->leases, q->id, ttl_ms, s->applied, q->name.data, q->name.len, NULL,
                        &l);
         if (r < 0)
                 return r;
-        if (who && s->auth.enabled && who->name.len > 0) {
-                r = leases_set_owner(&s->leases, l, who->name);
+        if (c->by_user && s->auth.enabled && c->user.name.len > 0) {
+                r = leases_set_owner(&s->leases, l, c->user.name);
                 if (r < 0)
                         return r;
         }
@@ -445,26 +344,12 @@ size_t state_expire(struct state *s, struct lease_time now, struct lease_time ag
         return n;
 }
 
-static int put(struct state *s, const struct cmd_user *who, uint64_t quota,
-               const Pb__PutRequest *q, struct state_reply *reply, size_t *left)
+static int put(struct state *s, const Pb__PutRequest *q, struct state_reply *reply)
 {
         const struct kv_version *prev;
         uint32_t sub = 0;
         int r;
 
-        reply->outcome = state_check_put(q);
-        if (reply->outcome == STATE_OK)
-                reply->outcome = permit_put(s, who, q, left);
-        if (reply->outcome == STATE_OK && (state_alarmed(s, PB__ALARM_TYPE__NOSPACE) ||
-                                           !state_fits(s, quota, state_put_bytes(s, q))))
-                reply->outcome = STATE_E_NOSPACE;
-        if (reply->outcome == STATE_OK)
-                reply->outcome = state_check_put_now(s, q);
-        if (reply->outcome == STATE_OK && s->cached.n > 0)
-                reply->outcome =
-                        state_awaits_caches(s, &q->key, &(ProtobufCBinaryData){0}, reply);
-        if (reply->outcome != STATE_OK)
-                return 0;
         r = state_write_put(s, q, &sub, &prev);
         if (r < 0)
                 return r;
@@ -484,35 +369,14 @@ static int put(struct state *s, const struct cmd_user *who, uint64_t quota,
         return 0;
 }
 
-static enum state_outcome begin_delete(struct state *s, const struct cmd_user *who,
-                                       const Pb__DeleteRangeRequest *q,
-                                       struct state_reply *reply)
-{
-        enum state_outcome o = state_check_delete(q);
-        size_t answer;
-
-        if (o == STATE_OK)
-                o = permit_delete(s, who, q);
-        if (o == STATE_OK)
-                o = state_check_delete_now(s, q, &answer);
-        if (o == STATE_OK && s->cached.n > 0)
-                o = state_awaits_caches(s, &q->key, &q->range_end, reply);
-        s->removal.on = o == STATE_OK;
-        return o;
-}
-
-static int delete_range(struct state *s, const struct cmd_user *who,
-                        const Pb__DeleteRangeRequest *q, struct state_reply *reply,
-                        size_t *left)
+static int delete_range(struct state *s, const Pb__DeleteRangeRequest *q,
+                        struct state_reply *reply, size_t *left)
 {
         Pb__DeleteRangeResponse p = PB__DELETE_RANGE_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
         int r;
 
-        if (!s->removal.on)
-                reply->outcome = begin_delete(s, who, q, reply);
-        if (reply->outcome != STATE_OK)
-                return 0;
+        s->removal.on = true;
         r = state_write_delete(s, q, &s->removal.sub, reply->out ? &a : NULL, &p, left);
         if (r < 0)
                 return r;
@@ -529,26 +393,6 @@ static int delete_range(struct state *s, const struct cmd_user *who,
         return r;
 }
 
-static int txn(struct state *s, const struct cmd_user *who, uint64_t quota, Pb__TxnRequest *q,
-               struct state_reply *reply, size_t *left)
-{
-        int r = state_check_txn(q, STATE_TXN_OPS_MAX,
-                                &reply->outcome); /* the replica that accepted it checked its
-                                                   * own limit */
-
-        if (r < 0)
-                return r;
-        if (reply->outcome == STATE_OK)
-                reply->outcome = permit_txn(s, who, q, left);
-        if (reply->outcome == STATE_OK && state_txn_puts(q) &&
-            state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
-                reply->outcome = STATE_E_NOSPACE;
-        if (reply->outcome != STATE_OK)
-                return 0;
-        names_settle(s, q);
-        return state_txn(s, q, quota, reply, left);
-}
-
 /* A reply that consists of a header only: many messages are encoded like this one. */
 static int answer_done(const struct state *s, struct state_reply *reply)
 {
@@ -562,58 +406,18 @@ static int answer_done(const struct state *s, struct state_reply *reply)
         return 0;
 }
 
-static enum state_outcome begin_compact(struct state *s, const struct cmd_user *who,
-                                        const Pb__CompactionRequest *q)
+static int compact(struct state *s, const Pb__CompactionRequest *q, struct state_reply *reply,
+                   size_t *left)
 {
-        enum state_outcome o = permit_user(s, who);
-
-        if (o != STATE_OK)
-                return o;
-        if (q->revision <= s->kv.compacted)
-                return STATE_E_COMPACTED;
-        return q->revision > s->revision ? STATE_E_FUTURE : STATE_OK;
-}
-
-static int compact(struct state *s, const struct cmd_user *who, const Pb__CompactionRequest *q,
-                   struct state_reply *reply, size_t *left)
-{
-        if (!s->removal.on)
-                reply->outcome = begin_compact(s, who, q);
-        if (reply->outcome != STATE_OK)
-                return 0;
         s->removal.on = !kv_compact_some(&s->kv, q->revision, left);
         PROBE_IF(s->removal.on, "a compaction takes more than one slice");
         return s->removal.on ? 1 : answer_done(s, reply);
 }
 
-static enum state_outcome begin_revoke(struct state *s, const struct cmd_user *who,
-                                       const Pb__LeaseRevokeRequest *q, const struct lease *l,
-                                       struct state_reply *reply, size_t *left)
+static int revoke(struct state *s, struct lease *l, struct state_reply *reply, size_t *left)
 {
-        enum state_outcome o = state_check_revoke(q);
+        int r = drop_lease(s, s->removal.on ? s->removal.lease : l, left);
 
-        if (o == STATE_OK && !l)
-                o = q->name.len > 0 ? STATE_E_LEASE_NAME_NOT_FOUND : STATE_E_LEASE_NOT_FOUND;
-        if (o == STATE_OK)
-                o = permit_lease(s, who, l->id, PERMIT_WRITE, left);
-        if (o == STATE_OK)
-                o = permit_owner(s, who, l, (enum lease_tie) q->tied);
-        return o == STATE_OK && s->cached.n > 0 ? state_revoke_awaits_caches(s, l, reply) : o;
-}
-
-static int revoke(struct state *s, const struct cmd_user *who, const Pb__LeaseRevokeRequest *q,
-                  struct state_reply *reply, size_t *left)
-{
-        struct lease *l = s->removal.lease;
-        int r;
-
-        if (!s->removal.on) {
-                l = q->name.len > 0 ? names_find(s, &q->name) : leases_find(&s->leases, q->id);
-                reply->outcome = begin_revoke(s, who, q, l, reply, left);
-        }
-        if (reply->outcome != STATE_OK)
-                return 0;
-        r = drop_lease(s, l, left);
         return r != 0 ? r : answer_done(s, reply);
 }
 
@@ -649,61 +453,37 @@ void state_begin(struct state *s, uint64_t index, struct lease_time at)
         s->time = lease_time_max(s->time, at);
 }
 
-/* Any logged-in user may list alarms; raising one stops all writes. */
-static int alarm(struct state *s, const struct cmd_user *who, const Pb__AlarmRequest *q,
-                 struct state_reply *reply)
+static int change_auth(struct state *s, const Pb__AuthChange *q, struct state_reply *reply)
 {
-        reply->outcome = q->action == PB__ALARM_REQUEST__ALARM_ACTION__GET
-                                 ? permit_user(s, who)
-                                 : permit_root(s, who);
-        return reply->outcome == STATE_OK ? state_alarm(s, q, reply) : 0;
-}
+        int r = auth_change(&s->auth, q, &reply->outcome);
 
-static int change_auth(struct state *s, const struct cmd_user *who, uint64_t quota,
-                       const Pb__AuthChange *q, struct state_reply *reply, size_t *left)
-{
-        int r = 0;
-
-        /* Any user may have had the role. */
-        if (q->change_case == PB__AUTH_CHANGE__CHANGE_ROLE_DELETE)
-                *left -= min_of(*left, s->auth.n_users);
-        reply->outcome = permit_root(s, who);
-        if (reply->outcome == STATE_OK && state_auth_bytes(q) > 0 &&
-            !state_fits(s, quota, state_auth_bytes(q)))
-                reply->outcome = STATE_E_NOSPACE;
-        if (reply->outcome == STATE_OK)
-                r = auth_change(&s->auth, q, &reply->outcome);
         return r == 0 && reply->outcome == STATE_OK ? answer_done(s, reply) : r;
 }
 
 /* A command that would exceed the quota of the replica that accepted it raises that replica's
  * alarm, as in etcd. Here the entry itself raises it, so that commands in flight are refused as
  * well. */
-static int full(struct state *s, const struct cmd *c, int r, const struct state_reply *reply)
+static int full(struct state *s, const struct cmd *c)
 {
-        if (r < 0 || reply->outcome != STATE_E_NOSPACE ||
-            state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
-                return r;
+        if (state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
+                return 0;
         PROBE("an entry raises the alarm of the quota");
         return state_add_alarm(s, c->origin, PB__ALARM_TYPE__NOSPACE, ALARM_STANDS);
 }
 
-/* Whether the command is one of those that etcd stops, too, while the replicas may differ. What
- * the core does with leases by itself goes on: renewals and expiries. */
-static bool is_stopped(const struct state *s, enum cmd_type type, const void *m)
+/* Also begins to wait for cache terms. */
+static int admit(struct state *s, const struct cmd *c, const void *m, size_t *left,
+                 struct state_admission *a, struct state_reply *reply)
 {
-        switch (type) {
-        case CMD_PUT:
-        case CMD_DELETE_RANGE:
-        case CMD_COMPACT:
-        case CMD_GRANT:
-        case CMD_REVOKE:
-                return state_alarmed(s, PB__ALARM_TYPE__CORRUPT);
-        case CMD_TXN:
-                return state_alarmed(s, PB__ALARM_TYPE__CORRUPT) && !state_txn_reads_only(m);
-        default:
-                return false;
-        }
+        int r = state_admit(s, c, m, left, a);
+
+        if (r < 0)
+                return r;
+        PROBE_IF(r == STATE_E_LEASE_EXISTS, "a lease is granted that exists");
+        reply->outcome = (enum state_outcome) r;
+        if (r == 0 && s->cached.n > 0)
+                reply->outcome = state_awaits_caches(s, c->type, m, a, &reply->wait);
+        return r == STATE_E_NOSPACE ? full(s, c) : 0;
 }
 
 int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
@@ -723,7 +503,7 @@ static size_t cost(const struct cmd *c)
 int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *reply,
                      size_t *left)
 {
-        const struct cmd_user *who = c->by_user ? &c->user : NULL;
+        struct state_admission a = {.at = ADMIT_APPLIED, .max_txn_ops = STATE_TXN_OPS_MAX};
         void *m = NULL;
         int r = 0;
 
@@ -740,31 +520,32 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
                 reply->outcome = STATE_E_MALFORMED;
                 return 0;
         }
-        if (s->n_alarms > 0 && is_stopped(s, c->type, m)) {
-                reply->outcome = STATE_E_CORRUPT;
-                return 0;
-        }
+        if (m && !s->removal.on)
+                r = admit(s, c, m, left, &a, reply);
+        if (r < 0 || reply->outcome != STATE_OK)
+                return r;
         switch (c->type) {
         case CMD_PUT:
-                return full(s, c, put(s, who, c->quota, m, reply, left), reply);
+                return put(s, m, reply);
         case CMD_DELETE_RANGE:
-                return delete_range(s, who, m, reply, left);
+                return delete_range(s, m, reply, left);
         case CMD_TXN:
-                return full(s, c, txn(s, who, c->quota, m, reply, left), reply);
+                names_settle(s, m);
+                return state_txn(s, m, &a, reply, left);
         case CMD_COMPACT:
-                return compact(s, who, m, reply, left);
+                return compact(s, m, reply, left);
         case CMD_GRANT:
-                return full(s, c, grant(s, who, c->quota, m, reply), reply);
+                return grant(s, c, m, reply);
         case CMD_REVOKE:
-                return revoke(s, who, m, reply, left);
+                return revoke(s, a.lease, reply, left);
         case CMD_ALARM:
-                return alarm(s, who, m, reply);
+                return state_alarm(s, m, reply);
         case CMD_AUTH:
-                return full(s, c, change_auth(s, who, c->quota, m, reply, left), reply);
+                return change_auth(s, m, reply);
         case CMD_MEMBER:
                 return set_member(s, m);
         case CMD_CACHE:
-                return state_cache(s, who, m, reply, left);
+                return state_cache(s, m, reply, left);
         case CMD_UNCACHE:
                 state_uncache(s, c->body, reply);
                 return 0;

@@ -150,39 +150,41 @@ must_check_ int state_apply_some(struct state *s, const struct cmd *c,
 size_t state_expire(struct state *s, struct lease_time now, struct lease_time again, size_t max,
                     struct buf *body);
 
-/* Checks that need no state; made when a request arrives, and again when it is applied. */
-enum state_outcome state_check_range(const Pb__RangeRequest *q);
-enum state_outcome state_check_put(const Pb__PutRequest *q);
-enum state_outcome state_check_delete(const Pb__DeleteRangeRequest *q);
-
-/* Limits a txn to @max_ops compares, and to @max_ops operations of a branch, summed along
- * nested txns as etcd counts; and to three times that in all. Returns 0 or -ENOMEM. */
-must_check_ int state_check_txn(const Pb__TxnRequest *q, size_t max_ops,
-                                enum state_outcome *ret);
-
-/* Whether the request reads too much of the current state. The check is repeated when the
- * request is applied. */
-enum state_outcome state_check_delete_now(const struct state *s,
-                                          const Pb__DeleteRangeRequest *q,
-                                          size_t *ret_answer); /* roughly the bytes of previous
-                                                                * values in the answer */
-/* The cost of applying the request to the current state, in the unit of STATE_TXN_STEPS_MAX. */
-size_t state_delete_steps(const struct state *s, const Pb__DeleteRangeRequest *q);
-size_t state_revoke_steps(const struct state *s, const Pb__LeaseRevokeRequest *q);
-struct txn_weight {
-        size_t put, answer; /* bytes: of the puts; roughly, of previous values and ranges in the
-                             * answer */
-        size_t steps;       /* its cost, of STATE_TXN_STEPS_MAX */
+/* Where it is asked whether a command is accepted. */
+enum admit_at {
+        ADMIT_DOOR, /* where it comes in: what it depends on may change before it is applied */
+        ADMIT_READ, /* where it is answered: a txn that only reads, and so is in no log */
+        ADMIT_APPLIED, /* where it is applied */
 };
-/* Returns 0 or -ENOMEM. */
-must_check_ int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q,
-                                    enum state_outcome *ret, struct txn_weight *ret_weight);
-/* Roughly the bytes of the previous value in the answer to a put. */
-size_t state_put_answer(const struct state *s, const Pb__PutRequest *q);
-enum state_outcome state_check_grant(const Pb__LeaseGrantRequest *q);
-/* For a range that a client wants to cache. */
-enum state_outcome state_check_cache(const Pb__CacheTerm *q);
-enum state_outcome state_check_revoke(const Pb__LeaseRevokeRequest *q);
+
+/* The branches that a txn and its nested txns take, in the order of visits. */
+struct txn_branches {
+        uint16_t n, at;
+        uint8_t taken[(3 * STATE_TXN_OPS_MAX) / 8 + 1]; /* a bit for each: it is `success` */
+};
+
+struct state_admission {
+        enum admit_at at;    /* these two are the caller's */
+        size_t max_txn_ops;  /* see state_check_txn() */
+        bool grows;          /* it may put or grant, and so is refused while a disk is full */
+        size_t room;         /* bytes that it adds at most, as the quota counts them */
+        size_t answer;       /* bytes, roughly: of the values and ranges in its answer */
+        size_t steps;        /* to apply it, if there may be many; of STATE_TXN_STEPS_MAX */
+        struct lease *lease; /* that it revokes */
+        struct txn_branches branches; /* of a txn */
+};
+
+/* Whether command @c, whose body is @m, is accepted, and what it costs (admit.c has the order
+ * of the checks). Subtracts its own cost from *@left, in units of roughly 0.3 us. Returns 0,
+ * what the command is refused with (enum state_outcome), or -ENOMEM. */
+must_check_ int state_admit(const struct state *s, const struct cmd *c, const void *m,
+                            size_t *left, struct state_admission *a);
+
+/* Checks of the form of reads. The second limits a txn to @max_ops compares, and to @max_ops
+ * operations of a branch, summed along nested txns as etcd counts; and to three times that in
+ * all. It returns 0, the outcome of the check, or -ENOMEM. */
+enum state_outcome state_check_range(const Pb__RangeRequest *q);
+must_check_ int state_check_txn(const Pb__TxnRequest *q, size_t max_ops);
 
 /* Fills @out, borrowing from the store and from @a until either changes; the caller fills in
  * the header. Returns STATE_E_COMPACTED, STATE_E_FUTURE, or STATE_OK; *@ret_nomem: memory ran
@@ -194,18 +196,10 @@ enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
  * read. */
 bool state_txn_reads_only(const Pb__TxnRequest *q);
 
-/* Whether one of the branches puts anything. */
-bool state_txn_puts(const Pb__TxnRequest *q);
-
-/* Runs a txn that passed state_check_txn(); writes get revision @s->revision + 1. Packs the
- * answer if @reply->out. @quota 0: none. Subtracts its cost from *@left. */
-must_check_ int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
-                          struct state_reply *reply, size_t *left);
-
-/* The same for a txn that only reads, and so is in no log: the bytes that it compares count
- * (struct budget). */
-must_check_ int state_txn_read(struct state *s, const Pb__TxnRequest *q,
-                               struct state_reply *reply, size_t *left);
+/* Answers a txn that only reads; otherwise like state_admit(). */
+must_check_ int state_txn_read(struct state *s, const struct cmd_user *who,
+                               const Pb__TxnRequest *q, struct state_reply *reply,
+                               size_t *left);
 
 /* The TTL that a grant requests, in milliseconds. */
 int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q);
@@ -223,14 +217,6 @@ uint64_t state_hash(const struct state *s);
 
 /* Roughly the memory that the state takes, as the quota counts it. */
 size_t state_bytes(const struct state *s);
-
-/* Whether @bytes more stay within the quota. */
-bool state_fits(const struct state *s, uint64_t quota, size_t bytes);
-
-/* How much a put, a grant or a change of users may add at most. */
-size_t state_put_bytes(const struct state *s, const Pb__PutRequest *q);
-size_t state_grant_bytes(const Pb__LeaseGrantRequest *q);
-size_t state_auth_bytes(const Pb__AuthChange *q);
 
 /* Whether any replica has raised such an alarm. With NOSPACE nothing is put or granted; with
  * CORRUPT clients write nothing. */

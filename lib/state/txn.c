@@ -75,18 +75,17 @@ static enum state_outcome check_shape(const Pb__TxnRequest *q, size_t ops_max,
         return o != STATE_OK ? o : check_ops(q->failure, q->n_failure, ops_max - n, all);
 }
 
-int state_check_txn(const Pb__TxnRequest *q, size_t max_ops, enum state_outcome *ret)
+int state_check_txn(const Pb__TxnRequest *q, size_t max_ops)
 {
         struct shape all = {.max = 3 * max_ops};
+        enum state_outcome o = check_shape(q, max_ops, &all);
         bool twice = false;
-        int r = 0;
+        int r;
 
-        *ret = check_shape(q, max_ops, &all);
-        if (*ret == STATE_OK)
-                r = state_txn_collides(q, &twice);
-        if (r == 0 && twice)
-                *ret = STATE_E_TXN_DUPLICATE;
-        return r;
+        if (o != STATE_OK)
+                return (int) o;
+        r = state_txn_collides(q, &twice);
+        return r == 0 && twice ? STATE_E_TXN_DUPLICATE : r;
 }
 
 static bool ops_read_only(Pb__RequestOp **ops, size_t n)
@@ -199,19 +198,6 @@ static bool compares_hold(const struct state *s, const Pb__TxnRequest *q)
         return true;
 }
 
-/* Which branches the txn and its nested txns take, in the order of visits, and the rest of the
- * budget. */
-struct path {
-        bool *yes;
-        size_t n, cap, at;
-        struct budget left;
-};
-
-static void path_fini(struct path *p)
-{
-        free(p->yes);
-}
-
 static bool weigh_op(const struct state *s, const Pb__RequestOp *op, struct budget *b)
 {
         switch (op->request_case) {
@@ -226,59 +212,66 @@ static bool weigh_op(const struct state *s, const Pb__RequestOp *op, struct budg
         }
 }
 
-/* Returns a positive value if the budget is exceeded. */
-static int choose(const struct state *s, const Pb__TxnRequest *q, struct path *path)
+/* Of branches, those that are taken are numbered in the order of visits. */
+static void take(struct txn_branches *b, bool yes)
 {
-        Pb__RequestOp **ops;
+        b->taken[b->n / 8] |= (uint8_t) (yes << b->n % 8);
+        b->n++;
+}
+
+/* The operations of @q that run. */
+struct branch {
         bool yes;
+        Pb__RequestOp **ops;
         size_t n;
-        int r = 0;
+};
+
+static struct branch branch_of(const Pb__TxnRequest *q, bool yes)
+{
+        return yes ? (struct branch){true, q->success, q->n_success}
+                   : (struct branch){false, q->failure, q->n_failure};
+}
+
+static struct branch next_branch(const Pb__TxnRequest *q, struct txn_branches *b)
+{
+        bool yes = b->taken[b->at / 8] >> b->at % 8 & 1;
+
+        b->at++;
+        return branch_of(q, yes);
+}
+
+/* Returns false if the budget is exceeded. */
+static bool choose(const struct state *s, const Pb__TxnRequest *q, struct txn_branches *taken,
+                   struct budget *left)
+{
+        struct branch b;
 
         for (size_t i = 0; i < q->n_compare; i++)
-                if (!weigh_compare(s, q->compare[i], &path->left))
-                        return 1;
-        yes = compares_hold(s, q);
-        ops = yes ? q->success : q->failure;
-        n = yes ? q->n_success : q->n_failure;
-        if (array_reserve(&path->yes, &path->cap, path->n + 1, sizeof(*path->yes)) < 0)
-                return -ENOMEM;
-        path->yes[path->n++] = yes;
-        for (size_t i = 0; r == 0 && i < n; i++)
-                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN)
-                        r = choose(s, ops[i]->request_txn, path);
-                else if (!weigh_op(s, ops[i], &path->left))
-                        return 1;
-        return r;
+                if (!weigh_compare(s, q->compare[i], left))
+                        return false;
+        b = branch_of(q, compares_hold(s, q));
+        take(taken, b.yes);
+        for (size_t i = 0; i < b.n; i++)
+                if (b.ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN
+                            ? !choose(s, b.ops[i]->request_txn, taken, left)
+                            : !weigh_op(s, b.ops[i], left))
+                        return false;
+        return true;
 }
 
-/* @counts_compared: see struct budget. */
-static int plan(const struct state *s, const Pb__TxnRequest *q, bool counts_compared,
-                struct path *path, enum state_outcome *ret)
+/* To weigh a step costs a quarter of what it costs to run it. */
+enum state_outcome state_weigh_txn(const struct state *s, const Pb__TxnRequest *q, size_t *left,
+                                   struct state_admission *a)
 {
-        int r;
+        struct budget b = {.steps = STATE_TXN_STEPS_MAX,
+                           .counts_compared = a->at != ADMIT_APPLIED};
+        bool enough = choose(s, q, &a->branches, &b) && weigh_end(&b);
 
-        path->left = (struct budget){.steps = STATE_TXN_STEPS_MAX,
-                                     .counts_compared = counts_compared};
-        r = choose(s, q, path);
-        if (r < 0)
-                return r;
-        *ret = r > 0 || !weigh_end(&path->left) ? STATE_E_TXN_TOO_LARGE : STATE_OK;
-        return 0;
-}
-
-int state_check_txn_now(const struct state *s, const Pb__TxnRequest *q, enum state_outcome *ret,
-                        struct txn_weight *ret_weight)
-{
-        cleanup_(path_fini) struct path path = {0};
-        int r = plan(s, q, true, &path, ret);
-
-        if (r == 0)
-                *ret_weight = (struct txn_weight){
-                        .put = path.left.put,
-                        .answer = path.left.answer,
-                        .steps = STATE_TXN_STEPS_MAX - path.left.steps,
-                };
-        return r;
+        a->steps = STATE_TXN_STEPS_MAX - b.steps;
+        a->room = b.put;
+        a->answer = b.answer;
+        *left -= min_of(*left, a->steps / 2);
+        return enough ? STATE_OK : STATE_E_TXN_TOO_LARGE;
 }
 
 static enum state_outcome check_put_op(const struct state *s, const Pb__RequestOp *op)
@@ -300,18 +293,16 @@ static enum state_outcome check_range_op(const struct state *s, const Pb__Reques
 
 /* Runs @check on each operation that will run. */
 static enum state_outcome
-check_now(const struct state *s, const Pb__TxnRequest *q, struct path *path,
-          enum state_outcome (*check)(const struct state *s, const Pb__RequestOp *op))
+check_ops_now(const struct state *s, const Pb__TxnRequest *q, struct txn_branches *taken,
+              enum state_outcome (*check)(const struct state *s, const Pb__RequestOp *op))
 {
-        bool yes = path->yes[path->at++];
-        Pb__RequestOp **ops = yes ? q->success : q->failure;
-        size_t n = yes ? q->n_success : q->n_failure;
+        struct branch b = next_branch(q, taken);
 
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < b.n; i++) {
                 enum state_outcome o =
-                        ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN
-                                ? check_now(s, ops[i]->request_txn, path, check)
-                                : check(s, ops[i]);
+                        b.ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN
+                                ? check_ops_now(s, b.ops[i]->request_txn, taken, check)
+                                : check(s, b.ops[i]);
 
                 if (o != STATE_OK)
                         return o;
@@ -319,28 +310,36 @@ check_now(const struct state *s, const Pb__TxnRequest *q, struct path *path,
         return STATE_OK;
 }
 
-/* Collects all cache leases for which the txn's changes have to wait, so that it waits for all
- * of them at the same time. */
-static void change_caches(struct state *s, const Pb__TxnRequest *q, struct path *path,
+/* Puts are checked before reads, as in etcd: the order decides which error is returned. */
+enum state_outcome state_check_txn_now(const struct state *s, const Pb__TxnRequest *q,
+                                       struct state_admission *a)
+{
+        enum state_outcome o;
+
+        a->branches.at = 0;
+        o = check_ops_now(s, q, &a->branches, check_put_op);
+        a->branches.at = 0;
+        return o == STATE_OK ? check_ops_now(s, q, &a->branches, check_range_op) : o;
+}
+
+static void change_caches(struct state *s, const Pb__TxnRequest *q, struct txn_branches *taken,
                           struct cached_wait *wait)
 {
-        bool yes = path->yes[path->at++];
-        Pb__RequestOp **ops = yes ? q->success : q->failure;
-        size_t n = yes ? q->n_success : q->n_failure;
+        struct branch b = next_branch(q, taken);
 
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < b.n; i++) {
                 struct kv_span span;
 
-                switch (ops[i]->request_case) {
+                switch (b.ops[i]->request_case) {
                 case PB__REQUEST_OP__REQUEST_REQUEST_PUT:
-                        span = kv_span(&ops[i]->request_put->key, &(ProtobufCBinaryData){0});
+                        span = kv_span(&b.ops[i]->request_put->key, &(ProtobufCBinaryData){0});
                         break;
                 case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE:
-                        span = kv_span(&ops[i]->request_delete_range->key,
-                                       &ops[i]->request_delete_range->range_end);
+                        span = kv_span(&b.ops[i]->request_delete_range->key,
+                                       &b.ops[i]->request_delete_range->range_end);
                         break;
                 case PB__REQUEST_OP__REQUEST_REQUEST_TXN:
-                        change_caches(s, ops[i]->request_txn, path, wait);
+                        change_caches(s, b.ops[i]->request_txn, taken, wait);
                         continue;
                 default:
                         continue;
@@ -349,8 +348,15 @@ static void change_caches(struct state *s, const Pb__TxnRequest *q, struct path 
         }
 }
 
-static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint32_t *sub,
-               struct arena *a, Pb__TxnResponse *out);
+void state_txn_awaits_caches(struct state *s, const Pb__TxnRequest *q,
+                             struct state_admission *a, struct cached_wait *wait)
+{
+        a->branches.at = 0;
+        change_caches(s, q, &a->branches, wait);
+}
+
+static int run(struct state *s, const Pb__TxnRequest *q, struct txn_branches *taken,
+               uint32_t *sub, struct arena *a, Pb__TxnResponse *out);
 
 /* The header of an operation's response has the revision after the changes so far; for a nested
  * txn etcd leaves it empty. */
@@ -365,11 +371,12 @@ static Pb__ResponseHeader *new_header(struct arena *a, int64_t revision)
         return h;
 }
 
-static int run_op(struct state *s, const Pb__RequestOp *op, struct path *path, uint32_t *sub,
-                  struct arena *a, Pb__ResponseOp *out)
+static int run_op(struct state *s, const Pb__RequestOp *op, struct txn_branches *taken,
+                  uint32_t *sub, struct arena *a, Pb__ResponseOp *out)
 {
         const struct kv_version *prev;
-        size_t all = SIZE_MAX; /* plan() has made sure that there is not much to do */
+        size_t all =
+                SIZE_MAX; /* state_weigh_txn() has made sure that there is not much to do */
         bool nomem;
         int r;
 
@@ -428,24 +435,22 @@ static int run_op(struct state *s, const Pb__RequestOp *op, struct path *path, u
                 p->header = new_header(a, 0);
                 out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_TXN;
                 out->response_txn = p;
-                r = run(s, op->request_txn, path, sub, a, p);
+                r = run(s, op->request_txn, taken, sub, a, p);
                 return r < 0 ? r : p->header ? 0 : -ENOMEM;
         }
         }
 }
 
-static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint32_t *sub,
-               struct arena *a, Pb__TxnResponse *out)
+static int run(struct state *s, const Pb__TxnRequest *q, struct txn_branches *taken,
+               uint32_t *sub, struct arena *a, Pb__TxnResponse *out)
 {
-        bool yes = path->yes[path->at++];
-        Pb__RequestOp **ops = yes ? q->success : q->failure;
-        size_t n = yes ? q->n_success : q->n_failure;
+        struct branch b = next_branch(q, taken);
 
-        out->succeeded = yes;
-        out->responses = arena_alloc(a, n * sizeof(*out->responses));
+        out->succeeded = b.yes;
+        out->responses = arena_alloc(a, b.n * sizeof(*out->responses));
         if (!out->responses)
                 return -ENOMEM;
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < b.n; i++) {
                 int r;
 
                 out->responses[i] = arena_alloc(a, sizeof(**out->responses));
@@ -453,45 +458,24 @@ static int run(struct state *s, const Pb__TxnRequest *q, struct path *path, uint
                         return -ENOMEM;
                 pb__response_op__init(out->responses[i]);
                 out->n_responses++;
-                r = run_op(s, ops[i], path, sub, a, out->responses[i]);
+                r = run_op(s, b.ops[i], taken, sub, a, out->responses[i]);
                 if (r < 0)
                         return r;
         }
         return 0;
 }
 
-static int txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota, bool counts_compared,
-               struct state_reply *reply, size_t *left)
+int state_txn(struct state *s, const Pb__TxnRequest *q, struct state_admission *admitted,
+              struct state_reply *reply, size_t *left)
 {
         Pb__TxnResponse p = PB__TXN_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
-        cleanup_(path_fini) struct path path = {0};
         uint32_t sub = 0;
         int r;
 
-        r = plan(s, q, counts_compared, &path, &reply->outcome);
-        *left -= min_of(*left, 2 * (STATE_TXN_STEPS_MAX - path.left.steps));
-        if (r < 0 || reply->outcome != STATE_OK)
-                return r;
-        if (path.left.put > 0 && !state_fits(s, quota, path.left.put)) {
-                reply->outcome = STATE_E_NOSPACE;
-                return 0;
-        }
-        /* Puts are checked before reads, as in etcd: the order decides which error is
-         * returned. */
-        reply->outcome = check_now(s, q, &path, check_put_op);
-        path.at = 0;
-        if (reply->outcome == STATE_OK)
-                reply->outcome = check_now(s, q, &path, check_range_op);
-        path.at = 0;
-        if (reply->outcome == STATE_OK && s->cached.n > 0)
-                change_caches(s, q, &path, &reply->wait);
-        if (reply->wait.serial != 0)
-                reply->outcome = STATE_E_CACHED;
-        if (reply->outcome != STATE_OK)
-                return 0;
-        path.at = 0;
-        r = run(s, q, &path, &sub, &a, &p);
+        *left -= min_of(*left, 2 * admitted->steps - admitted->steps / 2);
+        admitted->branches.at = 0;
+        r = run(s, q, &admitted->branches, &sub, &a, &p);
         if (r < 0)
                 return r;
         s->counts.txns++;
@@ -505,15 +489,14 @@ static int txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota, bool co
         return 0;
 }
 
-int state_txn(struct state *s, const Pb__TxnRequest *q, uint64_t quota,
-              struct state_reply *reply, size_t *left)
+int state_txn_read(struct state *s, const struct cmd_user *who, const Pb__TxnRequest *q,
+                   struct state_reply *reply, size_t *left)
 {
-        return txn(s, q, quota, false, reply, left);
-}
+        struct cmd c = {.type = CMD_TXN, .by_user = true, .user = *who};
+        struct state_admission a = {.at = ADMIT_READ, .max_txn_ops = STATE_TXN_OPS_MAX};
+        int r;
 
-int state_txn_read(struct state *s, const Pb__TxnRequest *q, struct state_reply *reply,
-                   size_t *left)
-{
         assert(state_txn_reads_only(q));
-        return txn(s, q, 0, true, reply, left);
+        r = state_admit(s, &c, q, left, &a);
+        return r == 0 ? state_txn(s, q, &a, reply, left) : r;
 }

@@ -1,4 +1,4 @@
-/* Computes how much a command will read and answer, before the command is run. The result
+/* Computes how much a command will read, answer and add, before the command is run. The result
  * depends only on the state and the command, so every replica refuses the same commands. */
 #include "state/charge.h"
 #include "state/internal.h"
@@ -85,44 +85,8 @@ bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct
                (!q->prev_kv || take_bytes(b, bytes_in(s, &span, (b->steps + 1) * STEP_BYTES)));
 }
 
-/* If previous values are returned, their sizes are added up in one go, so fewer keys are
- * allowed. */
-enum state_outcome state_check_delete_now(const struct state *s,
-                                          const Pb__DeleteRangeRequest *q, size_t *ret_answer)
-{
-        struct kv_span span = kv_span(&q->key, &q->range_end);
-
-        *ret_answer = 0;
-        if (keys_in(s, &span) > (q->prev_kv ? STATE_DELETE_PREV_MAX : STATE_DELETE_MAX))
-                return STATE_E_DELETE_TOO_LARGE;
-        if (q->prev_kv)
-                *ret_answer = bytes_in(s, &span, STATE_DELETE_BYTES_MAX);
-        return *ret_answer > STATE_DELETE_BYTES_MAX ? STATE_E_DELETE_TOO_LARGE : STATE_OK;
-}
-
-size_t state_delete_steps(const struct state *s, const Pb__DeleteRangeRequest *q)
-{
-        struct kv_span span = kv_span(&q->key, &q->range_end);
-
-        return FIND_STEPS + keys_in(s, &span);
-}
-
-size_t state_revoke_steps(const struct state *s, const Pb__LeaseRevokeRequest *q)
-{
-        const struct lease *l =
-                q->name.len > 0 ? names_find(s, &q->name) : leases_find(&s->leases, q->id);
-
-        return FIND_STEPS + (l ? l->n_keys : 0);
-}
-
-size_t state_put_answer(const struct state *s, const Pb__PutRequest *q)
-{
-        const struct kv_key *k = q->prev_kv ? kv_find(&s->kv, q->key.data, q->key.len) : NULL;
-
-        return k ? bytes_of(k->newest) : 0;
-}
-
-size_t state_put_bytes(const struct state *s, const Pb__PutRequest *q)
+/* How much a put may add at most. */
+static size_t put_room(const struct state *s, const Pb__PutRequest *q)
 {
         const struct kv_key *k =
                 q->ignore_value ? kv_find(&s->kv, q->key.data, q->key.len) : NULL;
@@ -143,7 +107,7 @@ bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b)
         const struct kv_key *k = kv_find(&s->kv, q->key.data, q->key.len);
 
         b->writes = true;
-        b->put += state_put_bytes(s, q);
+        b->put += put_room(s, q);
         b->n_puts++;
         take_longer(&b->longest, &b->second,
                     q->key.len + (k && q->ignore_value ? k->newest->value_len : q->value.len));
@@ -268,4 +232,97 @@ bool weigh_end(struct budget *b)
 {
         /* Any range may visit all keys that the same txn puts. */
         return b->n_ranges == 0 || b->put <= b->steps * STEP_BYTES / b->n_ranges;
+}
+
+/* ---- commands other than transactions ---- */
+
+/* Where it is applied, room for the answer has been found. */
+static void weigh_lone_put(const struct state *s, const Pb__PutRequest *q,
+                           struct state_admission *a)
+{
+        const struct kv_key *k = NULL;
+
+        if (q->prev_kv && a->at != ADMIT_APPLIED)
+                k = kv_find(&s->kv, q->key.data, q->key.len);
+        a->answer = k ? bytes_of(k->newest) : 0;
+        a->room = put_room(s, q);
+}
+
+/* If previous values are returned, their sizes are added up in one go, so fewer keys are
+ * allowed. */
+static enum state_outcome weigh_lone_delete(const struct state *s,
+                                            const Pb__DeleteRangeRequest *q,
+                                            struct state_admission *a)
+{
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+        size_t keys = keys_in(s, &span);
+
+        if (keys > (q->prev_kv ? STATE_DELETE_PREV_MAX : STATE_DELETE_MAX))
+                return STATE_E_DELETE_TOO_LARGE;
+        a->answer = q->prev_kv ? bytes_in(s, &span, STATE_DELETE_BYTES_MAX) : 0;
+        a->steps = FIND_STEPS + keys;
+        return a->answer > STATE_DELETE_BYTES_MAX ? STATE_E_DELETE_TOO_LARGE : STATE_OK;
+}
+
+/* Deletions free memory, so they always pass. */
+static size_t auth_room(const Pb__AuthChange *q)
+{
+        switch (q->change_case) {
+        case PB__AUTH_CHANGE__CHANGE_USER_ADD:
+        case PB__AUTH_CHANGE__CHANGE_USER_GRANT_ROLE:
+        case PB__AUTH_CHANGE__CHANGE_ROLE_ADD:
+        case PB__AUTH_CHANGE__CHANGE_ROLE_GRANT_PERMISSION:
+                return CHARGE_AUTH + protobuf_c_message_get_packed_size(&q->base);
+        default:
+                return 0;
+        }
+}
+
+static enum state_outcome weigh_cache(const struct state *s, const Pb__CacheTerm *q)
+{
+        struct kv_span span = kv_span(&q->key, &q->range_end);
+
+        if (q->term_ms < CACHED_TERM_MIN_MS || q->term_ms > CACHED_TERM_MAX_MS)
+                return STATE_E_MALFORMED;
+        return kv_span_count(&s->kv, &span) > CACHED_KEYS_MAX ? STATE_E_CACHE_TOO_LARGE
+                                                              : STATE_OK;
+}
+
+struct lease *state_revoked(const struct state *s, const Pb__LeaseRevokeRequest *q)
+{
+        return q->name.len > 0 ? names_find(s, &q->name) : leases_find(&s->leases, q->id);
+}
+
+enum state_outcome state_weigh(const struct state *s, enum cmd_type type, const void *m,
+                               size_t *left, struct state_admission *a)
+{
+        const Pb__AuthChange *auth = m;
+        const Pb__LeaseGrantRequest *grant = m;
+
+        switch (type) {
+        case CMD_PUT:
+                weigh_lone_put(s, m, a);
+                return STATE_OK;
+        case CMD_DELETE_RANGE:
+                return weigh_lone_delete(s, m, a);
+        case CMD_TXN:
+                return state_weigh_txn(s, m, left, a);
+        case CMD_GRANT:
+                a->room = CHARGE_GRANT + grant->name.len;
+                return STATE_OK;
+        case CMD_REVOKE:
+                a->lease = state_revoked(s, m);
+                a->steps = FIND_STEPS + (a->lease ? a->lease->n_keys : 0);
+                return STATE_OK;
+        case CMD_AUTH:
+                /* Any user may have the role. */
+                if (auth->change_case == PB__AUTH_CHANGE__CHANGE_ROLE_DELETE)
+                        *left -= min_of(*left, s->auth.n_users);
+                a->room = auth_room(auth);
+                return STATE_OK;
+        case CMD_CACHE:
+                return weigh_cache(s, m);
+        default:
+                return STATE_OK;
+        }
 }

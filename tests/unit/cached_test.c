@@ -566,6 +566,30 @@ TEST(a_cache_is_refused_what_is_too_large)
         end();
 }
 
+/* As every write: the log is spared what would be refused. */
+TEST(a_cache_of_too_many_keys_is_refused_before_the_log)
+{
+        uint64_t applied;
+        Pb__CacheRequest q;
+
+        begin_stream();
+        for (int i = 0; i <= CACHED_KEYS_MAX; i++) {
+                char key[8];
+
+                snprintf(key, sizeof(key), "m%d", i);
+                rig_put(key, 1);
+        }
+        q = request();
+        q.key = pb_bytes("m", 1);
+        q.range_end = pb_bytes("n", 1);
+        applied = core_state(rig.core)->applied;
+        send_request(&q);
+        turns(10);
+        CHECK(strstr(error, "too large"));
+        CHECK_EQ(core_state(rig.core)->applied, applied);
+        end();
+}
+
 static struct view some_key(char *bytes)
 {
         size_t n = rnd(0, 2);

@@ -785,7 +785,7 @@ static void begin_waiting(void)
         turns(1000);
         q.key = put.key = pb_bytes("k", 1);
         q.term_ms = 1000;
-        CHECK_EQ(core_cache(one.core, &cache, NULL, &q, 0), 0);
+        CHECK_EQ(core_cache(one.core, &cache, NULL, &q, 0).code, RPC_OK);
         turns(100);
         CHECK_EQ(core_n_writes(one.core), 0);
         waiting = calloc(WAITING, sizeof(*waiting));

@@ -274,13 +274,13 @@ static void put_large(struct state *s, uint8_t last)
         CHECK_EQ(apply(s, CMD_PUT, &p.base), STATE_OK);
 }
 
-static enum state_outcome at_the_door(const struct state *s, const Pb__TxnRequest *q)
+static int at_the_door(const struct state *s, const Pb__TxnRequest *q)
 {
-        enum state_outcome o;
-        struct txn_weight w;
+        struct state_admission a = {.at = ADMIT_DOOR, .max_txn_ops = STATE_TXN_OPS_MAX};
+        struct cmd c = {.type = CMD_TXN};
+        size_t left = SIZE_MAX;
 
-        CHECK_EQ(state_check_txn_now(s, q, &o, &w), 0);
-        return o;
+        return state_admit(s, &c, q, &left, &a);
 }
 
 /* Every replica applies it in one turn, in which renewals wait. So it is refused where it comes
@@ -331,9 +331,11 @@ TEST(a_txn_compares_so_many_bytes_of_keys)
 {
         static uint8_t key[LONG_KEY], end[LONG_KEY];
         Pb__PutRequest p = PB__PUT_REQUEST__INIT;
+        struct state_admission a = {.at = ADMIT_DOOR};
+        struct cmd c = {.type = CMD_DELETE_RANGE};
+        size_t left = SIZE_MAX;
         struct state s;
         struct one o;
-        size_t n;
 
         state_init(&s);
         p.key = pb_bytes(key, LONG_KEY);
@@ -379,8 +381,8 @@ TEST(a_txn_compares_so_many_bytes_of_keys)
         }
         key[LONG_KEY - 1] = 0;
         o.del.prev_kv = true;
-        CHECK_EQ(state_check_delete_now(&s, &o.del, &n), STATE_E_DELETE_TOO_LARGE);
-        CHECK(n > STATE_DELETE_BYTES_MAX && n < 18000000);
+        CHECK_EQ(state_admit(&s, &c, &o.del, &left, &a), STATE_E_DELETE_TOO_LARGE);
+        CHECK(a.answer > STATE_DELETE_BYTES_MAX && a.answer < 18000000);
         state_fini(&s);
 }
 
@@ -578,7 +580,6 @@ TEST(a_txn_nests_as_deep_as_its_operations_last)
 {
         cleanup_(arena_fini) struct arena a = {0};
         Pb__TxnRequest *q = NULL;
-        enum state_outcome o;
         struct state s;
 
         for (unsigned depth = 0; depth < 129; depth++) {
@@ -600,8 +601,8 @@ TEST(a_txn_nests_as_deep_as_its_operations_last)
                 out->success[0] = op;
                 out->n_success = 1;
                 q = out;
-                CHECK_EQ(state_check_txn(q, 128, &o), 0);
-                CHECK_EQ(o, depth < 128 ? STATE_OK : STATE_E_TXN_TOO_LARGE);
+                CHECK_EQ(state_check_txn(q, 128),
+                         depth < 128 ? STATE_OK : STATE_E_TXN_TOO_LARGE);
         }
         state_init(&s);
         CHECK_EQ(apply(&s, CMD_TXN, &q->base), STATE_OK);
@@ -616,7 +617,6 @@ TEST(a_txn_has_so_many_operations_in_all)
         Pb__RequestOp leaf = PB__REQUEST_OP__INIT, branch = PB__REQUEST_OP__INIT, *ops[64];
         Pb__TxnRequest inner = PB__TXN_REQUEST__INIT, q = PB__TXN_REQUEST__INIT;
         Pb__RequestOp *leaves[5] = {&leaf, &leaf, &leaf, &leaf, &leaf};
-        enum state_outcome o;
 
         put_q.key = pb_bytes("k", 1);
         leaf.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
@@ -629,14 +629,12 @@ TEST(a_txn_has_so_many_operations_in_all)
         q.success = ops;
         q.n_success = 64;
         inner.n_success = 5; /* 64 + 320 = 3 * 128 */
-        CHECK_EQ(state_check_txn(&q, 128, &o), 0);
-        CHECK_EQ(o, STATE_E_TXN_DUPLICATE);
+        CHECK_EQ(state_check_txn(&q, 128), STATE_E_TXN_DUPLICATE);
         q.n_success = 63;
         inner.n_success = 5;
         q.failure = ops;
         q.n_failure = 2;
-        CHECK_EQ(state_check_txn(&q, 128, &o), 0);
-        CHECK_EQ(o, STATE_E_TXN_TOO_LARGE);
+        CHECK_EQ(state_check_txn(&q, 128), STATE_E_TXN_TOO_LARGE);
 }
 
 TEST(a_lease_holds_so_many_keys)
