@@ -4,7 +4,7 @@
 #include "core/internal.h"
 
 /* Returns false if *@left ran out. */
-bool core_free_gone(struct core *c, size_t *left)
+bool core_free_gone(struct core *c, struct budget *left)
 {
         struct aside *a;
 
@@ -28,7 +28,8 @@ void core_drop_loaded(struct core *c)
 
 /* Finds the requester anew for each slice, since it may have given up. Returns 1 if there is
  * more to do. */
-static int apply_command(struct core *c, const struct cmd *cmd, uint64_t term, size_t *left)
+static int apply_command(struct core *c, const struct cmd *cmd, uint64_t term,
+                         struct budget *left)
 {
         struct core_write *w = NULL;
         struct state_reply reply = {0};
@@ -61,7 +62,7 @@ static int apply_command(struct core *c, const struct cmd *cmd, uint64_t term, s
 }
 
 static int apply_entry(struct core *c, uint64_t index, uint64_t term, struct lease_time at,
-                       struct view commands, size_t *left)
+                       struct view commands, struct budget *left)
 {
         struct view rest = commands;
         struct cmd cmd;
@@ -78,7 +79,7 @@ static int apply_entry(struct core *c, uint64_t index, uint64_t term, struct lea
         rest.len -= c->part.at;
         c->part.on = false;
         while ((r = cmd_next(&rest, &cmd)) == 0) {
-                r = *left > 0 ? apply_command(c, &cmd, term, left) : 1;
+                r = !budget_is_spent(left) ? apply_command(c, &cmd, term, left) : 1;
                 if (r < 0)
                         return r;
                 if (r > 0) {
@@ -103,8 +104,10 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
                     struct view commands, size_t *left)
 {
         struct core *c = u;
-        int r = apply_entry(c, index, term, at, commands, left);
+        struct budget b = {*left};
+        int r = apply_entry(c, index, term, at, commands, &b);
 
+        *left = b.left;
         /* An earlier process may have applied and counted this entry. */
         if (index <= c->replayed_to)
                 c->state.counts = (struct state_counts){0};
@@ -154,8 +157,12 @@ static int on_load(void *u, struct view snapshot)
 static int on_load_more(void *u, size_t *left)
 {
         struct core *c = u;
-        int r = core_free_gone(c, left) ? state_load_some(&c->loader, left) : 1;
+        struct budget b = {*left};
+        int r = core_free_gone(c, &b) ? 0 : 1;
 
+        *left = b.left;
+        if (r == 0)
+                r = state_load_some(&c->loader, left);
         if (r == 0)
                 state_loader_fini(&c->loader);
         else if (r < 0)

@@ -68,16 +68,16 @@ struct status core_cache(struct core *c, struct core_write *w, const struct cmd_
 {
         cleanup_(buf_fini) struct buf body = {0};
         struct kv_span span = kv_span(&q->key, &q->range_end);
+        struct budget left = BUDGET_ALL;
         struct state_admission a;
         struct status st;
-        size_t spent;
 
         q->issuer = c->issuer;
         if (cached_is_crowded(&c->state.cached, &span, c->state.time)) {
                 PROBE("a cache term is short because several writes have waited");
                 q->term_ms = CACHED_TERM_MIN_MS;
         }
-        st = core_admit(c, CMD_CACHE, user, q, &a, &spent);
+        st = core_admit(c, CMD_CACHE, user, q, &left, &a);
         if (st.code != RPC_OK)
                 return st;
         pb_append(&body, &q->base);

@@ -41,7 +41,7 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
 
 struct core *core_free(struct core *c)
 {
-        size_t all = SIZE_MAX;
+        struct budget all = BUDGET_ALL;
 
         if (!c)
                 return NULL;
@@ -341,7 +341,7 @@ struct boot_time core_next(struct core *c)
 void core_flush(struct core *c, struct boot_time now)
 {
         uint64_t applied = c->replica ? replica_applied(c->replica) : 0;
-        size_t left = GONE_AT_ONCE;
+        struct budget left = {GONE_AT_ONCE};
 
         c->now = boot_max(c->now, now);
         c->reads_left = READS_AT_ONCE;

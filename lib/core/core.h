@@ -206,9 +206,9 @@ void core_header(const struct core *c, Pb__ResponseHeader *h);
 /* Whether a command whose body is @m may go into the log, and what it costs; @user as for
  * core_write(), which is called next. This only keeps out of the log what would be refused: it
  * is asked again where the command is applied. If the quota is in the way, its alarm is raised.
- * *@ret_spent: what it took, in units of roughly 0.3 us. */
+ * To find out is charged to @left. */
 struct status core_admit(struct core *c, enum cmd_type type, const struct cmd_user *user,
-                         const void *m, struct state_admission *ret, size_t *ret_spent);
+                         const void *m, struct budget *left, struct state_admission *ret);
 
 /* Sends a command; @body is copied, @user borrowed until `done`; NULL: the core itself. It
  * survives a change of leader: a command that provably was not applied is proposed again.

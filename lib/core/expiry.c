@@ -89,7 +89,8 @@ void core_log_time(struct core *c)
 
 /* Logging a line costs more than ending a lease, so lines are written in slices, before any of
  * the command is applied. Returns false if there are more. */
-bool core_report_expired(struct core *c, const struct cmd *cmd, uint64_t term, size_t *left)
+bool core_report_expired(struct core *c, const struct cmd *cmd, uint64_t term,
+                         struct budget *left)
 {
         struct view body = cmd->body;
         uint64_t renewed;
@@ -97,7 +98,7 @@ bool core_report_expired(struct core *c, const struct cmd *cmd, uint64_t term, s
 
         body.p += c->part.reported;
         body.len -= c->part.reported;
-        while (*left > 0 &&
+        while (!budget_is_spent(left) &&
                cmd_expire_next(&body, &c->part.reported_slots, &slot, &renewed) == 0) {
                 const struct lease *l = leases_at(&c->state.leases, slot);
 
@@ -105,7 +106,7 @@ bool core_report_expired(struct core *c, const struct cmd *cmd, uint64_t term, s
                 if (!l || l->renewed != renewed)
                         continue;
                 c->owner->expired(c->owner_data, l->id, l->n_keys, term);
-                *left -= min_of(*left, (size_t) REPORT_COST);
+                budget_charge(left, (size_t) REPORT_COST);
         }
-        return *left > 0;
+        return !budget_is_spent(left);
 }

@@ -220,10 +220,10 @@ void core_log_time(struct core *c);
 /* Reports to the owner the leases that expire in @cmd. Returns false if *@left was not
  * enough. */
 must_check_ bool core_report_expired(struct core *c, const struct cmd *cmd, uint64_t term,
-                                     size_t *left);
+                                     struct budget *left);
 
 /* ---- apply.c ---- */
 
 /* Returns false if *@left was not enough. */
-must_check_ bool core_free_gone(struct core *c, size_t *left);
+must_check_ bool core_free_gone(struct core *c, struct budget *left);
 void core_drop_loaded(struct core *c);

@@ -105,19 +105,17 @@ static bool is_disk_full(const struct core *c)
 }
 
 struct status core_admit(struct core *c, enum cmd_type type, const struct cmd_user *user,
-                         const void *m, struct state_admission *ret, size_t *ret_spent)
+                         const void *m, struct budget *left, struct state_admission *ret)
 {
         struct cmd cmd = {.type = type, .by_user = user, .quota = quota_of(c, type, user)};
-        size_t left = SIZE_MAX;
         int r;
 
         if (user)
                 cmd.user = *user;
         *ret = (struct state_admission){.at = ADMIT_DOOR, .max_txn_ops = c->cfg.max_txn_ops};
-        r = state_admit(&c->state, &cmd, m, &left, ret);
+        r = state_admit(&c->state, &cmd, m, left, ret);
         if (r < 0)
                 return status_nomem;
-        *ret_spent = SIZE_MAX - left;
         if (r == STATE_E_NOSPACE) {
                 PROBE("a write is refused before the log because of the quota");
                 c->upkeep.refused = true;

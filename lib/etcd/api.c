@@ -395,14 +395,14 @@ static bool waits_for_room(struct request *q)
 static void write_bytes(struct request *q, enum cmd_type type, const void *m, struct view body)
 {
         const struct cmd_user *who = q->by_core ? NULL : &q->who.user;
+        struct budget left = BUDGET_ALL;
         struct state_admission a;
         struct status st;
-        size_t spent;
         int r;
 
         q->own = (struct view){0};
-        st = core_admit(q->api->core, type, who, m, &a, &spent);
-        request_spent(q, STATE_STEPS * spent, 0);
+        st = core_admit(q->api->core, type, who, m, &left, &a);
+        request_spent(q, BUDGET_READ_STEPS * budget_used(&left), 0);
         if (st.code != RPC_OK)
                 return core_failed(q, st);
         q->answer_bytes = a.answer;

@@ -292,6 +292,7 @@ static void answer(struct cache_stream *s, const Pb__CacheRequest *q,
         Pb__RangeResponse all = PB__RANGE_RESPONSE__INIT;
         Pb__CacheResponse p = PB__CACHE_RESPONSE__INIT;
         Pb__ResponseHeader h;
+        struct budget left = BUDGET_ALL;
         size_t size;
         bool nomem;
 
@@ -307,7 +308,7 @@ static void answer(struct cache_stream *s, const Pb__CacheRequest *q,
         if (!p.unchanged) {
                 range.key = q->key;
                 range.range_end = q->range_end;
-                (void) state_range(state, &range, &arena, &all, &nomem);
+                (void) state_range(state, &range, &arena, &all, &left, &nomem);
                 if (nomem)
                         return refuse(s, q->id, status_nomem);
                 p.kvs = all.kvs;

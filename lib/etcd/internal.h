@@ -189,8 +189,7 @@ must_check_ bool request_has_room(struct request *q, size_t bytes,
                                   void (*again)(struct request *q));
 /* request_has_turn(): whether work that may take long may still be done in this turn of the
  * loop; if not, @again runs in one of the next. request_spent(): what the work took, in steps
- * of 50 ns (STATE_STEPS are one unit of state.h), and bytes copied. */
-#define STATE_STEPS 6
+ * of 50 ns (BUDGET_READ_STEPS), and bytes copied. */
 must_check_ bool request_has_turn(struct request *q, void (*again)(struct request *q));
 void request_spent(struct request *q, size_t steps, size_t bytes);
 

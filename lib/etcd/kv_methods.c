@@ -27,14 +27,14 @@ static void answer_txn(struct request *q)
 {
         cleanup_(buf_fini) struct buf out = {0};
         struct state_reply reply = {.out = &out};
-        size_t all = SIZE_MAX;
+        struct budget all = BUDGET_ALL;
         int r;
 
         if (!request_has_turn(q, answer_txn))
                 return;
         core_header(q->api->core, &reply.header);
         r = state_txn_read(core_state(q->api->core), &q->who.user, q->msg, &reply, &all);
-        request_spent(q, STATE_STEPS * (SIZE_MAX - all), 0);
+        request_spent(q, BUDGET_READ_STEPS * (budget_used(&all)), 0);
         if (r < 0 || buf_error(&out) < 0)
                 return request_fail(q, status_nomem);
         if (r > 0)

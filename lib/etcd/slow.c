@@ -5,8 +5,8 @@
 
 #define PAUSE (2 * NSEC_PER_MSEC)
 #define AT_ONCE 2
-#define TOGETHER 4 /* calls of a connection that run at the same time */
-#define SWEEP 4000 /* versions freed in one turn: about a millisecond */
+#define TOGETHER 4                    /* calls of a connection that run at the same time */
+#define SWEEP ((struct budget){4000}) /* to free versions in one turn: about a millisecond */
 
 void slow_queue(struct slow *s)
 {
@@ -124,10 +124,12 @@ static void run(struct slow *s, struct boot_time now)
 /* Frees, bit by bit, what compactions have dropped and nobody reads any more. */
 static void sweep(struct api *a, struct boot_time now)
 {
+        struct budget left = SWEEP;
+
         if (boot_before(now, a->sweep_at))
                 return;
         a->sweep_at = boot_add(now, PAUSE);
-        (void) kept_sweep(&core_state(a->core)->kv.kept, SWEEP);
+        (void) kept_sweep(&core_state(a->core)->kv.kept, &left);
 }
 
 /* However many calls there are, only a few run in one turn of the loop. */

@@ -92,7 +92,7 @@ static int check_form(enum cmd_type type, const void *m, const struct state_admi
 
 /* A lease has to exist for its keys to be looked at, so for a revocation that comes first. */
 static enum state_outcome permitted(const struct state *s, const struct cmd *c, const void *m,
-                                    size_t *left)
+                                    struct budget *left)
 {
         const struct cmd_user *who = c->by_user ? &c->user : NULL;
         const Pb__LeaseRevokeRequest *q = m;
@@ -178,7 +178,7 @@ static enum state_outcome check_now(const struct state *s, enum cmd_type type, c
         }
 }
 
-int state_admit(const struct state *s, const struct cmd *c, const void *m, size_t *left,
+int state_admit(const struct state *s, const struct cmd *c, const void *m, struct budget *left,
                 struct state_admission *a)
 {
         bool decides = a->at != ADMIT_DOOR;

@@ -34,22 +34,22 @@ static void user_fini(struct auth_user *u)
         free(u->hash);
 }
 
-bool auth_free_some(struct auth *a, size_t *left)
+bool auth_free_some(struct auth *a, struct budget *left)
 {
         for (; a->n_users > 0; a->n_users--) {
                 struct auth_user *u = &a->users[a->n_users - 1];
 
-                if (*left == 0)
+                if (budget_is_spent(left))
                         return false;
-                *left -= min_of(*left, u->n_roles + 2);
+                budget_charge(left, u->n_roles + 2);
                 user_fini(u);
         }
         for (; a->n_roles > 0; a->n_roles--) {
                 struct auth_role *r = &a->roles[a->n_roles - 1];
 
-                if (*left == 0)
+                if (budget_is_spent(left))
                         return false;
-                *left -= min_of(*left, r->n_permissions + 1);
+                budget_charge(left, r->n_permissions + 1);
                 role_fini(r);
         }
         free(a->users);
@@ -60,7 +60,7 @@ bool auth_free_some(struct auth *a, size_t *left)
 
 void auth_fini(struct auth *a)
 {
-        size_t all = SIZE_MAX;
+        struct budget all = BUDGET_ALL;
 
         (void) !auth_free_some(a, &all);
 }

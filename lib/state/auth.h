@@ -13,6 +13,7 @@
 #pragma once
 
 #include "base/base.h"
+#include "base/budget.h"
 #include "base/buf.h"
 #include "state/charge.h"
 #include "state/outcome.h"
@@ -73,9 +74,9 @@ struct auth {
 void auth_init(struct auth *a);
 void auth_fini(struct auth *a);
 
-/* The same in slices: subtracts its cost from *@left, in units of roughly 0.3 us. Returns false
- * if that was not enough; then only the same call may follow. */
-must_check_ bool auth_free_some(struct auth *a, size_t *left);
+/* The same in slices. Returns false if @left was not enough; then only the same call may
+ * follow. */
+must_check_ bool auth_free_some(struct auth *a, struct budget *left);
 
 /* NULL if there is none. Borrowed until the next change. */
 const struct auth_user *auth_user_find(const struct auth *a, const char *name);

@@ -51,13 +51,13 @@ enum state_outcome state_awaits_caches(struct state *s, enum cmd_type type, cons
 /* Lowers *@until to the time until which nothing in @span changes by itself: a lease must end
  * on time, so a key that is attached to it is promised no longer than until its deadline. */
 static void steady_until(const struct state *s, const struct kv_span *span,
-                         struct lease_time *until, size_t *left)
+                         struct lease_time *until, struct budget *left)
 {
 
         for (struct kv_key *k = kv_live_first(&s->kv, span); k; k = kv_live_next(span, k)) {
                 struct lease_time end;
 
-                *left -= *left > 0;
+                budget_charge(left, 1);
                 if (!k->lease)
                         continue;
                 end = deadlines_get(&s->deadlines, k->lease->slot);
@@ -68,7 +68,7 @@ static void steady_until(const struct state *s, const struct kv_span *span,
 
 /* The reply names the range, and the cache term that was given; 0: none. */
 int state_cache(struct state *s, const Pb__CacheTerm *q, struct state_reply *reply,
-                size_t *left)
+                struct budget *left)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
         struct lease_time until = lease_time_add(s->time, q->term_ms * NSEC_PER_MSEC);

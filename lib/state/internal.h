@@ -21,7 +21,7 @@ must_check_ int state_write_put(struct state *s, const Pb__PutRequest *q, uint32
 /* Deletes as many keys as *@left allows; 1: there are more. */
 must_check_ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q,
                                    uint32_t *sub, struct arena *a, Pb__DeleteRangeResponse *out,
-                                   size_t *left);
+                                   struct budget *left);
 must_check_ int state_set_member(struct state *s, uint64_t id, const char *name,
                                  const char *client_urls);
 
@@ -36,12 +36,12 @@ enum state_outcome state_check_put_now(const struct state *s, const Pb__PutReque
 
 /* Fills in the cost of a command; returns an outcome if it is too much. */
 enum state_outcome state_weigh(const struct state *s, enum cmd_type type, const void *m,
-                               size_t *left, struct state_admission *a);
+                               struct budget *left, struct state_admission *a);
 /* NULL: there is no such lease. */
 struct lease *state_revoked(const struct state *s, const Pb__LeaseRevokeRequest *q);
 
 /* How much a command may still read; the functions below return false if that is not enough. */
-struct budget {
+struct weight {
         size_t steps;
         size_t put, n_ranges;           /* bytes put up to here, and ranges that may read
                                          * them */
@@ -53,11 +53,11 @@ struct budget {
          * them, and all replicas have to refuse the same requests (I4). */
         bool counts_compared;
 };
-bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b);
-bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b);
-bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b);
-bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct budget *b);
-bool weigh_end(struct budget *b);
+bool weigh_compare(const struct state *s, const Pb__Compare *q, struct weight *b);
+bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct weight *b);
+bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct weight *b);
+bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct weight *b);
+bool weigh_end(struct weight *b);
 
 /* ---- txn.c ---- */
 
@@ -65,8 +65,8 @@ bool weigh_end(struct budget *b);
 bool state_txn_puts(const Pb__TxnRequest *q);
 
 /* Also chooses the branches, by the state before anything is written. */
-enum state_outcome state_weigh_txn(const struct state *s, const Pb__TxnRequest *q, size_t *left,
-                                   struct state_admission *a);
+enum state_outcome state_weigh_txn(const struct state *s, const Pb__TxnRequest *q,
+                                   struct budget *left, struct state_admission *a);
 /* What an operation that will run needs at the moment. */
 enum state_outcome state_check_txn_now(const struct state *s, const Pb__TxnRequest *q,
                                        struct state_admission *a);
@@ -77,7 +77,7 @@ void state_txn_awaits_caches(struct state *s, const Pb__TxnRequest *q,
 /* Runs a txn that was admitted; writes get revision @s->revision + 1. */
 must_check_ int state_txn(struct state *s, const Pb__TxnRequest *q,
                           struct state_admission *admitted, struct state_reply *reply,
-                          size_t *left);
+                          struct budget *left);
 
 /* ---- touched.c ---- */
 
@@ -96,5 +96,5 @@ must_check_ int state_alarm(struct state *s, const Pb__AlarmRequest *q,
 enum state_outcome state_awaits_caches(struct state *s, enum cmd_type type, const void *m,
                                        struct state_admission *a, struct cached_wait *wait);
 must_check_ int state_cache(struct state *s, const Pb__CacheTerm *q, struct state_reply *reply,
-                            size_t *left);
+                            struct budget *left);
 void state_uncache(struct state *s, struct view body, struct state_reply *reply);

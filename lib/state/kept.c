@@ -3,7 +3,7 @@
 #include "base/probe.h"
 #include "state/kv.h"
 
-#define DROP_STEPS 3
+#define KEEP_STEPS 5 /* to insert a version among a million */
 
 static int pin_cmp(const struct kept_pin *a, const struct kept_pin *b)
 {
@@ -115,9 +115,12 @@ static struct kept_pin *find_pin(const struct kept *k, int64_t upto, int64_t fro
 
 /* ---- versions ---- */
 
-static void drop(struct kept *k, struct kept_version *e)
+static void drop(struct kept *k, struct kept_version *e, struct budget *left)
 {
+        budget_charge_free(left, sizeof(*e) + e->v->value_len);
+        budget_charge_free(left, e->key->len);
         RB_REMOVE(kept_versions, &k->versions, e);
+        k->n--;
         k->n_changes++;
         k->bytes -= cost(e->v);
         kv_key_release(e->key);
@@ -125,15 +128,13 @@ static void drop(struct kept *k, struct kept_version *e)
         free(e);
 }
 
-bool kept_free_some(struct kept *k, size_t *left)
+bool kept_free_some(struct kept *k, struct budget *left)
 {
         struct kept_version *e;
 
         k->sweep_at = NULL;
-        while ((e = RB_ROOT(&k->versions)) && *left > 0) {
-                *left -= min_of(*left, DROP_STEPS + kv_free_steps(e->v->value_len));
-                drop(k, e);
-        }
+        while ((e = RB_ROOT(&k->versions)) && !budget_is_spent(left))
+                drop(k, e, left);
         return !e;
 }
 
@@ -155,17 +156,20 @@ static bool keep(struct kept *k, struct kv_version *v, int64_t until)
         v->older = NULL;
         *e = (struct kept_version){.key = kv_key_hold(v->key), .v = v, .until = until};
         RB_INSERT(kept_versions, &k->versions, e);
+        k->n++;
         k->n_changes++;
         k->bytes += cost(v);
         return true;
 }
 
-bool kept_take(struct kept *k, struct kv_version *v, int64_t until)
+bool kept_take(struct kept *k, struct kv_version *v, int64_t until, struct budget *left)
 {
         struct kept_pin *p;
 
         if (!find_pin(k, v->mod_revision, until))
                 return false;
+        budget_charge(left, KEEP_STEPS);
+        budget_charge_read(left, budget_search_bytes(k->n, v->key->len));
         make_room(k);
         if (k->bytes + cost(v) <= 2 * k->max && find_pin(k, v->mod_revision, until) &&
             keep(k, v, until)) {
@@ -193,18 +197,17 @@ struct kept_version *kept_before(const struct kept *k, struct view key, int64_t 
         return best;
 }
 
-bool kept_sweep(struct kept *k, size_t n)
+bool kept_sweep(struct kept *k, struct budget *left)
 {
         if (!k->sweep_at && k->unpinned) {
                 k->unpinned = false;
                 k->sweep_at = RB_MIN(kept_versions, &k->versions);
         }
-        for (struct kept_version *e; (e = k->sweep_at) && n > 0; n--) {
+        for (struct kept_version *e; (e = k->sweep_at) && !budget_is_spent(left);) {
                 k->sweep_at = RB_NEXT(kept_versions, &k->versions, e);
-                if (!find_pin(k, e->v->mod_revision, e->until)) {
-                        n -= min_of(n - 1, kv_free_steps(e->v->value_len));
-                        drop(k, e);
-                }
+                budget_charge(left, 1);
+                if (!find_pin(k, e->v->mod_revision, e->until))
+                        drop(k, e, left);
         }
         return kept_wants_sweep(k);
 }

@@ -11,6 +11,7 @@
 #pragma once
 
 #include "base/base.h"
+#include "base/budget.h"
 #include "base/buf.h"
 #include "base/tree.h"
 #include "state/charge.h"
@@ -44,6 +45,7 @@ struct kept {
         struct kept_versions versions;
         struct kept_version *sweep_at; /* the next one to check; NULL: no sweep is under way */
         bool unpinned;                 /* a pin was removed since a sweep began */
+        size_t n;                      /* versions */
         uint64_t n_changes;            /* while it stays the same, so does `versions` */
         size_t bytes, max;             /* memory used; never more than twice `max` */
 };
@@ -53,9 +55,8 @@ struct kept {
 void kept_init(struct kept *k);
 /* Ends all pins. */
 void kept_unpin_all(struct kept *k);
-/* After that, frees the kept versions in slices: subtracts its cost from *@left, in units of
- * roughly 0.3 us. Returns false if that was not enough. */
-must_check_ bool kept_free_some(struct kept *k, size_t *left);
+/* After that, frees the kept versions in slices. Returns false if @left was not enough. */
+must_check_ bool kept_free_some(struct kept *k, struct budget *left);
 
 /* To be called before a compaction goes beyond @from; @from <= @upto. @p stays where it is
  * until kept_unpin(), which accepts a pin that was lost or, if it is zeroed, never set. */
@@ -64,15 +65,15 @@ void kept_unpin(struct kept_pin *p);
 
 /* A compaction to @until or beyond drops @v. If a pin from before @until needs it, takes it
  * over. False: the caller frees @v. */
-bool kept_take(struct kept *k, struct kv_version *v, int64_t until);
+bool kept_take(struct kept *k, struct kv_version *v, int64_t until, struct budget *left);
 
 /* The last version before this place; NULL: none. */
 struct kept_version *kept_before(const struct kept *k, struct view key, int64_t revision,
                                  uint32_t sub);
 
-/* Looks at @n versions and frees those that no reader needs any more. Returns whether there are
- * more to look at. */
-bool kept_sweep(struct kept *k, size_t n);
+/* Looks at some versions and frees those that no reader needs any more. Returns whether there
+ * are more to look at. */
+bool kept_sweep(struct kept *k, struct budget *left);
 static inline bool kept_wants_sweep(const struct kept *k)
 {
         return k->sweep_at || k->unpinned;

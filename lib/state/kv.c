@@ -125,11 +125,6 @@ static size_t version_cost(const struct kv_version *v)
         return CHARGE_VERSION + v->value_len;
 }
 
-size_t kv_free_steps(size_t bytes)
-{
-        return bytes / ((size_t) 8 << 10);
-}
-
 static void key_free(struct kv *kv, struct kv_key *k)
 {
         RB_REMOVE(kv_tree, &kv->keys, k);
@@ -152,27 +147,26 @@ static int64_t next_revision(const struct kv_version *v)
         return v->newer ? v->newer->mod_revision : INT64_MAX;
 }
 
-/* A compaction drops @v and all older versions. A version of revision @next follows @v. Returns
- * the cost of freeing their bytes. */
-static size_t versions_drop(struct kv *kv, struct kv_version *v, int64_t next)
+/* A compaction drops @v and all older versions. A version of revision @next follows @v. */
+static void versions_drop(struct kv *kv, struct kv_version *v, int64_t next,
+                          struct budget *left)
 {
-        size_t steps = 0;
-
         while (v) {
                 struct kv_version *older = v->older;
                 int64_t revision = v->mod_revision;
 
-                steps += kv_free_steps(v->value_len);
                 kv->bytes -= version_cost(v);
                 kv->n_dropped++;
                 /* If @next is the revision of the compaction before, that one has left @v,
                  * unless it was the first to reach @v. */
-                if (!kept_take(&kv->kept, v, max_of(until(v, next), kv->compacted_before + 1)))
+                if (!kept_take(&kv->kept, v, max_of(until(v, next), kv->compacted_before + 1),
+                               left)) {
+                        budget_charge_free(left, v->value_len);
                         free(v);
+                }
                 next = revision;
                 v = older;
         }
-        return steps;
 }
 
 /* Frees the leaves first. No key is looked up any more, so the tree need not stay balanced. */
@@ -190,19 +184,19 @@ static void leaf_free(struct kv *kv, struct kv_key *k)
         kv_key_release(k);
 }
 
-static bool versions_free(struct kv_key *k, size_t *left)
+static bool versions_free(struct kv_key *k, struct budget *left)
 {
-        while (k->newest && *left > 0) {
+        while (k->newest && !budget_is_spent(left)) {
                 struct kv_version *v = k->newest;
 
                 k->newest = v->older;
-                *left -= min_of(*left, 1 + kv_free_steps(v->value_len));
+                budget_charge_free(left, v->value_len);
                 free(v);
         }
         return !k->newest;
 }
 
-bool kv_free_some(struct kv *kv, size_t *left)
+bool kv_free_some(struct kv *kv, struct budget *left)
 {
         struct kv_key *k = RB_ROOT(&kv->keys), *next;
 
@@ -212,9 +206,9 @@ bool kv_free_some(struct kv *kv, size_t *left)
                 next = RB_LEFT(k, by_key) ? RB_LEFT(k, by_key) : RB_RIGHT(k, by_key);
                 if (next)
                         continue;
-                if (*left == 0 || !versions_free(k, left))
+                if (budget_is_spent(left) || !versions_free(k, left))
                         return false;
-                *left -= min_of(*left, 1 + kv_free_steps(k->len));
+                budget_charge_free(left, k->len);
                 next = RB_PARENT(k, by_key);
                 leaf_free(kv, k);
         }
@@ -225,7 +219,7 @@ bool kv_free_some(struct kv *kv, size_t *left)
 
 void kv_fini(struct kv *kv)
 {
-        size_t all = SIZE_MAX;
+        struct budget all = BUDGET_ALL;
 
         kept_unpin_all(&kv->kept);
         (void) !kv_free_some(kv, &all);
@@ -559,43 +553,40 @@ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k)
 }
 
 /* Called for a version @v below @revision. Of the older versions only those exist that the last
- * compaction left. Drops them, and @v itself unless a reader sees it at @revision. Returns the
- * cost of freeing their bytes. */
-static size_t version_compact(struct kv *kv, struct kv_version *v, int64_t revision)
+ * compaction left. Drops them, and @v itself unless a reader sees it at @revision. */
+static void version_compact(struct kv *kv, struct kv_version *v, int64_t revision,
+                            struct budget *left)
 {
         struct kv_version *newer = v->newer;
         struct kv_key *k = v->key;
-        size_t steps = versions_drop(kv, v->older, v->mod_revision);
 
+        versions_drop(kv, v->older, v->mod_revision, left);
         v->older = NULL;
         if (until(v, next_revision(v)) > revision)
-                return steps;
+                return;
         if (newer)
                 newer->older = NULL;
         else
                 k->newest = NULL;
-        steps += versions_drop(kv, v, next_revision(v));
+        versions_drop(kv, v, next_revision(v), left);
         if (!k->newest) {
-                steps += kv_free_steps(k->len);
+                budget_charge_free(left, k->len);
                 key_free(kv, k);
         }
-        return steps;
 }
 
-bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left)
+bool kv_compact_some(struct kv *kv, int64_t revision, struct budget *left)
 {
-        size_t each = RB_EMPTY(&kv->kept.pins) ? 1 : 2; /* a pinned version is moved, too */
-
         if (kv->compacted != revision)
                 kv->compacted_before = kv->compacted;
         kv->compacted = revision;
         for (; kv->history_from < kv->history_to &&
                kv->history[kv->history_from]->mod_revision < revision;
              kv->history_from++) {
-                if (*left == 0)
+                if (budget_is_spent(left))
                         return false;
-                *left -= min_of(*left, each + version_compact(kv, kv->history[kv->history_from],
-                                                              revision));
+                budget_charge(left, 1);
+                version_compact(kv, kv->history[kv->history_from], revision, left);
         }
         if (kv->history_from == kv->history_to)
                 kv->history_from = kv->history_to = 0;
@@ -604,7 +595,7 @@ bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left)
 
 void kv_compact(struct kv *kv, int64_t revision)
 {
-        size_t all = SIZE_MAX;
+        struct budget all = BUDGET_ALL;
 
         (void) !kv_compact_some(kv, revision, &all);
 }

@@ -9,6 +9,7 @@
 #pragma once
 
 #include "base/base.h"
+#include "base/budget.h"
 #include "base/buf.h"
 #include "base/tree.h"
 #include "state/kept.h"
@@ -98,13 +99,9 @@ bool kv_spans_overlap(const struct kv_span *a, const struct kv_span *b);
 void kv_init(struct kv *kv);
 void kv_fini(struct kv *kv);
 
-/* The same in slices, once all pins are lost: subtracts its cost from *@left, in units of
- * roughly 0.3 us. Returns false if that was not enough; then only the same call may follow. */
-must_check_ bool kv_free_some(struct kv *kv, size_t *left);
-
-/* The cost of freeing @bytes of a value or a key, in these units, besides the one for each
- * block: the kernel takes back the pages of a large block one by one. */
-size_t kv_free_steps(size_t bytes);
+/* The same in slices, once all pins are lost. Returns false if @left was not enough; then only
+ * the same call may follow. */
+must_check_ bool kv_free_some(struct kv *kv, struct budget *left);
 
 /* The key with exactly these bytes, live or deleted; NULL if it never existed or was compacted.
  * Borrowed. */
@@ -168,10 +165,9 @@ must_check_ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct 
  * Versions that a reader has pinned go to `kept`. */
 void kv_compact(struct kv *kv, int64_t revision);
 
-/* The same in slices: subtracts its cost from *@left, in units of roughly 0.3 us. Returns false
- * if that was not enough: then nothing else may change the keys until the same call has
- * finished. Reads at @revision or later are possible meanwhile. */
-must_check_ bool kv_compact_some(struct kv *kv, int64_t revision, size_t *left);
+/* The same in slices. Returns false if @left was not enough: then nothing else may change the
+ * keys until the same call has finished. Reads at @revision or later are possible meanwhile. */
+must_check_ bool kv_compact_some(struct kv *kv, int64_t revision, struct budget *left);
 
 /* How far towards @revision one compaction may go so that it takes milliseconds, unless one
  * revision alone takes longer. */

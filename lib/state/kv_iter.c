@@ -154,7 +154,8 @@ static const struct kv_version *kept_older(const struct kv_iter *it, int64_t rev
 
         if (!kv_iter_is_overtaken(it))
                 return NULL;
-        *steps -= KEPT_STEPS;
+        *steps -= KEPT_STEPS +
+                  (int64_t) (budget_search_bytes(it->kv->kept.n, it->key->len) / STEP_BYTES);
         e = kept_before(&it->kv->kept, name_of(it->key), revision, sub);
         return e && is_same(e->key, it->key) && e->until > it->from ? e->v : NULL;
 }

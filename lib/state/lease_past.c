@@ -93,13 +93,13 @@ void lease_past_drop_readers(struct leases *t)
         lose_all(t);
 }
 
-bool lease_past_free_some(struct leases *t, size_t *left)
+bool lease_past_free_some(struct leases *t, struct budget *left)
 {
         struct lease_kept *e;
 
-        while ((e = RB_ROOT(&t->kept)) && *left > 0) {
+        while ((e = RB_ROOT(&t->kept)) && !budget_is_spent(left)) {
                 drop(t, e);
-                *left -= min_of(*left, (size_t) FREE_STEPS);
+                budget_charge(left, (size_t) FREE_STEPS);
         }
         return !e;
 }

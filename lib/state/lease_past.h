@@ -52,6 +52,5 @@ static inline void lease_past_keep(struct state *s, uint32_t slot)
 
 /* Ends all readers, because all leases are about to be freed. */
 void lease_past_drop_readers(struct leases *t);
-/* After that, frees the copies in slices: subtracts its cost from *@left, in units of roughly
- * 0.3 us. Returns false if that was not enough. */
-must_check_ bool lease_past_free_some(struct leases *t, size_t *left);
+/* After that, frees the copies in slices. Returns false if @left was not enough. */
+must_check_ bool lease_past_free_some(struct leases *t, struct budget *left);

@@ -44,12 +44,12 @@ void leases_init(struct leases *t)
         RB_INIT(&t->kept);
 }
 
-bool leases_free_some(struct leases *t, size_t *left)
+bool leases_free_some(struct leases *t, struct budget *left)
 {
         for (; t->n_slots > 0; t->n_slots--) {
-                if (*left == 0)
+                if (budget_is_spent(left))
                         return false;
-                --*left;
+                budget_charge(left, 1);
                 lease_free(t->slots[t->n_slots - 1]);
         }
         free(t->slots);
@@ -60,7 +60,7 @@ bool leases_free_some(struct leases *t, size_t *left)
 
 void leases_fini(struct leases *t)
 {
-        size_t all = SIZE_MAX;
+        struct budget all = BUDGET_ALL;
 
         (void) !leases_free_some(t, &all);
 }

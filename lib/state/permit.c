@@ -49,7 +49,8 @@ enum state_outcome permit_root(const struct state *s, const struct cmd_user *who
 
 static enum state_outcome user_range(const struct state *s, const struct auth_user *u,
                                      const ProtobufCBinaryData *key,
-                                     const ProtobufCBinaryData *range_end, enum permit what)
+                                     const ProtobufCBinaryData *range_end, enum permit what,
+                                     struct budget *left)
 {
         struct kv_span span = kv_span(key, range_end);
         struct place at = {.key = span.from}, wanted;
@@ -61,13 +62,14 @@ static enum state_outcome user_range(const struct state *s, const struct auth_us
                 span.single = true;
         wanted = place_end_of(&span);
         while (place_cmp(&at, &wanted) < 0)
-                if (!reach_go_on(&s->auth, u, what, &at))
+                if (!reach_go_on(&s->auth, u, what, &at, left))
                         return STATE_E_DENIED;
         return STATE_OK;
 }
 
 static enum state_outcome user_lease(const struct state *s, const struct auth_user *u,
-                                     const struct lease *l, enum permit what, size_t *left)
+                                     const struct lease *l, enum permit what,
+                                     struct budget *left)
 {
         struct kv_key *k;
 
@@ -80,8 +82,8 @@ static enum state_outcome user_lease(const struct state *s, const struct auth_us
 
                 behind.behind = true;
                 if (left)
-                        *left -= *left > 0;
-                while (reach_go_on(&s->auth, u, what, &at))
+                        budget_charge(left, 1);
+                while (reach_go_on(&s->auth, u, what, &at, left))
                         ;
                 if (place_cmp(&at, &behind) < 0)
                         return STATE_E_DENIED;
@@ -128,7 +130,7 @@ enum state_outcome permit_owner(const struct state *s, const struct cmd_user *wh
 struct passed {
         const struct lease *of[8];
         size_t n;
-        size_t *left;
+        struct budget *left;
 };
 
 static bool has_passed(const struct passed *p, const struct lease *l)
@@ -143,11 +145,11 @@ static enum state_outcome user_put(const struct state *s, const struct auth_user
                                    const Pb__PutRequest *q, struct passed *passed)
 {
         static const ProtobufCBinaryData none;
-        enum state_outcome o = user_range(s, u, &q->key, &none, PERMIT_WRITE);
+        enum state_outcome o = user_range(s, u, &q->key, &none, PERMIT_WRITE, passed->left);
         struct lease *l;
 
         if (o == STATE_OK && q->prev_kv)
-                o = user_range(s, u, &q->key, &none, PERMIT_READ);
+                o = user_range(s, u, &q->key, &none, PERMIT_READ, passed->left);
         /* If the lease does not exist, another check reports that. */
         if (o != STATE_OK || names_put_lease(s, q, &l) != STATE_OK || has_passed(passed, l))
                 return o;
@@ -158,12 +160,12 @@ static enum state_outcome user_put(const struct state *s, const struct auth_user
 }
 
 static enum state_outcome user_delete(const struct state *s, const struct auth_user *u,
-                                      const Pb__DeleteRangeRequest *q)
+                                      const Pb__DeleteRangeRequest *q, struct budget *left)
 {
-        enum state_outcome o = user_range(s, u, &q->key, &q->range_end, PERMIT_WRITE);
+        enum state_outcome o = user_range(s, u, &q->key, &q->range_end, PERMIT_WRITE, left);
 
         return o == STATE_OK && q->prev_kv
-                       ? user_range(s, u, &q->key, &q->range_end, PERMIT_READ)
+                       ? user_range(s, u, &q->key, &q->range_end, PERMIT_READ, left)
                        : o;
 }
 
@@ -179,13 +181,14 @@ static enum state_outcome user_ops(const struct state *s, const struct auth_user
                 switch (ops[i]->request_case) {
                 case PB__REQUEST_OP__REQUEST_REQUEST_RANGE:
                         o = user_range(s, u, &ops[i]->request_range->key,
-                                       &ops[i]->request_range->range_end, PERMIT_READ);
+                                       &ops[i]->request_range->range_end, PERMIT_READ,
+                                       passed->left);
                         break;
                 case PB__REQUEST_OP__REQUEST_REQUEST_PUT:
                         o = user_put(s, u, ops[i]->request_put, passed);
                         break;
                 case PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE:
-                        o = user_delete(s, u, ops[i]->request_delete_range);
+                        o = user_delete(s, u, ops[i]->request_delete_range, passed->left);
                         break;
                 case PB__REQUEST_OP__REQUEST_REQUEST_TXN:
                         o = user_txn(s, u, ops[i]->request_txn, passed);
@@ -203,7 +206,7 @@ static enum state_outcome user_txn(const struct state *s, const struct auth_user
 
         for (size_t i = 0; i < q->n_compare && o == STATE_OK; i++)
                 o = user_range(s, u, &q->compare[i]->key, &q->compare[i]->range_end,
-                               PERMIT_READ);
+                               PERMIT_READ, passed->left);
         if (o == STATE_OK)
                 o = user_ops(s, u, q->success, q->n_success, passed);
         return o == STATE_OK ? user_ops(s, u, q->failure, q->n_failure, passed) : o;
@@ -216,11 +219,11 @@ enum state_outcome permit_range(const struct state *s, const struct cmd_user *wh
         const struct auth_user *u;
         enum state_outcome o = find_user(s, who, &u);
 
-        return o == STATE_OK ? user_range(s, u, key, range_end, what) : o;
+        return o == STATE_OK ? user_range(s, u, key, range_end, what, NULL) : o;
 }
 
 enum state_outcome permit_lease(const struct state *s, const struct cmd_user *who, int64_t id,
-                                enum permit what, size_t *left)
+                                enum permit what, struct budget *left)
 {
         const struct auth_user *u;
         enum state_outcome o = find_user(s, who, &u);
@@ -229,7 +232,7 @@ enum state_outcome permit_lease(const struct state *s, const struct cmd_user *wh
 }
 
 enum state_outcome permit_command(const struct state *s, const struct cmd_user *who,
-                                  enum cmd_type type, const void *m, size_t *left)
+                                  enum cmd_type type, const void *m, struct budget *left)
 {
         const Pb__CacheTerm *cache = m;
         const Pb__AlarmRequest *alarm = m;
@@ -243,11 +246,11 @@ enum state_outcome permit_command(const struct state *s, const struct cmd_user *
         case CMD_PUT:
                 return user_put(s, u, m, &passed);
         case CMD_DELETE_RANGE:
-                return user_delete(s, u, m);
+                return user_delete(s, u, m, left);
         case CMD_TXN:
                 return user_txn(s, u, m, &passed);
         case CMD_CACHE:
-                return user_range(s, u, &cache->key, &cache->range_end, PERMIT_READ);
+                return user_range(s, u, &cache->key, &cache->range_end, PERMIT_READ, left);
         case CMD_ALARM:
                 return alarm->action == PB__ALARM_REQUEST__ALARM_ACTION__GET ? STATE_OK
                                                                              : STATE_E_DENIED;

@@ -3,9 +3,8 @@
  *
  * All functions return STATE_OK, STATE_E_USER_EMPTY for a client that is not logged in,
  * STATE_E_TOKEN for a login that has expired, or STATE_E_DENIED. While auth is off, and for the
- * core itself (@who NULL), everything is permitted. Checking a lease may take long: for each
- * permitted range that its keys touch, one unit of about 0.3 us is subtracted from *@left,
- * which may be NULL.
+ * core itself (@who NULL), everything is permitted. To check a lease may take long, and the
+ * first check of a user after a change of roles: that is charged to @left, which may be NULL.
  */
 #pragma once
 
@@ -40,7 +39,7 @@ enum state_outcome permit_range(const struct state *s, const struct cmd_user *wh
 /* Every key of the lease, so that no user can use a lease to affect keys that they may not read
  * or write (A43). A lease that does not exist permits everybody. */
 enum state_outcome permit_lease(const struct state *s, const struct cmd_user *who, int64_t id,
-                                enum permit what, size_t *left);
+                                enum permit what, struct budget *left);
 
 /* Whether @who may renew or revoke @l: the user that granted it may, users with the role root
  * may, and everybody if no user is recorded. A login that has expired still renews (A17): only
@@ -54,4 +53,4 @@ enum state_outcome permit_owner(const struct state *s, const struct cmd_user *wh
  * and returning previous values requires permission to read them. Any user may list alarms, and
  * only root raise one, which stops all writes, or change users. */
 enum state_outcome permit_command(const struct state *s, const struct cmd_user *who,
-                                  enum cmd_type type, const void *m, size_t *left);
+                                  enum cmd_type type, const void *m, struct budget *left);

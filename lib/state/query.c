@@ -45,7 +45,8 @@ static int add(struct arena *a, const Pb__RangeRequest *q, const struct kv_versi
 }
 
 enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
-                               struct arena *a, Pb__RangeResponse *out, bool *ret_nomem)
+                               struct arena *a, Pb__RangeResponse *out, struct budget *left,
+                               bool *ret_nomem)
 {
         cleanup_(scan_fini) struct state_scan sc = {0};
         enum state_outcome o = scan_begin(&sc, s, q, INT64_MAX);
@@ -62,6 +63,7 @@ enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
                 if (r == 0 && v)
                         r = add(a, q, v, out, &cap);
         } while (r == 0 && v);
+        budget_charge(left, (size_t) (INT64_MAX - steps) / BUDGET_READ_STEPS);
         *ret_nomem = r < 0;
         out->count = sc.count;
         out->more = sc.more;

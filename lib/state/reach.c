@@ -1,5 +1,7 @@
 #include "state/reach.h"
 
+#define RANGE_STEPS 2 /* to sort and merge one of a million */
+
 struct stretch {
         struct place from, to;
 };
@@ -153,7 +155,7 @@ static struct stretch *fit(struct stretch *all, size_t n)
 }
 
 static int put_together(const struct auth *a, const struct auth_user *u, enum permit what,
-                        struct reach *r)
+                        struct reach *r, struct budget *left)
 {
         cleanup_(freep) struct stretch *all = NULL;
         unsigned w = what == PERMIT_WRITE;
@@ -161,6 +163,8 @@ static int put_together(const struct auth *a, const struct auth_user *u, enum pe
 
         if (collect(a, u, what, &all, &n) < 0)
                 return -ENOMEM;
+        if (left)
+                budget_charge(left, RANGE_STEPS * n);
         free(r->of[w].all);
         r->of[w].n = join(all, n);
         r->of[w].all = fit(take_ptr(all), r->of[w].n);
@@ -198,13 +202,13 @@ static bool go_on_slowly(const struct auth *a, const struct auth_user *u, enum p
 }
 
 bool reach_go_on(const struct auth *a, const struct auth_user *u, enum permit what,
-                 struct place *at)
+                 struct place *at, struct budget *left)
 {
         struct reach *r = reach_of(a, u);
         unsigned w = what == PERMIT_WRITE;
         size_t from = 0, to;
 
-        if (!r || (r->of[w].permits != a->permits && put_together(a, u, what, r) < 0))
+        if (!r || (r->of[w].permits != a->permits && put_together(a, u, what, r, left) < 0))
                 return go_on_slowly(a, u, what, at);
         /* Finds the last stretch that begins at or before @at. */
         for (to = r->of[w].n; from < to;) {

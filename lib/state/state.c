@@ -9,7 +9,6 @@
 /* The cost of finding a key among a million: most are not in the processor's cache. */
 #define FIND_STEPS 12
 #define DELETE_STEPS 2 /* for a key that follows the last one deleted */
-#define KEY_BYTES 4096 /* of a key, to be compared with the range's end, cost one step more */
 
 const struct histogram_shape state_ttl_shape = {
         .n = 24,
@@ -35,7 +34,7 @@ void state_drop_readers(struct state *s)
         lease_past_drop_readers(&s->leases);
 }
 
-bool state_free_some(struct state *s, size_t *left)
+bool state_free_some(struct state *s, struct budget *left)
 {
         if (!kv_free_some(&s->kv, left) || !lease_past_free_some(&s->leases, left) ||
             !leases_free_some(&s->leases, left) || !auth_free_some(&s->auth, left))
@@ -55,7 +54,7 @@ bool state_free_some(struct state *s, size_t *left)
 
 void state_fini(struct state *s)
 {
-        size_t all = SIZE_MAX;
+        struct budget all = BUDGET_ALL;
 
         state_drop_readers(s);
         (void) !state_free_some(s, &all);
@@ -134,16 +133,16 @@ static int delete_key(struct state *s, struct kv_key *k, uint32_t *sub)
 }
 
 /* Returns false if *@left was used up. */
-static bool take_steps(size_t *left, size_t n)
+static bool take_steps(struct budget *left, size_t n)
 {
-        if (*left == 0)
+        if (budget_is_spent(left))
                 return false;
-        *left -= min_of(*left, n);
+        budget_charge(left, n);
         return true;
 }
 
 int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_t *sub,
-                       struct arena *a, Pb__DeleteRangeResponse *out, size_t *left)
+                       struct arena *a, Pb__DeleteRangeResponse *out, struct budget *left)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
         bool prevs = q->prev_kv && a;
@@ -151,14 +150,15 @@ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_
         int r;
 
         if (prevs) {
-                n = min_of(kv_span_count(&s->kv, &span), *left);
+                n = min_of(kv_span_count(&s->kv, &span), left->left);
                 out->prev_kvs = arena_alloc(a, n * sizeof(*out->prev_kvs));
                 if (!out->prev_kvs)
                         return -ENOMEM;
         }
         for (struct kv_key *k = kv_live_first(&s->kv, &span); k; k = kv_live_next(&span, k)) {
-                if (!take_steps(left, DELETE_STEPS + k->len / KEY_BYTES))
+                if (!take_steps(left, DELETE_STEPS))
                         return 1;
+                budget_charge_read(left, k->len); /* with the range's end */
                 if (prevs) {
                         Pb__KeyValue *prev = arena_alloc(a, sizeof(*prev));
 
@@ -184,7 +184,7 @@ static void removed(struct state *s)
 }
 
 /* Removes the lease and its keys: one revision for all keys, in their order. */
-static int drop_lease(struct state *s, struct lease *l, size_t *left)
+static int drop_lease(struct state *s, struct lease *l, struct budget *left)
 {
         struct kv_key *k;
 
@@ -283,7 +283,7 @@ static int renew(struct state *s, struct view body, bool ahead)
 
 /* I1: a lease that was renewed after the proposer checked it is kept; the proposal has no
  * effect on it. */
-static int expire(struct state *s, struct view body, size_t *left)
+static int expire(struct state *s, struct view body, struct budget *left)
 {
         struct cmd_slots slots = {0};
         uint64_t renewed;
@@ -299,7 +299,7 @@ static int expire(struct state *s, struct view body, size_t *left)
                         continue;
                 }
                 s->removal.on = true;
-                if (*left == 0)
+                if (budget_is_spent(left))
                         return 1;
                 r = drop_lease(s, l, left);
                 if (r != 0)
@@ -308,7 +308,7 @@ static int expire(struct state *s, struct view body, size_t *left)
                 histogram_add_nsec(
                         &s->counts.late, &histogram_way,
                         lease_time_diff(lease_time_max(s->counts.now, s->time), end));
-                (void) take_steps(left, 1);
+                budget_charge(left, 1);
         }
         s->removal.on = false;
         return 0;
@@ -370,7 +370,7 @@ static int put(struct state *s, const Pb__PutRequest *q, struct state_reply *rep
 }
 
 static int delete_range(struct state *s, const Pb__DeleteRangeRequest *q,
-                        struct state_reply *reply, size_t *left)
+                        struct state_reply *reply, struct budget *left)
 {
         Pb__DeleteRangeResponse p = PB__DELETE_RANGE_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
@@ -407,14 +407,15 @@ static int answer_done(const struct state *s, struct state_reply *reply)
 }
 
 static int compact(struct state *s, const Pb__CompactionRequest *q, struct state_reply *reply,
-                   size_t *left)
+                   struct budget *left)
 {
         s->removal.on = !kv_compact_some(&s->kv, q->revision, left);
         PROBE_IF(s->removal.on, "a compaction takes more than one slice");
         return s->removal.on ? 1 : answer_done(s, reply);
 }
 
-static int revoke(struct state *s, struct lease *l, struct state_reply *reply, size_t *left)
+static int revoke(struct state *s, struct lease *l, struct state_reply *reply,
+                  struct budget *left)
 {
         int r = drop_lease(s, s->removal.on ? s->removal.lease : l, left);
 
@@ -472,7 +473,7 @@ static int full(struct state *s, const struct cmd *c)
 }
 
 /* Also begins to wait for cache terms. */
-static int admit(struct state *s, const struct cmd *c, const void *m, size_t *left,
+static int admit(struct state *s, const struct cmd *c, const void *m, struct budget *left,
                  struct state_admission *a, struct state_reply *reply)
 {
         int r = state_admit(s, c, m, left, a);
@@ -488,7 +489,7 @@ static int admit(struct state *s, const struct cmd *c, const void *m, size_t *le
 
 int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
 {
-        size_t all = SIZE_MAX;
+        struct budget all = BUDGET_ALL;
 
         return state_apply_some(s, c, reply, &all);
 }
@@ -501,7 +502,7 @@ static size_t cost(const struct cmd *c)
 }
 
 int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *reply,
-                     size_t *left)
+                     struct budget *left)
 {
         struct state_admission a = {.at = ADMIT_APPLIED, .max_txn_ops = STATE_TXN_OPS_MAX};
         void *m = NULL;
@@ -511,7 +512,7 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
         reply->wait = (struct cached_wait){0};
         arena_clear(&s->scratch);
         if (!s->removal.on)
-                *left -= min_of(*left, cost(c));
+                budget_charge(left, cost(c));
         if (bodies[c->type])
                 r = pb_unpack_logged(&s->scratch, bodies[c->type], c->body, &m);
         if (r == -ENOMEM)

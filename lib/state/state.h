@@ -125,11 +125,10 @@ void state_init(struct state *s);
 void state_fini(struct state *s);
 
 /* The same in slices. state_drop_readers(): all readers in slices lose the state (-ESTALE),
- * after which it may be moved. Then state_free_some() frees it: it subtracts its cost from
- * *@left, in units of roughly 0.3 us, and returns false if that was not enough; then only the
- * same call may follow. */
+ * after which it may be moved. Then state_free_some() frees it. Returns false if @left was not
+ * enough; then only the same call may follow. */
 void state_drop_readers(struct state *s);
-must_check_ bool state_free_some(struct state *s, size_t *left);
+must_check_ bool state_free_some(struct state *s, struct budget *left);
 
 /* Begins the entry at @index, which was appended at lease time @at; then apply its commands. */
 void state_begin(struct state *s, uint64_t index, struct lease_time at);
@@ -138,11 +137,11 @@ void state_begin(struct state *s, uint64_t index, struct lease_time at);
  * errno (-ENOMEM) means that this replica cannot continue. */
 must_check_ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply);
 
-/* The same in slices: subtracts its cost from *@left, in units of roughly 0.3 us. Returns 1 if
- * that was not enough: then call it again with the same command and reply; no other command may
- * be applied before that. The result of a command does not depend on its slices. */
+/* The same in slices. Returns 1 if @left was not enough: then call it again with the same
+ * command and reply; no other command may be applied before that. The result of a command does
+ * not depend on its slices. */
 must_check_ int state_apply_some(struct state *s, const struct cmd *c,
-                                 struct state_reply *reply, size_t *left);
+                                 struct state_reply *reply, struct budget *left);
 
 /* Appends the body of an EXPIRE for up to @max leases whose deadline has passed; each becomes
  * due again at @again if it still exists then. Returns how many. 0 may also mean that deadlines
@@ -175,10 +174,10 @@ struct state_admission {
 };
 
 /* Whether command @c, whose body is @m, is accepted, and what it costs (admit.c has the order
- * of the checks). Subtracts its own cost from *@left, in units of roughly 0.3 us. Returns 0,
- * what the command is refused with (enum state_outcome), or -ENOMEM. */
+ * of the checks). To find out is charged to @left. Returns 0, what the command is refused with
+ * (enum state_outcome), or -ENOMEM. */
 must_check_ int state_admit(const struct state *s, const struct cmd *c, const void *m,
-                            size_t *left, struct state_admission *a);
+                            struct budget *left, struct state_admission *a);
 
 /* Checks of the form of reads. The second limits a txn to @max_ops compares, and to @max_ops
  * operations of a branch, summed along nested txns as etcd counts; and to three times that in
@@ -190,7 +189,8 @@ must_check_ int state_check_txn(const Pb__TxnRequest *q, size_t max_ops);
  * the header. Returns STATE_E_COMPACTED, STATE_E_FUTURE, or STATE_OK; *@ret_nomem: memory ran
  * out. */
 enum state_outcome state_range(const struct state *s, const Pb__RangeRequest *q,
-                               struct arena *a, Pb__RangeResponse *out, bool *ret_nomem);
+                               struct arena *a, Pb__RangeResponse *out, struct budget *left,
+                               bool *ret_nomem);
 
 /* Whether the txn, including its compares, writes nothing, so that it can be answered like a
  * read. */
@@ -199,7 +199,7 @@ bool state_txn_reads_only(const Pb__TxnRequest *q);
 /* Answers a txn that only reads; otherwise like state_admit(). */
 must_check_ int state_txn_read(struct state *s, const struct cmd_user *who,
                                const Pb__TxnRequest *q, struct state_reply *reply,
-                               size_t *left);
+                               struct budget *left);
 
 /* The TTL that a grant requests, in milliseconds. */
 int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q);

@@ -179,7 +179,18 @@ static bool compare_one(const Pb__Compare *q, const struct kv_version *v)
         return holds(q->result, have < want ? -1 : have > want);
 }
 
-static bool compares_hold(const struct state *s, const Pb__TxnRequest *q)
+/* The bytes that one comparison with @v reads; beside those, its key is compared with the end
+ * of the range. */
+static size_t compared(const Pb__Compare *q, const struct kv_version *v)
+{
+        return v->key->len +
+               (q->target == PB__COMPARE__COMPARE_TARGET__VALUE &&
+                                q->target_union_case == PB__COMPARE__TARGET_UNION_VALUE
+                        ? min_of(q->value.len, (size_t) v->value_len)
+                        : 0);
+}
+
+static bool compares_hold(const struct state *s, const Pb__TxnRequest *q, struct budget *left)
 {
         for (size_t i = 0; i < q->n_compare; i++) {
                 const Pb__Compare *c = q->compare[i];
@@ -189,6 +200,7 @@ static bool compares_hold(const struct state *s, const Pb__TxnRequest *q)
                 for (struct kv_key *k = kv_live_first(&s->kv, &span); k;
                      k = kv_live_next(&span, k)) {
                         any = true;
+                        budget_charge_read(left, compared(c, k->newest));
                         if (!compare_one(c, k->newest))
                                 return false;
                 }
@@ -198,7 +210,7 @@ static bool compares_hold(const struct state *s, const Pb__TxnRequest *q)
         return true;
 }
 
-static bool weigh_op(const struct state *s, const Pb__RequestOp *op, struct budget *b)
+static bool weigh_op(const struct state *s, const Pb__RequestOp *op, struct weight *b)
 {
         switch (op->request_case) {
         case PB__REQUEST_OP__REQUEST_REQUEST_RANGE:
@@ -240,37 +252,37 @@ static struct branch next_branch(const Pb__TxnRequest *q, struct txn_branches *b
         return branch_of(q, yes);
 }
 
-/* Returns false if the budget is exceeded. */
+/* Returns false if it is too much. */
 static bool choose(const struct state *s, const Pb__TxnRequest *q, struct txn_branches *taken,
-                   struct budget *left)
+                   struct weight *b, struct budget *left)
 {
-        struct branch b;
+        struct branch ours;
 
         for (size_t i = 0; i < q->n_compare; i++)
-                if (!weigh_compare(s, q->compare[i], left))
+                if (!weigh_compare(s, q->compare[i], b))
                         return false;
-        b = branch_of(q, compares_hold(s, q));
-        take(taken, b.yes);
-        for (size_t i = 0; i < b.n; i++)
-                if (b.ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN
-                            ? !choose(s, b.ops[i]->request_txn, taken, left)
-                            : !weigh_op(s, b.ops[i], left))
+        ours = branch_of(q, compares_hold(s, q, left));
+        take(taken, ours.yes);
+        for (size_t i = 0; i < ours.n; i++)
+                if (ours.ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN
+                            ? !choose(s, ours.ops[i]->request_txn, taken, b, left)
+                            : !weigh_op(s, ours.ops[i], b))
                         return false;
         return true;
 }
 
 /* To weigh a step costs a quarter of what it costs to run it. */
-enum state_outcome state_weigh_txn(const struct state *s, const Pb__TxnRequest *q, size_t *left,
-                                   struct state_admission *a)
+enum state_outcome state_weigh_txn(const struct state *s, const Pb__TxnRequest *q,
+                                   struct budget *left, struct state_admission *a)
 {
-        struct budget b = {.steps = STATE_TXN_STEPS_MAX,
+        struct weight b = {.steps = STATE_TXN_STEPS_MAX,
                            .counts_compared = a->at != ADMIT_APPLIED};
-        bool enough = choose(s, q, &a->branches, &b) && weigh_end(&b);
+        bool enough = choose(s, q, &a->branches, &b, left) && weigh_end(&b);
 
         a->steps = STATE_TXN_STEPS_MAX - b.steps;
         a->room = b.put;
         a->answer = b.answer;
-        *left -= min_of(*left, a->steps / 2);
+        budget_charge(left, a->steps / 2);
         return enough ? STATE_OK : STATE_E_TXN_TOO_LARGE;
 }
 
@@ -356,7 +368,7 @@ void state_txn_awaits_caches(struct state *s, const Pb__TxnRequest *q,
 }
 
 static int run(struct state *s, const Pb__TxnRequest *q, struct txn_branches *taken,
-               uint32_t *sub, struct arena *a, Pb__TxnResponse *out);
+               uint32_t *sub, struct arena *a, Pb__TxnResponse *out, struct budget *left);
 
 /* The header of an operation's response has the revision after the changes so far; for a nested
  * txn etcd leaves it empty. */
@@ -372,11 +384,10 @@ static Pb__ResponseHeader *new_header(struct arena *a, int64_t revision)
 }
 
 static int run_op(struct state *s, const Pb__RequestOp *op, struct txn_branches *taken,
-                  uint32_t *sub, struct arena *a, Pb__ResponseOp *out)
+                  uint32_t *sub, struct arena *a, Pb__ResponseOp *out, struct budget *left)
 {
         const struct kv_version *prev;
-        size_t all =
-                SIZE_MAX; /* state_weigh_txn() has made sure that there is not much to do */
+        struct budget all = BUDGET_ALL; /* state_weigh_txn() has found that it is not much */
         bool nomem;
         int r;
 
@@ -419,7 +430,7 @@ static int run_op(struct state *s, const Pb__RequestOp *op, struct txn_branches 
                 if (!p)
                         return -ENOMEM;
                 pb__range_response__init(p);
-                (void) state_range(s, op->request_range, a, p, &nomem);
+                (void) state_range(s, op->request_range, a, p, left, &nomem);
                 s->counts.ranges++;
                 p->header = new_header(a, s->revision + (*sub > 0));
                 out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE;
@@ -435,14 +446,14 @@ static int run_op(struct state *s, const Pb__RequestOp *op, struct txn_branches 
                 p->header = new_header(a, 0);
                 out->response_case = PB__RESPONSE_OP__RESPONSE_RESPONSE_TXN;
                 out->response_txn = p;
-                r = run(s, op->request_txn, taken, sub, a, p);
+                r = run(s, op->request_txn, taken, sub, a, p, left);
                 return r < 0 ? r : p->header ? 0 : -ENOMEM;
         }
         }
 }
 
 static int run(struct state *s, const Pb__TxnRequest *q, struct txn_branches *taken,
-               uint32_t *sub, struct arena *a, Pb__TxnResponse *out)
+               uint32_t *sub, struct arena *a, Pb__TxnResponse *out, struct budget *left)
 {
         struct branch b = next_branch(q, taken);
 
@@ -458,7 +469,7 @@ static int run(struct state *s, const Pb__TxnRequest *q, struct txn_branches *ta
                         return -ENOMEM;
                 pb__response_op__init(out->responses[i]);
                 out->n_responses++;
-                r = run_op(s, b.ops[i], taken, sub, a, out->responses[i]);
+                r = run_op(s, b.ops[i], taken, sub, a, out->responses[i], left);
                 if (r < 0)
                         return r;
         }
@@ -466,16 +477,16 @@ static int run(struct state *s, const Pb__TxnRequest *q, struct txn_branches *ta
 }
 
 int state_txn(struct state *s, const Pb__TxnRequest *q, struct state_admission *admitted,
-              struct state_reply *reply, size_t *left)
+              struct state_reply *reply, struct budget *left)
 {
         Pb__TxnResponse p = PB__TXN_RESPONSE__INIT;
         cleanup_(arena_fini) struct arena a = {0};
         uint32_t sub = 0;
         int r;
 
-        *left -= min_of(*left, 2 * admitted->steps - admitted->steps / 2);
+        budget_charge(left, 2 * admitted->steps - admitted->steps / 2);
         admitted->branches.at = 0;
-        r = run(s, q, &admitted->branches, &sub, &a, &p);
+        r = run(s, q, &admitted->branches, &sub, &a, &p, left);
         if (r < 0)
                 return r;
         s->counts.txns++;
@@ -490,7 +501,7 @@ int state_txn(struct state *s, const Pb__TxnRequest *q, struct state_admission *
 }
 
 int state_txn_read(struct state *s, const struct cmd_user *who, const Pb__TxnRequest *q,
-                   struct state_reply *reply, size_t *left)
+                   struct state_reply *reply, struct budget *left)
 {
         struct cmd c = {.type = CMD_TXN, .by_user = true, .user = *who};
         struct state_admission a = {.at = ADMIT_READ, .max_txn_ops = STATE_TXN_OPS_MAX};

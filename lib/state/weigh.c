@@ -22,7 +22,7 @@ static bool take(size_t *left, size_t n)
         return true;
 }
 
-static bool take_bytes(struct budget *b, size_t bytes)
+static bool take_bytes(struct weight *b, size_t bytes)
 {
         b->answer += bytes;
         return take(&b->steps, bytes / STEP_BYTES);
@@ -36,13 +36,13 @@ static size_t keys_in(const struct state *s, const struct kv_span *span)
 
 /* Each visited key is compared with both ends of @span, which may be long, and may have a long
  * common prefix with the keys. */
-static size_t end_steps(const struct kv_span *span, const struct budget *b)
+static size_t end_steps(const struct kv_span *span, const struct weight *b)
 {
         return b->counts_compared ? (span->from.len + span->end.len) / COMPARE_BYTES : 0;
 }
 
 /* Values with a common prefix are read to the end of the shorter one. */
-bool weigh_compare(const struct state *s, const Pb__Compare *q, struct budget *b)
+bool weigh_compare(const struct state *s, const Pb__Compare *q, struct weight *b)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
         bool any = take(&b->steps, FIND_STEPS + keys_in(s, &span) * (1 + end_steps(&span, b)));
@@ -74,7 +74,7 @@ static size_t bytes_in(const struct state *s, const struct kv_span *span, size_t
         return bytes;
 }
 
-bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct budget *b)
+bool weigh_delete(const struct state *s, const Pb__DeleteRangeRequest *q, struct weight *b)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
         size_t keys = keys_in(s, &span);
@@ -102,7 +102,7 @@ static void take_longer(size_t *longest, size_t *second, size_t len)
         *longest = max_of(*longest, len);
 }
 
-bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct budget *b)
+bool weigh_put(const struct state *s, const Pb__PutRequest *q, struct weight *b)
 {
         const struct kv_key *k = kv_find(&s->kv, q->key.data, q->key.len);
 
@@ -148,7 +148,7 @@ static void answer(struct answers *a, const Pb__RangeRequest *q, const struct kv
 /* The heap compares at most two items for each of its levels when an item is added, and the
  * same once more when one is removed; no comparison reads more bytes than the second longest
  * item has. Values that the txn has just put may be among the items. */
-static bool take_sort(const struct answers *a, const Pb__RangeRequest *q, struct budget *b)
+static bool take_sort(const struct answers *a, const Pb__RangeRequest *q, struct weight *b)
 {
         size_t longest = a->longest, second = a->second, n = a->n + b->n_puts, levels = 0;
 
@@ -163,7 +163,7 @@ static bool take_sort(const struct answers *a, const Pb__RangeRequest *q, struct
 
 /* A range of the newest revision. */
 static bool weigh_newest(const struct state *s, const Pb__RangeRequest *q, struct answers *a,
-                         struct budget *b)
+                         struct weight *b)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
         size_t keys = keys_in(s, &span);
@@ -183,7 +183,7 @@ static bool weigh_newest(const struct state *s, const Pb__RangeRequest *q, struc
 /* A range of an earlier revision: visits all keys, including those that were deleted since or
  * created later, and the later versions of each. */
 static bool weigh_past(const struct state *s, const Pb__RangeRequest *q, struct answers *a,
-                       struct budget *b)
+                       struct weight *b)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
         size_t passed = 0, ends = end_steps(&span, b);
@@ -204,7 +204,7 @@ static bool weigh_past(const struct state *s, const Pb__RangeRequest *q, struct 
 
 /* Must follow state_range(). After a write of the txn, the newest revision is no longer the
  * newest state. */
-bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget *b)
+bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct weight *b)
 {
         bool newest = kv_is_newest(&s->kv, q->revision) && (q->revision <= 0 || !b->writes);
         struct answers a = {
@@ -228,7 +228,7 @@ bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct budget
         return take_bytes(b, a.limit < a.n ? min_of(a.sum, a.limit * a.largest) : a.sum);
 }
 
-bool weigh_end(struct budget *b)
+bool weigh_end(struct weight *b)
 {
         /* Any range may visit all keys that the same txn puts. */
         return b->n_ranges == 0 || b->put <= b->steps * STEP_BYTES / b->n_ranges;
@@ -252,13 +252,14 @@ static void weigh_lone_put(const struct state *s, const Pb__PutRequest *q,
  * allowed. */
 static enum state_outcome weigh_lone_delete(const struct state *s,
                                             const Pb__DeleteRangeRequest *q,
-                                            struct state_admission *a)
+                                            struct budget *left, struct state_admission *a)
 {
         struct kv_span span = kv_span(&q->key, &q->range_end);
         size_t keys = keys_in(s, &span);
 
         if (keys > (q->prev_kv ? STATE_DELETE_PREV_MAX : STATE_DELETE_MAX))
                 return STATE_E_DELETE_TOO_LARGE;
+        budget_charge(left, q->prev_kv ? keys / 2 : 0);
         a->answer = q->prev_kv ? bytes_in(s, &span, STATE_DELETE_BYTES_MAX) : 0;
         a->steps = FIND_STEPS + keys;
         return a->answer > STATE_DELETE_BYTES_MAX ? STATE_E_DELETE_TOO_LARGE : STATE_OK;
@@ -294,7 +295,7 @@ struct lease *state_revoked(const struct state *s, const Pb__LeaseRevokeRequest 
 }
 
 enum state_outcome state_weigh(const struct state *s, enum cmd_type type, const void *m,
-                               size_t *left, struct state_admission *a)
+                               struct budget *left, struct state_admission *a)
 {
         const Pb__AuthChange *auth = m;
         const Pb__LeaseGrantRequest *grant = m;
@@ -304,7 +305,7 @@ enum state_outcome state_weigh(const struct state *s, enum cmd_type type, const 
                 weigh_lone_put(s, m, a);
                 return STATE_OK;
         case CMD_DELETE_RANGE:
-                return weigh_lone_delete(s, m, a);
+                return weigh_lone_delete(s, m, left, a);
         case CMD_TXN:
                 return state_weigh_txn(s, m, left, a);
         case CMD_GRANT:
@@ -317,7 +318,7 @@ enum state_outcome state_weigh(const struct state *s, enum cmd_type type, const 
         case CMD_AUTH:
                 /* Any user may have the role. */
                 if (auth->change_case == PB__AUTH_CHANGE__CHANGE_ROLE_DELETE)
-                        *left -= min_of(*left, s->auth.n_users);
+                        budget_charge(left, s->auth.n_users);
                 a->room = auth_room(auth);
                 return STATE_OK;
         case CMD_CACHE:

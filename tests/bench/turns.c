@@ -217,6 +217,7 @@ static void ends(void)
         Pb__LeaseRevokeRequest v = PB__LEASE_REVOKE_REQUEST__INIT;
         Pb__CompactionRequest c = PB__COMPACTION_REQUEST__INIT;
         struct state *s = core_state(rig.core);
+        struct kept_pin snapshot;
 
         v.id = LEASES + 1;
         ask("LeaseRevoke with 100,000 keys", "/etcdserverpb.Lease/LeaseRevoke", &v.base);
@@ -226,6 +227,12 @@ static void ends(void)
         c.revision = s->revision;
         c.physical = true;
         ask("Compact of 1,400,000 changes", "/etcdserverpb.KV/Compact", &c.base);
+        kept_pin(&s->kv.kept, &snapshot, s->kv.compacted, s->revision);
+        add_key(s, "z", 0, 0);
+        c.revision = s->revision;
+        ask("Compact of 100,000 deletions of one revision that a snapshot holds",
+            "/etcdserverpb.KV/Compact", &c.base);
+        kept_unpin(&snapshot);
         add_large(s, "large", 1);
         c.revision = s->revision;
         ask("Compact of 300 values of 1 MB", "/etcdserverpb.KV/Compact", &c.base);

@@ -89,15 +89,16 @@ static void put_together(struct buf *answer)
 
 static int apply_slices(struct pair *p, const struct cmd *c, struct state_reply *reply)
 {
-        size_t n = 0, slice, left;
+        struct budget left;
+        size_t n = 0, slice;
         int r;
 
         for (;; n++) {
-                left = slice = 1 + (p->n_commands + n) % 5;
+                left.left = slice = 1 + (p->n_commands + n) % 5;
                 r = state_apply_some(&p->b, c, reply, &left);
                 if (r <= 0)
                         break;
-                HOLDS(left == 0 && slice > 0);
+                HOLDS(budget_is_spent(&left) && slice > 0);
         }
         if (r == 0 && n > 0 && c->type == CMD_DELETE_RANGE && buf_len(reply->out) > 0)
                 put_together(reply->out);
@@ -148,9 +149,10 @@ static void range(struct pair *p, struct view in)
         for (unsigned i = 0; i < 2; i++) {
                 Pb__RangeResponse out = PB__RANGE_RESPONSE__INIT;
                 cleanup_(arena_fini) struct arena a = {0};
+                struct budget left = BUDGET_ALL;
                 bool nomem;
 
-                if (state_range(i == 0 ? &p->a : &p->b, q, &a, &out, &nomem) == STATE_OK)
+                if (state_range(i == 0 ? &p->a : &p->b, q, &a, &out, &left, &nomem) == STATE_OK)
                         pb_append(i == 0 ? &x : &y, &out.base);
                 HOLDS(!nomem && out.n_kvs <= (size_t) out.count);
         }

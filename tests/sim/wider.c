@@ -28,7 +28,7 @@ static int apply(const struct cmd *c)
         int r;
 
         do {
-                size_t left = SLICE;
+                struct budget left = {SLICE};
 
                 r = state_apply_some(&state, c, &reply, &left);
         } while (r > 0);

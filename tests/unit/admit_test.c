@@ -10,7 +10,7 @@ static int ask(enum admit_at at, enum cmd_type type, const void *m, const char *
 {
         struct state_admission a = {.at = at, .max_txn_ops = 128};
         struct cmd c = {.type = type, .by_user = true, .quota = quota};
-        size_t left = SIZE_MAX;
+        struct budget left = BUDGET_ALL;
 
         c.user.name = (struct view){(const uint8_t *) user, strlen(user)};
         return state_admit(&s, &c, m, &left, &a);

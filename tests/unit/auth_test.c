@@ -610,7 +610,7 @@ static size_t steps_of(struct state *s, const char *user, enum cmd_type type,
         cleanup_(buf_fini) struct buf body = {0};
         struct state_reply reply = {0};
         struct cmd c = {.type = type, .by_user = true};
-        size_t left = 1000000;
+        struct budget left = {1000000};
 
         c.user.name = (struct view){(const uint8_t *) user, strlen(user)};
         pb_append(&body, m);
@@ -618,7 +618,7 @@ static size_t steps_of(struct state *s, const char *user, enum cmd_type type,
         state_begin(s, ++next_index, NOW);
         CHECK_EQ(state_apply_some(s, &c, &reply, &left), 0);
         CHECK_EQ(reply.outcome, expected);
-        return 1000000 - left;
+        return 1000000 - left.left;
 }
 
 /* Many such commands are not applied in one turn. */

@@ -124,7 +124,7 @@ static size_t room_for(enum cmd_type type, const void *m)
 {
         struct state_admission a = {.at = ADMIT_DOOR};
         struct cmd c = {.type = type};
-        size_t left = SIZE_MAX;
+        struct budget left = BUDGET_ALL;
 
         state_init(&s);
         CHECK_EQ(state_admit(&s, &c, m, &left, &a), 0);

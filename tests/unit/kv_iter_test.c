@@ -253,11 +253,11 @@ static void reader_rewind(struct one_reader *r)
 static void compact(struct kv *kv, int64_t revision, struct one_reader *readers)
 {
         int64_t goal = (int64_t) rnd((uint64_t) kv->compacted, (uint64_t) revision);
-        size_t left;
+        struct budget left;
 
         if (rnd(0, 3) > 0)
                 goal = min_of(goal, kv->compacted + 5);
-        while (left = rnd(1, 20), !kv_compact_some(kv, goal, &left)) {
+        while (left.left = rnd(1, 20), !kv_compact_some(kv, goal, &left)) {
                 struct one_reader *r = &readers[rnd(0, ITERS - 1)];
 
                 if (!r->ends)
@@ -301,14 +301,14 @@ static void run(size_t max, unsigned rounds)
                 if (rnd(0, 9) == 0)
                         compact(&kv, revision, readers);
                 if (rnd(0, 9) == 0)
-                        (void) kept_sweep(&kv.kept, rnd(1, 50));
+                        (void) kept_sweep(&kv.kept, &(struct budget){rnd(1, 50)});
                 CHECK(kv.kept.bytes <= 2 * max);
         }
         for (unsigned i = 0; i < ITERS; i++) {
                 kv_iter_fini(&readers[i].it);
                 free(readers[i].want);
         }
-        while (kept_sweep(&kv.kept, 10))
+        while (kept_sweep(&kv.kept, &(struct budget){10}))
                 ;
         CHECK(RB_EMPTY(&kv.kept.versions));
         CHECK_EQ(kv.kept.bytes, 0);

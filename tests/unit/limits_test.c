@@ -267,14 +267,15 @@ static unsigned apply_in(struct state *s, size_t slice, enum cmd_type type,
         pb__response_header__init(&reply.header);
         state_begin(s, s->applied + 1, (struct lease_time){NSEC_PER_SEC});
         for (;; n++) {
-                size_t left = slice, live = s->kv.n_keys, leases = s->leases.n,
+                struct budget left = {slice};
+                size_t live = s->kv.n_keys, leases = s->leases.n,
                        history = s->kv.history_to - s->kv.history_from;
                 int64_t revision = s->revision;
 
                 r = state_apply_some(s, &c, &reply, &left);
                 if (r <= 0)
                         break;
-                CHECK_EQ(left, 0);
+                CHECK(budget_is_spent(&left));
                 /* For all of one deletion when all of it is done. */
                 CHECK(s->revision == revision || type == CMD_EXPIRE);
                 CHECK(n == 1 || s->kv.n_keys < live || s->leases.n < leases ||
@@ -350,7 +351,8 @@ TEST(what_is_compacted_counts)
         cleanup_(buf_fini) struct buf body = {0};
         struct state_reply reply = {0};
         struct cmd c = {.type = CMD_COMPACT};
-        size_t left = 1000, steps = 0;
+        struct budget left;
+        size_t steps = 0;
         cleanup_(buf_fini) struct buf was = {0};
         struct state_saver sv = {0};
         struct state s;
@@ -367,11 +369,11 @@ TEST(what_is_compacted_counts)
                 buf_clear(&body);
                 pb_append(&body, &q.base);
                 c.body = (struct view){buf_head(&body), buf_len(&body)};
-                left = 1000;
+                left.left = 1000;
                 CHECK_EQ(state_apply_some(&s, &c, &reply, &left), 0);
                 CHECK_EQ(reply.outcome, STATE_OK);
-                CHECK(left < 1000);
-                steps += 1000 - left;
+                CHECK(left.left < 1000);
+                steps += 1000 - left.left;
         }
         CHECK(steps >= 5 * 500);
         CHECK_EQ(s.kv.n_all, 500); /* their deletion can still be watched */
@@ -382,7 +384,7 @@ TEST(what_is_compacted_counts)
         c.body = (struct view){buf_head(&body), buf_len(&body)};
         state_save_start(&sv, &s);
         CHECK_EQ(state_save_more(&sv, 1), 1);
-        left = 20;
+        left.left = 20;
         CHECK_EQ(state_apply_some(&s, &c, &reply, &left), 1);
         CHECK(s.removal.on);
         while ((r = state_save_more(&sv, 100)) == 1)

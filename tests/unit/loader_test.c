@@ -64,11 +64,11 @@ static void check_history(const struct state *s)
 
 static void go(struct state *s)
 {
-        size_t left = 5;
+        struct budget left = {5};
 
         state_drop_readers(s);
         while (!state_free_some(s, &left))
-                left = 5;
+                left.left = 5;
 }
 
 /* However small the slices are, it is the same state; and it goes in slices too. */

@@ -20,14 +20,14 @@ static enum state_outcome apply(struct state *s, enum cmd_type type, const Proto
         cleanup_(buf_fini) struct buf body = {0};
         struct state_reply reply = {0};
         struct cmd c = {.type = type};
-        size_t left;
+        struct budget left;
         int r;
 
         pb_append(&body, m);
         c.body = (struct view){body.data, buf_len(&body)};
         state_begin(s, ++next_index, NOW);
         do {
-                left = 1; /* as little as may be, each time */
+                left.left = 1; /* as little as may be, each time */
                 r = state_apply_some(s, &c, &reply, &left);
         } while (r > 0);
         CHECK_EQ(r, 0);

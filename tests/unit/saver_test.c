@@ -123,7 +123,7 @@ TEST(snapshots_in_parts_end_whatever_is_compacted)
                 if (rnd(0, 9) == 0)
                         compact(&s.kv, s.revision);
                 if (rnd(0, 4) == 0)
-                        (void) kept_sweep(&s.kv.kept, rnd(1, 50));
+                        (void) kept_sweep(&s.kv.kept, &(struct budget){rnd(1, 50)});
                 if (rnd(0, 99) == 0) {
                         kept_unpin(&pin);
                         kept_pin(&s.kv.kept, &pin, s.revision, s.revision);
@@ -138,7 +138,7 @@ TEST(snapshots_in_parts_end_whatever_is_compacted)
         }
         kv_hash_fini(&hasher);
         kept_unpin(&pin);
-        while (kept_sweep(&s.kv.kept, 100))
+        while (kept_sweep(&s.kv.kept, &(struct budget){100}))
                 ;
         CHECK_EQ(s.kv.kept.bytes, 0);
         state_fini(&s);
@@ -193,7 +193,7 @@ TEST(a_long_history_is_seen_whatever_is_compacted)
                                  0);
                         if (s.kv.compacted + 1 < s.revision)
                                 kv_compact(&s.kv, s.kv.compacted + 1);
-                        (void) kept_sweep(&s.kv.kept, 20);
+                        (void) kept_sweep(&s.kv.kept, &(struct budget){20});
                         CHECK(rounds < 100000);
                 }
         }
@@ -224,7 +224,7 @@ TEST(what_is_kept_for_snapshots_has_a_bound)
                         change(&s);
         }
         CHECK_EQ(state_save_more(&sv, 100), -ESTALE);
-        while (kept_sweep(&s.kv.kept, 100))
+        while (kept_sweep(&s.kv.kept, &(struct budget){100}))
                 ;
         CHECK_EQ(s.kv.kept.bytes, 0);
         state_save_start(&sv, &s);

@@ -225,7 +225,7 @@ TEST(a_txn_looks_for_so_many_keys)
         struct state_reply reply = {0};
         struct cmd c = {.type = CMD_TXN};
         char keys[STATE_TXN_OPS_MAX][8];
-        size_t left = 1000000;
+        struct budget left = {1000000};
         struct state s;
 
         state_init(&s);
@@ -256,7 +256,7 @@ TEST(a_txn_looks_for_so_many_keys)
         c.body = (struct view){body.data, buf_len(&body)};
         CHECK_EQ(state_apply_some(&s, &c, &reply, &left), 0);
         CHECK_EQ(reply.outcome, STATE_OK);
-        CHECK(left <= 1000000 - 20 * STATE_TXN_OPS_MAX);
+        CHECK(left.left <= 1000000 - 20 * STATE_TXN_OPS_MAX);
         state_fini(&s);
 }
 
@@ -278,7 +278,7 @@ static int at_the_door(const struct state *s, const Pb__TxnRequest *q)
 {
         struct state_admission a = {.at = ADMIT_DOOR, .max_txn_ops = STATE_TXN_OPS_MAX};
         struct cmd c = {.type = CMD_TXN};
-        size_t left = SIZE_MAX;
+        struct budget left = BUDGET_ALL;
 
         return state_admit(s, &c, q, &left, &a);
 }
@@ -333,7 +333,7 @@ TEST(a_txn_compares_so_many_bytes_of_keys)
         Pb__PutRequest p = PB__PUT_REQUEST__INIT;
         struct state_admission a = {.at = ADMIT_DOOR};
         struct cmd c = {.type = CMD_DELETE_RANGE};
-        size_t left = SIZE_MAX;
+        struct budget left = BUDGET_ALL;
         struct state s;
         struct one o;
 

@@ -69,12 +69,12 @@ static bool is_refused(void)
         static uint8_t value[2000000];
         static const struct cmd_user user;
         Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+        struct budget left = BUDGET_ALL;
         struct state_admission a;
-        size_t spent;
 
         q.key = pb_bytes("k", 1);
         q.value = pb_bytes(value, sizeof(value));
-        return core_admit(one.core, CMD_PUT, &user, &q, &a, &spent).code != RPC_OK;
+        return core_admit(one.core, CMD_PUT, &user, &q, &left, &a).code != RPC_OK;
 }
 
 /* Who has refused a write for the quota raises the alarm as soon as somebody leads. */
