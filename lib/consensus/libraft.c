@@ -186,8 +186,21 @@ static void look_back(struct replica *r)
                 min_of(r->raft.election_timer_start, to_raft(boot_max(since, r->led_at)));
 }
 
+/* [libraft] A follower whose term ends because a candidate may disrupt its leader still takes
+ * that leader for the one of the new term. What was proposed before the new leader's first
+ * message would be sent to the old one, and again only after a while. */
+static void leave_leader(struct replica *r, const struct raft_event *ev, uint64_t term)
+{
+        if (ev->type != RAFT_RECEIVE || ev->receive.message->type != RAFT_REQUEST_VOTE ||
+            replica_term(r) == term || !libraft_follows(r))
+                return;
+        PROBE_IF(replica_leader(r) != 0, "a follower votes while it has a leader");
+        libraft_forget_leader(r);
+}
+
 int libraft_step(struct replica *r, struct raft_event *ev, struct raft_update *ret)
 {
+        uint64_t term = replica_term(r);
         struct raft_configuration own;
         bool lent;
         int k;
@@ -201,6 +214,7 @@ int libraft_step(struct replica *r, struct raft_event *ev, struct raft_update *r
         k = raft_step(&r->raft, ev, ret);
         if (lent)
                 take_back(r, &own);
+        leave_leader(r, ev, term);
         return k;
 }
 

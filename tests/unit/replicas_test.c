@@ -2218,3 +2218,28 @@ TEST(a_replica_that_waits_for_its_disk_votes_for_a_new_leader)
         CHECK(elect() == other);
         stop();
 }
+
+/* [libraft] A replica that votes for the next leader took the old one for its leader until the
+ * new one's first message, and sent it what was proposed meanwhile. */
+TEST(what_is_proposed_during_a_handover_goes_to_the_new_leader)
+{
+        struct net_node *leader, *next, *voter;
+        unsigned took = 0;
+        uint64_t term;
+
+        start();
+        leader = elect();
+        next = follower(leader);
+        voter = follower(next);
+        term = replica_status(voter->replica).term;
+        net.delay = 2 * MS;
+        CHECK_EQ(replica_transfer(leader->replica, id_of(next), net.now), 0);
+        while (replica_status(voter->replica).term == term)
+                pass(MS);
+        while (propose(voter, 10) < 0)
+                pass(MS);
+        for (; voter->applied == 0 && took < 1000; took++)
+                pass(MS);
+        CHECK(took < 50);
+        stop();
+}
