@@ -326,7 +326,9 @@ struct boot_time core_next(struct core *c)
                                          replica_lease_when(c->replica,
                                                             deadlines_next(&c->state.deadlines),
                                                             c->now)));
-                if (c->state.leases.n > 0 || c->term_seen != st.term)
+                /* Lease time that stands still goes on in a turn that has another cause. */
+                if ((c->state.leases.n > 0 || c->term_seen != st.term) &&
+                    replica_healthy(c->replica, c->now))
                         next = boot_min(next, boot_max(c->tick_at, soon));
         }
         if (c->cfg.compact_keep > 0 || c->cfg.compact_age > 0)

@@ -904,3 +904,25 @@ TEST(what_a_replica_applies_counts_unless_its_log_had_it_at_the_start)
         CHECK_EQ(core_state(one.core)->counts.granted, 1);
         end();
 }
+
+/* While a disk is full, lease time may stand still for hours. */
+TEST(a_leader_whose_lease_time_stands_still_sleeps)
+{
+        static struct holder_of h[1];
+        unsigned wakeups = 0;
+        struct boot_time end_at;
+
+        memset(h, 0, sizeof(h));
+        begin(h, 1, 100000);
+        disk_time = 100 * NSEC_PER_SEC;
+        turns(10000);
+        end_at = boot_add(one.now, NSEC_PER_SEC);
+        for (; boot_before(one.now, end_at); wakeups++) {
+                one.now = boot_max(one.now,
+                                   boot_min(core_next(one.core), replica_next(one.replica)));
+                turn();
+        }
+        CHECK(wakeups < 100);
+        disk_time = DISK_TIME;
+        end();
+}
