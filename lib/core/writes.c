@@ -52,18 +52,20 @@ int core_propose_own(struct core *c, enum cmd_type type, const struct buf *body)
         return replica_propose(c->replica, cmd.data, buf_len(&cmd), REPLICA_URGENT);
 }
 
-/* Whether the command may still be applied: it was proposed, and no entry of a later term was
- * applied. */
-static bool may_be_applied(const struct core_write *w, uint64_t term_seen)
+/* Whether the command may still be applied, or was in an entry that a snapshot has skipped: it
+ * was proposed, and no entry of a later term had been applied by then. */
+static bool may_be_applied(const struct core *c, const struct core_write *w)
 {
-        return w->term != 0 && w->term >= term_seen;
+        bool skipped = c->skipped.on && w->seq <= c->skipped.upto;
+
+        return w->term != 0 && w->term >= (skipped ? c->skipped.term : c->term_seen);
 }
 
 static void timed_out(struct core *c, struct core_timeout *t)
 {
         struct core_write *w = container_of(t, struct core_write, timeout);
 
-        if (!w->overdue || !may_be_applied(w, c->term_seen))
+        if (!w->overdue || !may_be_applied(c, w))
                 return core_write_fail(c, w, core_timeout_status(c));
         PROBE("a claim is overdue, and may still be made");
         w->overdue(w);
@@ -181,7 +183,7 @@ void core_writes_repropose(struct core *c)
         for (w = write_from(c, seq); w && left > 0; w = write_from(c, seq + 1)) {
                 seq = w->seq;
                 left--;
-                if (may_be_applied(w, c->term_seen) || w->waits_for != 0)
+                if (may_be_applied(c, w) || w->waits_for != 0)
                         continue;
                 PROBE_IF(w->term != 0, "a write of a term that is over is proposed again");
                 PROBE_IF(w->term == 0,
@@ -209,7 +211,7 @@ void core_writes_end_skipped(struct core *c)
              w = write_from(c, seq + 1)) {
                 seq = w->seq;
                 left--;
-                if (!may_be_applied(w, c->skipped.term))
+                if (!may_be_applied(c, w))
                         continue;
                 if (cmd_is_renewal(w->type)) {
                         PROBE("a snapshot skips a renewal, which is repeated");

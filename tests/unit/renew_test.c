@@ -926,3 +926,41 @@ TEST(a_leader_whose_lease_time_stands_still_sleeps)
         disk_time = DISK_TIME;
         end();
 }
+
+static unsigned n_overdue;
+
+static void on_overdue(struct core_write *w)
+{
+        (void) w;
+        n_overdue++;
+}
+
+/* A snapshot and an entry of the next term come in the turn in which a write times out: whether
+ * the snapshot has it, nobody knows. */
+TEST(a_write_that_a_snapshot_skips_is_overdue)
+{
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+        struct core_write w = {.overdue = on_overdue};
+        size_t left = SIZE_MAX;
+
+        begin(NULL, 0, 0);
+        n_overdue = 0;
+        disk_time = 100 * NSEC_PER_SEC;
+        q.key = pb_bytes("k", 1);
+        propose(&w, CMD_PUT, &q.base);
+        turns(10);
+        core_replica_ops.skipped(one.core);
+        CHECK_EQ(core_replica_ops.apply(one.core, core_status(one.core).applied,
+                                        core_status(one.core).term + 1,
+                                        core_state(one.core)->time, (struct view){0}, &left),
+                 0);
+        one.now = boot_add(one.now, 6 * NSEC_PER_SEC);
+        core_run(one.core, one.now);
+        CHECK_EQ(n_overdue, 1);
+        CHECK_EQ(one.failed, 0);
+        core_flush(one.core, one.now);
+        CHECK_EQ(one.failed, 1);
+        one.failed = 0;
+        disk_time = DISK_TIME;
+        end();
+}
