@@ -6,7 +6,8 @@
 #define DISK_AGAIN NSEC_PER_SEC
 #define FORMER_AGAIN NSEC_PER_SEC
 #define COMPACT_AGAIN (60 * NSEC_PER_SEC)
-#define STEP_AGAIN (10 * NSEC_PER_MSEC)
+#define STEP_PAUSE (10 * NSEC_PER_MSEC)
+#define STEP_AGAIN NSEC_PER_SEC /* if it is not applied by then */
 
 static void append_alarm(struct buf *out, bool raised, uint64_t member, bool full_disk)
 {
@@ -94,7 +95,7 @@ static void look(struct upkeep *u, const struct core_config *cfg, const struct s
                  struct boot_time now)
 {
         if (cfg->compact_age > 0) {
-                int64_t *oldest = &u->revisions[u->step++ % UPKEEP_STEPS];
+                int64_t *oldest = &u->revisions[u->next++ % UPKEEP_STEPS];
 
                 u->compact_at = boot_add(now, cfg->compact_age / UPKEEP_STEPS);
                 u->goal = *oldest;
@@ -109,9 +110,14 @@ static void look(struct upkeep *u, const struct core_config *cfg, const struct s
         }
 }
 
+static struct boot_time step_next(const struct upkeep *u, const struct state *s)
+{
+        return boot_add(u->step_at, u->step > s->kv.compacted ? STEP_AGAIN : STEP_PAUSE);
+}
+
 struct boot_time upkeep_compact_next(const struct upkeep *u, const struct state *s, bool leader)
 {
-        return leader && u->goal > s->kv.compacted ? boot_min(u->compact_at, u->step_at)
+        return leader && u->goal > s->kv.compacted ? boot_min(u->compact_at, step_next(u, s))
                                                    : u->compact_at;
 }
 
@@ -122,12 +128,12 @@ bool upkeep_compact(struct upkeep *u, const struct core_config *cfg, const struc
 
         if (!boot_before(now, u->compact_at))
                 look(u, cfg, s, now);
-        if (u->goal <= s->kv.compacted || boot_before(now, u->step_at))
+        if (u->goal <= s->kv.compacted || boot_before(now, step_next(u, s)))
                 return false;
         PROBE_IF(cfg->compact_age > 0, "history is compacted by its age");
         PROBE_IF(cfg->compact_age == 0, "history is compacted by its number of revisions");
-        u->step_at = boot_add(now, STEP_AGAIN);
-        q.revision = kv_compact_step(&s->kv, u->goal);
+        u->step_at = now;
+        q.revision = u->step = kv_compact_step(&s->kv, u->goal);
         pb_append(compaction, &q.base);
         return true;
 }

@@ -11,11 +11,12 @@
 #define UPKEEP_STEPS 20
 
 struct upkeep {
-        struct boot_time quota_at, disk_at, former_at, compact_at, step_at; /* when to check
-                                                                             * again */
-        int64_t goal;                    /* compact up to here, a part at a time */
+        struct boot_time quota_at, disk_at, former_at, compact_at; /* when to check again */
+        int64_t goal;                    /* compact up to here, a part at a time: ... */
+        int64_t step;                    /* ... the last one, up to this revision, ... */
+        struct boot_time step_at;        /* ... was proposed at this time */
         int64_t revisions[UPKEEP_STEPS]; /* a ring: the newest revisions at earlier times */
-        size_t step;
+        size_t next;
         bool refused; /* a request was refused for lack of room, and no alarm stands yet */
 };
 

@@ -188,3 +188,29 @@ TEST(the_next_step_of_a_compaction_does_not_wait_for_others)
         CHECK(boot_diff(one.now, began) < 200 * MS);
         end();
 }
+
+/* While nothing is committed, for example for hours because a disk is full, each step was
+ * proposed a hundred times a second. */
+TEST(a_step_of_a_compaction_is_proposed_once_a_second)
+{
+        cleanup_(buf_fini) struct buf step = {0};
+        static struct core_write w[20];
+        Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+        struct upkeep *u;
+
+        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .compact_keep = 10});
+        u = &one.core->upkeep;
+        pass(NSEC_PER_SEC);
+        q.key = pb_bytes("k", 1);
+        for (size_t i = 0; i < ARRAY_SIZE(w); i++)
+                propose(&w[i], CMD_PUT, &q.base);
+        pass(100 * MS);
+        one.now = boot_add(one.now, 60 * NSEC_PER_SEC);
+        CHECK(upkeep_compact(u, &one.core->cfg, &one.core->state, one.now, &step));
+        one.now = boot_add(one.now, 900 * MS);
+        CHECK(!upkeep_compact(u, &one.core->cfg, &one.core->state, one.now, &step));
+        CHECK(boot_before(one.now, upkeep_compact_next(u, &one.core->state, true)));
+        one.now = boot_add(one.now, 100 * MS);
+        CHECK(upkeep_compact(u, &one.core->cfg, &one.core->state, one.now, &step));
+        end();
+}
