@@ -119,6 +119,13 @@ static bool entries_are_sound(const struct store_recovered *rec)
                (rec->entries[0].index == 1 && rec->entries[0].type == RAFT_CHANGE);
 }
 
+/* A term is durable before anything that was written in it. */
+static uint64_t term_at_least(const struct store_recovered *rec)
+{
+        return max_of(rec->snapshot.term,
+                      rec->n_entries > 0 ? rec->entries[rec->n_entries - 1].term : 0);
+}
+
 /* All in one go: nothing waits for the replica yet. */
 static int load_at_once(struct replica *r, struct view state)
 {
@@ -134,11 +141,19 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
         const struct store_recovered *rec = store_recovered(r->store);
         int k;
 
-        if (!entries_are_sound(rec) ||
-            (rec->term == 0 && (rec->n_entries > 0 || rec->snapshot.index > 0))) {
+        if (!entries_are_sound(rec)) {
                 snprintf(err->text, sizeof(err->text),
                          "the log holds an entry that no replica can have "
                          "written. " STORE_WAY_OUT);
+                return -EBADMSG;
+        }
+        if (term_at_least(rec) > rec->term) {
+                snprintf(
+                        err->text, sizeof(err->text),
+                        "meta says term %" PRIu64 ", but there are entries of term %" PRIu64
+                        ": meta is damaged, or an older copy was put in its place. This member "
+                        "could vote twice. " STORE_WAY_OUT,
+                        rec->term, term_at_least(rec));
                 return -EBADMSG;
         }
         if (rec->half_restored) {

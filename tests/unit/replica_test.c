@@ -127,25 +127,30 @@ static const struct replica_ops ops = {
         .fatal = on_fatal,
 };
 
-static void restart(void)
+static int open_replica(struct store_error *err)
 {
         static const struct replica_peer peers[] = {
                 {1, "http://1:1"}, {2, "http://2:1"}, {3, "http://3:1"}};
+
+        return replica_new(&w.replica,
+                           &(struct replica_config){
+                                   .id = 1,
+                                   .cluster_id = 7,
+                                   .peers = peers,
+                                   .n_peers = w.alone ? 1 : 3,
+                                   .join = w.joins,
+                                   .election = 500 * MSEC,
+                                   .heartbeat = 50 * MSEC,
+                                   .seed = 1,
+                           },
+                           w.disk, &ops, NULL, w.now, err);
+}
+
+static void restart(void)
+{
         struct store_error err;
 
-        CHECK_EQ(replica_new(&w.replica,
-                             &(struct replica_config){
-                                     .id = 1,
-                                     .cluster_id = 7,
-                                     .peers = peers,
-                                     .n_peers = w.alone ? 1 : 3,
-                                     .join = w.joins,
-                                     .election = 500 * MSEC,
-                                     .heartbeat = 50 * MSEC,
-                                     .seed = 1,
-                             },
-                             w.disk, &ops, NULL, w.now, &err),
-                 0);
+        CHECK_EQ(open_replica(&err), 0);
         CHECK_EQ(replica_start(w.replica), 0);
         replica_flush(w.replica, w.now);
         while (sim_disk_busy(w.disk))
@@ -450,6 +455,47 @@ TEST(a_lone_voter_leads_in_a_new_term_after_each_start)
                 restart();
         }
         end();
+}
+
+/* A damaged slot of meta passes for one whose write was cut short, so that the term and vote
+ * before it count. But the log shows that there was a later term. */
+TEST(a_term_that_meta_has_lost_does_not_begin_again)
+{
+        struct disk *disk;
+        uint64_t term;
+        int refused = 0;
+
+        begin_as(true);
+        replica_free(w.replica);
+        restart();
+        term = replica_status(w.replica).term;
+        CHECK_EQ(replica_propose(w.replica, "x", 1, REPLICA_NORMAL), 0);
+        replica_flush(w.replica, w.now);
+        while (sim_disk_busy(w.disk))
+                finish();
+        replica_free(w.replica);
+        disk = w.disk;
+        for (uint64_t slot = 0; slot < 2; slot++) {
+                struct store_error err = {""};
+
+                w.disk = sim_disk_new();
+                sim_disk_copy(w.disk, disk);
+                CHECK_EQ(w.disk->ops->write(w.disk, "meta", slot * 4096, (uint8_t[56]){0}, 56),
+                         0);
+                if (open_replica(&err) == 0) {
+                        CHECK_EQ(replica_start(w.replica), 0);
+                        CHECK(replica_status(w.replica).term > term);
+                        while (sim_disk_busy(w.disk))
+                                sim_disk_finish(w.disk);
+                        replica_free(w.replica);
+                } else {
+                        CHECK(strstr(err.text, "meta"));
+                        refused++;
+                }
+                disk_free(w.disk);
+        }
+        CHECK_EQ(refused, 1);
+        disk_free(disk);
 }
 
 /* A stop waits for a successor only if there is one. */
