@@ -303,7 +303,8 @@ struct timekeeping {
         struct boot_time moved_at;
 };
 
-/* Each file owns a part of this; replica.c owns raft, its log and the applied entries. */
+/* Each file owns a part of this: libraft.c owns `raft`, replica.c the log and the applied
+ * entries. */
 struct replica {
         struct replica_config cfg;
         char *address;
@@ -403,8 +404,6 @@ uint64_t libraft_committed(const struct replica *r, const struct raft_configurat
 void libraft_conf_appended(struct replica *r, uint64_t first);
 /* The configuration in entry @index is applied. */
 void libraft_conf_applied(struct replica *r, uint64_t index);
-/* ... as well as one that raft has considered uncommitted since its start. */
-void libraft_conf_check(struct replica *r);
 /* Both return 0, or a negative errno. @index is of an entry in memory. */
 must_check_ int libraft_conf_copy(const struct raft_configuration *c,
                                   struct raft_configuration *ret);
@@ -510,8 +509,7 @@ void sending_fini(struct replica *r);
 
 /* Drops the oldest entries if the log takes too much memory. */
 void trim_run(struct replica *r);
-/* Whether the log has room for all entries after @index, without that anybody waits for them.
- */
+/* Whether the log keeps all entries after @index even if nobody waits for them. */
 bool trim_keeps(const struct replica *r, uint64_t index);
 /* Whether the limit of entries that are committed but not yet applied is reached. */
 bool trim_log_is_full(const struct replica *r);

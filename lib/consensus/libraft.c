@@ -380,15 +380,3 @@ void libraft_conf_applied(struct replica *r, uint64_t index)
                 return replica_fatal(r, "a committed configuration does not parse");
         replica_step(r, &ev);
 }
-
-/* [libraft] When it starts and its log ends with a configuration, it assumes that this
- * configuration is uncommitted, even if a snapshot contains it. */
-void libraft_conf_check(struct replica *r)
-{
-        struct raft_event ev = {.type = RAFT_CONFIGURATION,
-                                .configuration.index = libraft_uncommitted(r)};
-
-        if (libraft_uncommitted(r) != 0 && libraft_uncommitted(r) <= r->applied &&
-            libraft_conf_copy(replica_conf(r), &ev.configuration.conf) == 0)
-                replica_step(r, &ev);
-}

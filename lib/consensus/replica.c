@@ -571,7 +571,6 @@ void replica_run(struct replica *r, struct boot_time now)
         check_room(r);
         check_leader_down(r);
         check_silent_leader(r);
-        libraft_conf_check(r);
         r->apply_left = r->cfg.apply_slice > 0 ? r->cfg.apply_slice : APPLY_SLICE;
         apply_committed(r);
         if (libraft_is_due(r)) {
