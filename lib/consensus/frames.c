@@ -168,8 +168,8 @@ static bool is_in(const struct replica *r, enum range range, uint64_t v)
         return v <= (range == TERM ? term_max(r) : most[range]);
 }
 
-static bool counts(const struct replica *r, const struct peer_frame *f, int at,
-                   enum whose whose)
+static bool accepts(const struct replica *r, const struct peer_frame *f, int at,
+                    enum whose whose)
 {
         uint64_t term = f->v[0];
 
@@ -212,7 +212,7 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
                 replica_peer_counts(r, peer)->received += frame.len;
         if (peer == replica_leader(r))
                 r->leader_down_at = BOOT_TIME_NEVER;
-        if (!counts(r, &f, at, kind->whose)) {
+        if (!accepts(r, &f, at, kind->whose)) {
                 PROBE_IF(type == FRAME_PROPOSE && f.v[0] < replica_term(r),
                          "forwarded commands arrive when their term is over");
                 return 0;

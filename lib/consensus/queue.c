@@ -180,7 +180,7 @@ static struct window *window_of(struct replica *r, uint64_t peer, uint64_t life)
  * start again (I13). So the frame is dropped, and its clients time out. It counts as received:
  * otherwise it would be sent again and again, and block its sender's other frames, even
  * renewals (I1). */
-static void drop_unknown(struct replica *r, uint64_t peer)
+static void warn_of_unknown(struct replica *r, uint64_t peer)
 {
         if (r->queue.unknown_at.ns > 0 &&
             boot_diff(r->now, r->queue.unknown_at) < UNKNOWN_AGAIN)
@@ -218,7 +218,7 @@ int queue_proposed(struct replica *r, const struct peer_frame *in)
         if (w->full || !is_new(w, in->v[2]))
                 return 0;
         if (known < 0) {
-                drop_unknown(r, in->peer);
+                warn_of_unknown(r, in->peer);
                 return 0;
         }
         k = priority == REPLICA_URGENT ? add_urgent(r, commands.p, commands.len)
