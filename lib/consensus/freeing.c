@@ -1,6 +1,7 @@
 /*
- * Memory that is no longer needed and may be large: the bytes of snapshots, and a log that a
- * snapshot has replaced. It is freed in slices between other work.
+ * Memory that is no longer needed and may be large: the bytes of snapshots, entries that the
+ * log has dropped, and a log that a snapshot has replaced. It is freed in slices between other
+ * work.
  */
 #include "consensus/internal.h"
 
@@ -19,6 +20,7 @@ void freeing_add_log(struct replica *r, struct log *l)
 {
         log_fini(&r->freeing.log);
         r->freeing.log = *l;
+        log_trim(&r->freeing.log, log_last(l));
         *l = (struct log){0};
 }
 
@@ -32,23 +34,23 @@ static struct blob *unused(const struct replica *r)
         return NULL;
 }
 
-static bool has_log(const struct replica *r)
+static bool has_entries(const struct replica *r)
 {
-        return r->freeing.log.entries;
+        return r->freeing.log.gone > 0 || r->log.gone > 0;
 }
 
 void freeing_run(struct replica *r)
 {
-        struct log *l = &r->freeing.log;
+        struct log *l = r->freeing.log.gone > 0 ? &r->freeing.log : &r->log;
         struct blob *b = unused(r);
 
         if (boot_before(r->now, freeing_next(r)))
                 return;
         r->freeing.at = boot_add(r->now, PAUSE);
-        if (has_log(r)) {
-                log_trim(l, l->first + ENTRIES - 1);
-                if (l->n == 0)
-                        log_fini(l);
+        if (has_entries(r)) {
+                log_free_gone(l, ENTRIES);
+                if (r->freeing.log.gone == 0)
+                        log_fini(&r->freeing.log);
         } else if (blob_shrink(b, BYTES) == 0) {
                 SLIST_REMOVE(&r->freeing.blobs, b, blob, entry);
                 blob_free(b);
@@ -57,7 +59,7 @@ void freeing_run(struct replica *r)
 
 struct boot_time freeing_next(const struct replica *r)
 {
-        return has_log(r) || unused(r) ? r->freeing.at : BOOT_TIME_NEVER;
+        return has_entries(r) || unused(r) ? r->freeing.at : BOOT_TIME_NEVER;
 }
 
 void freeing_fini(struct replica *r)

@@ -5,6 +5,7 @@ void log_init(struct log *l, uint64_t first)
         *l = (struct log){.first = first};
 }
 
+/* @i counts from the first entry; those that are gone have negative ones. */
 static struct log_entry *at(const struct log *l, size_t i)
 {
         return &l->entries[(l->head + i) & (l->cap - 1)];
@@ -12,8 +13,8 @@ static struct log_entry *at(const struct log *l, size_t i)
 
 void log_fini(struct log *l)
 {
-        for (size_t i = 0; i < l->n; i++)
-                free(at(l, i)->data);
+        log_trim(l, log_last(l));
+        log_free_gone(l, SIZE_MAX);
         free(l->entries);
         *l = (struct log){0};
 }
@@ -51,12 +52,12 @@ static int grow(struct log *l)
 
         if (!e)
                 return -ENOMEM;
-        for (size_t i = 0; i < l->n; i++)
-                e[i] = *at(l, i);
+        for (size_t i = 0; i < l->gone + l->n; i++)
+                e[i] = *at(l, i - l->gone);
         free(l->entries);
         l->entries = e;
         l->cap = cap;
-        l->head = 0;
+        l->head = l->gone;
         return 0;
 }
 
@@ -79,7 +80,7 @@ int log_take(struct log *l, uint64_t term, uint8_t type, void *data, size_t len)
 {
         uint64_t end;
 
-        if (l->n == l->cap && grow(l) < 0)
+        if (l->gone + l->n == l->cap && grow(l) < 0)
                 return -ENOMEM;
         end = l->n > 0 ? at(l, l->n - 1)->end : 0;
         *at(l, l->n++) = (struct log_entry){.term = term,
@@ -103,11 +104,19 @@ void log_cut(struct log *l, uint64_t from)
 
 void log_trim(struct log *l, uint64_t upto)
 {
-        while (l->n > 0 && l->first <= upto) {
-                l->bytes -= at(l, 0)->len;
-                free(at(l, 0)->data);
-                l->head = (l->head + 1) & (l->cap - 1);
-                l->n--;
-                l->first++;
-        }
+        size_t n = upto < l->first ? 0 : min_of((size_t) (upto - l->first) + 1, l->n);
+
+        if (n == 0)
+                return;
+        l->bytes -= log_bytes(l, l->first, l->first + n - 1);
+        l->head += n;
+        l->gone += n;
+        l->n -= n;
+        l->first += n;
+}
+
+void log_free_gone(struct log *l, size_t max)
+{
+        for (; l->gone > 0 && max > 0; l->gone--, max--)
+                free(at(l, -l->gone)->data);
 }

@@ -19,6 +19,7 @@ struct log_entry {
 struct log {
         struct log_entry *entries; /* owned ring: entry i of n stands at (head + i) % cap */
         size_t head, n, cap;
+        size_t gone;    /* entries before these that are dropped, and not freed yet */
         uint64_t first; /* index of the first entry; with n == 0, of the next one */
         size_t bytes;
 };
@@ -50,5 +51,7 @@ must_check_ int log_take(struct log *l, uint64_t term, uint8_t type, void *data,
 /* Drops entry @from and all after it. */
 void log_cut(struct log *l, uint64_t from);
 
-/* Drops all entries up to @upto. */
+/* Drops all entries up to @upto. There may be millions: log_free_gone() frees up to @max of
+ * them. */
 void log_trim(struct log *l, uint64_t upto);
+void log_free_gone(struct log *l, size_t max);

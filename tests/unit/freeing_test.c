@@ -29,12 +29,37 @@ TEST(a_log_that_a_snapshot_has_replaced_is_freed_in_slices)
         freeing_add_log(&r, &l);
         CHECK(!l.entries);
         for (size_t left = 10000; left > 0; left -= min_of(left, (size_t) 4096)) {
-                CHECK_EQ(r.freeing.log.n, left);
+                CHECK_EQ(r.freeing.log.gone, left);
                 run_when_due();
                 freeing_run(&r); /* too early for the next slice */
         }
         CHECK_EQ(freeing_next(&r).ns, BOOT_TIME_NEVER.ns);
         CHECK(!r.freeing.log.entries);
+}
+
+/* After days of small entries, a snapshot lets go of millions of them. */
+TEST(what_the_log_drops_is_freed_in_slices)
+{
+        r.log = a_log(10000);
+        log_trim(&r.log, 9000);
+        for (size_t left = 9000; left > 0; left -= min_of(left, (size_t) 4096)) {
+                CHECK_EQ(r.log.gone, left);
+                run_when_due();
+                CHECK_EQ(log_push(&r.log, 1, RAFT_COMMAND, "xy", 2), 0);
+        }
+        CHECK_EQ(freeing_next(&r).ns, BOOT_TIME_NEVER.ns);
+        CHECK_EQ(r.log.n, 1003);
+        CHECK_EQ(r.log.bytes, 1006);
+        CHECK_EQ(r.log.first, 9001);
+        for (size_t i = 0; i < 20000; i++) {
+                CHECK_EQ(log_push(&r.log, 1, RAFT_COMMAND, "xyz", 3), 0);
+                if (i % 5000 == 0)
+                        log_trim(&r.log, r.log.first + 99);
+        }
+        CHECK_EQ(log_get(&r.log, r.log.first)->len, 1);
+        CHECK_EQ(log_get(&r.log, log_last(&r.log))->len, 3);
+        CHECK_EQ(r.log.bytes, log_bytes(&r.log, 1, UINT64_MAX));
+        log_fini(&r.log);
 }
 
 TEST(another_log_may_come_before_the_last_one_is_freed)
@@ -45,7 +70,7 @@ TEST(another_log_may_come_before_the_last_one_is_freed)
         run_when_due();
         l = a_log(10);
         freeing_add_log(&r, &l);
-        CHECK_EQ(r.freeing.log.n, 10U);
+        CHECK_EQ(r.freeing.log.gone, 10U);
         freeing_fini(&r);
         CHECK_EQ(freeing_next(&r).ns, BOOT_TIME_NEVER.ns);
 }
