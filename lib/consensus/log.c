@@ -1,5 +1,12 @@
 #include "consensus/log.h"
 
+#define OVERHEAD (2 * sizeof(struct log_entry)) /* in the ring, and for its allocation */
+
+static size_t size_of(const struct log_entry *e)
+{
+        return e->len + OVERHEAD;
+}
+
 void log_init(struct log *l, uint64_t first)
 {
         *l = (struct log){.first = first};
@@ -42,7 +49,7 @@ size_t log_bytes(const struct log *l, uint64_t from, uint64_t upto)
                 return 0;
         a = log_get(l, from);
         b = log_get(l, upto);
-        return (size_t) (b->end - a->end) + a->len;
+        return (size_t) (b->end - a->end) + size_of(a);
 }
 
 static int grow(struct log *l)
@@ -86,9 +93,9 @@ int log_take(struct log *l, uint64_t term, uint8_t type, void *data, size_t len)
         *at(l, l->n++) = (struct log_entry){.term = term,
                                             .len = (uint32_t) len,
                                             .type = type,
-                                            .end = end + len,
+                                            .end = end + len + OVERHEAD,
                                             .data = data};
-        l->bytes += len;
+        l->bytes += len + OVERHEAD;
         return 0;
 }
 
@@ -97,7 +104,7 @@ void log_cut(struct log *l, uint64_t from)
         while (l->n > 0 && log_last(l) >= from) {
                 struct log_entry *e = at(l, --l->n);
 
-                l->bytes -= e->len;
+                l->bytes -= size_of(e);
                 free(e->data);
         }
 }

@@ -12,7 +12,7 @@ struct log_entry {
         uint64_t term;
         uint32_t len;
         uint8_t type;
-        uint64_t end;  /* bytes pushed up to the end of this entry, less a constant */
+        uint64_t end;  /* size of all entries up to this one, less a constant */
         uint8_t *data; /* owned */
 };
 
@@ -21,7 +21,7 @@ struct log {
         size_t head, n, cap;
         size_t gone;    /* entries before these that are dropped, and not freed yet */
         uint64_t first; /* index of the first entry; with n == 0, of the next one */
-        size_t bytes;
+        size_t bytes;   /* size of the entries, in memory */
 };
 
 void log_init(struct log *l, uint64_t first);
@@ -38,7 +38,8 @@ const struct log_entry *log_get(const struct log *l, uint64_t index);
 /* The index of the last entry of @type from @from to @upto; 0: there is none in memory. */
 uint64_t log_find(const struct log *l, uint8_t type, uint64_t from, uint64_t upto);
 
-/* The size of the entries from @from to @upto that are in memory. */
+/* The size of the entries from @from to @upto that are in memory: each counts with what it
+ * takes beside its data, or millions of small ones would pass for little. */
 size_t log_bytes(const struct log *l, uint64_t from, uint64_t upto);
 
 /* Copies @data in. */

@@ -98,21 +98,21 @@ bool trim_log_is_full(const struct replica *r)
 
 void trim_run(struct replica *r)
 {
-        size_t keep = keep_bytes(r), left = r->log.bytes;
-        bool waits = left <= sending_bytes(r, keep);
+        size_t keep = keep_bytes(r);
+        bool waits = r->log.bytes <= sending_bytes(r, keep);
         uint64_t index = min_of(r->applied, libraft_stored(r)), first = r->log.first, upto;
         struct raft_snapshot_metadata m;
 
         if (waits)
                 index = min_of(index, sending_oldest(r));
         /* Drops a quarter at a time. */
-        if (left <= keep + keep / 4 || r->taking.state == SNAPSHOT_INSTALLING || r->dead ||
-            index <= r->compacted.index || replica_term_of(r, index) == 0 ||
+        if (r->log.bytes <= keep + keep / 4 || r->taking.state == SNAPSHOT_INSTALLING ||
+            r->dead || index <= r->compacted.index || replica_term_of(r, index) == 0 ||
             libraft_committed(r, NULL) > index)
                 return;
         upto = waits ? min_of(index - 1, needed_behind(r)) : index - 1;
-        for (; first <= upto && left > keep; first++)
-                left -= log_get(&r->log, first)->len;
+        while (first <= upto && log_bytes(&r->log, first, log_last(&r->log)) > keep)
+                first++;
         if (first == r->log.first)
                 return;
         PROBE_IF(!waits && sending_needed(r) != UINT64_MAX,
