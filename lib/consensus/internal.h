@@ -82,8 +82,7 @@ struct pipe {
         struct boot_time began; /* ... and when it began */
 };
 
-/* Leader: requests of replicas to confirm their reads, of each up to the id that it named
- * last. */
+/* Leader: which replicas have asked it to confirm their reads, and up to which id. */
 struct asked_reads {
         struct asked_read {
                 uint64_t peer, id;
@@ -124,9 +123,9 @@ struct health {
         unsigned n_lacks;    /* leader: how often in a row the member reported that it lacks
                               * entries that it had acknowledged */
         uint64_t lacks_of;   /* the term of these reports */
-        raft_index installs; /* the index of a snapshot that is on its way to the member, or to
-                              * its disk; meanwhile raft answers as if the log were gone; 0:
-                              * none */
+        raft_index installs; /* the index of a snapshot that is being sent to the member, or
+                              * installed there; meanwhile its raft answers as if its log were
+                              * empty; 0: none */
         struct boot_time lacks_logged_at;
 };
 
@@ -560,8 +559,7 @@ void queue_submit(struct replica *r);
 void queue_flush(struct replica *r);
 /* Leader: called once when its term begins. */
 void queue_term_begins(struct replica *r);
-/* Leader: acknowledges forwarded frames to their senders; called last in a flush.
- */
+/* Leader: acknowledges forwarded frames to their senders; called last in a flush. */
 void queue_acknowledge(struct replica *r);
 /* Follower: sends waiting commands to the leader; learns which frames the leader has, and sends
  * the others again. */

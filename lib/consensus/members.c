@@ -17,7 +17,7 @@
 /* A learner is in sync when it lacks no more entries than this, nor a tenth of the log. */
 #define BEHIND_MAX 64
 
-/* A late answer may repeat a report, so one report is not enough. */
+/* One report is not enough: a late answer may say what was true before a later one. */
 #define LACKS_SURE 20
 #define LACKS_AGAIN (60 * NSEC_PER_SEC)
 #define DISOWNED_FOR (60 * NSEC_PER_SEC)

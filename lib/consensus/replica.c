@@ -1,6 +1,6 @@
 /* The exchange with raft_step(): events go in through replica_step(), and the resulting actions
- * are carried out there in the order that libraft requires: term and vote to disk,
- * entries queued, messages sent, commits applied. */
+ * are carried out there in the order that libraft requires: term and vote are written, entries
+ * queued for the disk, messages sent, committed entries applied. */
 #include "base/probe.h"
 #include "consensus/internal.h"
 

@@ -273,7 +273,7 @@ void core_move_leader(struct core *c, struct core_order *o, uint64_t member, nse
 uint64_t core_installs(const struct core *c);
 
 /* Writes a snapshot now: done when it is on the disk, and old parts of the log are removed.
- * That may take as long as it likes. */
+ * There is no timeout. */
 void core_take_snapshot(struct core *c, struct core_order *o);
 
 /* Passes the waiting renewals to the replica; called before replica_flush(). */

@@ -133,7 +133,7 @@ void core_timeout_start(struct core *c, struct core_timeout *t, nsec_t timeout,
 void core_timeout_stop(struct core *c, struct core_timeout *t);
 /* Why a request that timed out was not answered. */
 struct status core_timeout_status(const struct core *c);
-/* Ends requests that are due: some of them, since there may be 100,000. */
+/* Ends requests that are due: only some in a turn, since there may be 100,000. */
 void core_timeouts_run(struct core *c);
 struct boot_time core_timeouts_next(struct core *c);
 
