@@ -116,7 +116,9 @@ int replica_propose(struct replica *r, const void *commands, size_t n,
                 return -ENOTCONN;
         if (priority == REPLICA_URGENT)
                 return add_urgent(r, commands, n);
-        if (queued_bytes(r) + n > queued_max(r) || r->queue.leader_full)
+        /* The largest request that the settings allow must fit if nothing else waits. */
+        if ((queued_bytes(r) > 0 && queued_bytes(r) + n > queued_max(r)) ||
+            r->queue.leader_full)
                 return -ENOBUFS;
         return add_batch(r, commands, n);
 }

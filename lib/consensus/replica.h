@@ -205,7 +205,8 @@ enum replica_priority {
         REPLICA_URGENT,
 };
 
-/* The size of the commands that may wait, here or for the leader's acknowledgement. */
+/* The size of the commands that may wait, here or for the leader's acknowledgement; of a single
+ * one, any size. */
 #define REPLICA_QUEUED_MAX ((size_t) 64 << 20)
 
 /* Proposes commands for the leader's next entry. They come back through `apply`, or never: a

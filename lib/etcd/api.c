@@ -293,14 +293,14 @@ static void core_failed(struct request *q, struct status st)
 }
 
 /* One address may have at most three quarters of the writes that wait, and of the bytes queued
- * for the leader. Writes are not withdrawn when their calls end, so a client could send more
- * without waiting for answers. */
+ * for the leader, unless it has a single write. Writes are not withdrawn when their calls end,
+ * so a client could send more without waiting for answers. */
 static bool writes_much(const struct request *q, size_t n)
 {
         const struct rpc_account *a = q->call ? rpc_call_account(q->call) : NULL;
 
         return a && (a->n_writes >= CORE_WRITES_MAX / 4 * 3 ||
-                     a->write_bytes + n > REPLICA_QUEUED_MAX / 4 * 3);
+                     (a->n_writes > 0 && a->write_bytes + n > REPLICA_QUEUED_MAX / 4 * 3));
 }
 
 static void write_begins(struct request *q, size_t n)

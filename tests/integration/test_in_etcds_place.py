@@ -179,6 +179,17 @@ def test_a_request_is_as_large_as_the_settings_let_it_be(new_cluster):
         core.put("k", "x" * 200)
 
 
+def test_the_largest_request_that_can_be_set_is_accepted(new_cluster):
+    import grpc  # it takes a moment to load
+    core = new_cluster(1, f"--max-request-bytes={64 << 20}")
+    channel = grpc.insecure_channel(core.endpoints.removeprefix("http://"),
+                                    options=[("grpc.max_send_message_length", -1)])
+    put = b"\x0a\x01k\x12\xf6\xff\xff\x1f"  # key "k", and a value of that many bytes
+    put += bytes((64 << 20) - len(put) - 2)
+    answer = channel.unary_unary("/etcdserverpb.KV/Put")(put, timeout=60)
+    assert answer
+
+
 # ---- from an etcd, and back ----
 
 def mirrored(engine, to, tmp_path):

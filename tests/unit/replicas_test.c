@@ -1516,6 +1516,24 @@ static unsigned sent_by_a_flush(struct net_node *n)
         return net.sent[FRAME_RAFT] - before;
 }
 
+/* It is a request that the settings allow. */
+TEST(a_command_of_any_size_fits_into_an_empty_queue)
+{
+        struct net_node *leader, *from;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        CHECK_EQ(propose(from, REPLICA_QUEUED_MAX + 100), 0);
+        CHECK_EQ(propose(from, 10), -ENOBUFS);
+        pass(100 * MS);
+        CHECK_EQ(from->applied, 1);
+        CHECK_EQ(propose(leader, REPLICA_QUEUED_MAX + 100), 0);
+        pass(100 * MS);
+        CHECK_EQ(from->applied, 2);
+        stop();
+}
+
 /* A busy leader makes fewer and larger entries; one that is not busy waits for nothing. */
 TEST(commands_gather_while_each_turn_brings_more)
 {
