@@ -320,15 +320,14 @@ struct boot_time core_next(struct core *c)
                 next = boot_min(next, renew_pace_next(&c->pace));
         if (!TAILQ_EMPTY(&c->waiting))
                 next = boot_min(next, c->waiting_at);
-        if (st.leader) {
+        /* Lease time that stands still goes on in a turn that has another cause. */
+        if (st.leader && replica_healthy(c->replica, c->now)) {
                 next = boot_min(next,
                                 boot_max(c->expire_not_before,
                                          replica_lease_when(c->replica,
                                                             deadlines_next(&c->state.deadlines),
                                                             c->now)));
-                /* Lease time that stands still goes on in a turn that has another cause. */
-                if ((c->state.leases.n > 0 || c->term_seen != st.term) &&
-                    replica_healthy(c->replica, c->now))
+                if (c->state.leases.n > 0 || c->term_seen != st.term)
                         next = boot_min(next, boot_max(c->tick_at, soon));
         }
         if (c->cfg.compact_keep > 0 || c->cfg.compact_age > 0)

@@ -6,9 +6,7 @@
 #define EXPIRE_AGAIN \
         (250 * NSEC_PER_MSEC) /* a proposal that is not applied by then is repeated (A10) */
 #define BUSY_GRACE_MAX (50 * NSEC_PER_MSEC)
-#define UNHEALTHY_AGAIN \
-        (10 * NSEC_PER_MSEC) /* how soon to check again whether the core is healthy */
-#define REPORT_COST 16       /* of reporting that a lease ended: about 5 us */
+#define REPORT_COST 16 /* of reporting that a lease ended: about 5 us */
 #define TICK_AFTER                                                                       \
         (250 * NSEC_PER_MSEC) /* while there are leases, the log records lease time this \
                                * often */
@@ -48,13 +46,9 @@ void core_expire(struct core *c)
             boot_before(c->now, replica_lease_when(c->replica, due, c->now)))
                 return;
         /* While the commit path is unhealthy, lease time stands still and nothing is due. */
-        if (!replica_healthy(c->replica, c->now) || lease_time_before(now, due)) {
-                PROBE("a lease is due while lease time stands still");
-                c->expire_not_before =
-                        boot_max(c->expire_not_before, boot_add(c->now, UNHEALTHY_AGAIN));
-                return;
-        }
-        if (lease_time_before(upto, due))
+        PROBE_IF(!replica_healthy(c->replica, c->now),
+                 "a lease is due while lease time stands still");
+        if (!replica_healthy(c->replica, c->now) || lease_time_before(upto, due))
                 return;
         PROBE_IF(c->pace.n > 0 || !TAILQ_EMPTY(&c->arrived), "renewals go ahead of an expiry");
         core_renewals_run(c, true); /* which win when the entries are applied */

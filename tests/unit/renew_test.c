@@ -908,12 +908,14 @@ TEST(what_a_replica_applies_counts_unless_its_log_had_it_at_the_start)
 /* While a disk is full, lease time may stand still for hours. */
 TEST(a_leader_whose_lease_time_stands_still_sleeps)
 {
-        static struct holder_of h[1];
+        static struct holder_of h[2];
         unsigned wakeups = 0;
         struct boot_time end_at;
 
         memset(h, 0, sizeof(h));
         begin(h, 1, 100000);
+        grant(&h[1], 2, 500); /* it would end meanwhile */
+        turns(100);
         disk_time = 100 * NSEC_PER_SEC;
         turns(10000);
         end_at = boot_add(one.now, NSEC_PER_SEC);
