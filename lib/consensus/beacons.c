@@ -236,7 +236,7 @@ void beacons_run(struct replica *r)
         }
         outages = r->time.clock.outages;
         /* During a handover of leadership no renewal is accepted. */
-        if (commits_move(r) && libraft_transferee(r) == 0) {
+        if (commits_move(r) && replica_transferee(r) == 0) {
                 answered = majority_answered(r);
                 is_new = boot_before(r->time.taken, answered);
                 r->time.taken = boot_max(r->time.taken, answered);

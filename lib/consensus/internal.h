@@ -386,8 +386,6 @@ uint64_t libraft_commit(const struct replica *r);
 uint64_t libraft_stored(const struct replica *r); /* how far the log is on our disk */
 /* Leader: how far member @id has acknowledged the log. False: there is no such member. */
 bool libraft_match(const struct replica *r, uint64_t id, uint64_t *ret);
-/* Leader: to whom it is handing over, while it takes no entries; 0: it is not. */
-uint64_t libraft_transferee(const struct replica *r);
 /* When raft wants a RAFT_TIMEOUT, and whether that time has come. */
 struct boot_time libraft_timeout(const struct replica *r);
 bool libraft_is_due(const struct replica *r);

@@ -97,7 +97,7 @@ bool libraft_match(const struct replica *r, uint64_t id, uint64_t *ret)
         return true;
 }
 
-uint64_t libraft_transferee(const struct replica *r)
+uint64_t replica_transferee(const struct replica *r)
 {
         return raft_transferee(raft_of(r));
 }

@@ -426,7 +426,7 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
         PROBE_IF(done != NULL, "a change of members that was answered is asked for again");
         if (done)
                 return send_answer(r, peer, request, done->outcome);
-        if (!replica_is_ready(r) || libraft_transferee(r) != 0)
+        if (!replica_is_ready(r) || replica_transferee(r) != 0)
                 return answer(r, peer, request, REPLICA_E_NO_LEADER);
         there = is_there(r, what, id, address);
         k = there || r->cfg.any_change ? 0 : allowed(r, what, id);

@@ -263,13 +263,13 @@ void queue_acknowledge(struct replica *r)
  * [libraft] raft would refuse the entry, and the commands would be lost. */
 static bool may_submit(const struct replica *r)
 {
-        PROBE_IF(r->queue.bytes > 0 && libraft_transferee(r) != 0,
+        PROBE_IF(r->queue.bytes > 0 && replica_transferee(r) != 0,
                  "commands wait while leadership is handed over");
         PROBE_IF(r->queue.bytes > 0 && replica_is_ready(r) &&
                          !lease_clock_healthy(&r->time.clock, r->now),
                  "commands wait while lease time stands still");
         return replica_is_ready(r) && lease_clock_healthy(&r->time.clock, r->now) &&
-               libraft_transferee(r) == 0;
+               replica_transferee(r) == 0;
 }
 
 /* Appends one entry: urgent commands first, then the oldest batch. */

@@ -575,10 +575,10 @@ void replica_run(struct replica *r, struct boot_time now)
         apply_committed(r);
         if (libraft_is_due(r)) {
                 struct raft_event ev = {.type = RAFT_TIMEOUT};
-                bool hands_over = PROBING && replica_leads(r) && libraft_transferee(r) != 0;
+                bool hands_over = PROBING && replica_leads(r) && replica_transferee(r) != 0;
 
                 replica_step(r, &ev);
-                PROBE_IF(hands_over && replica_leads(r) && libraft_transferee(r) == 0,
+                PROBE_IF(hands_over && replica_leads(r) && replica_transferee(r) == 0,
                          "a handover of leadership takes too long and is given up");
         }
         beacons_run(r);
@@ -663,15 +663,10 @@ bool replica_step_down(struct replica *r, struct boot_time now)
         uint64_t heir;
 
         r->now = boot_max(r->now, now);
-        heir = replica_leads(r) && libraft_transferee(r) == 0 ? members_heir(r) : 0;
+        heir = replica_leads(r) && replica_transferee(r) == 0 ? members_heir(r) : 0;
         if (heir != 0)
                 transfer(r, heir);
-        return replica_leads(r) && libraft_transferee(r) != 0;
-}
-
-uint64_t replica_transferee(const struct replica *r)
-{
-        return libraft_transferee(r);
+        return replica_leads(r) && replica_transferee(r) != 0;
 }
 
 int replica_transfer(struct replica *r, uint64_t id, struct boot_time now)
@@ -681,9 +676,9 @@ int replica_transfer(struct replica *r, uint64_t id, struct boot_time now)
         r->now = boot_max(r->now, now);
         if (!replica_leads(r) || i < 0 || replica_conf(r)->servers[i].role != RAFT_VOTER)
                 return -EINVAL;
-        if (id == r->cfg.id || libraft_transferee(r) == id)
+        if (id == r->cfg.id || replica_transferee(r) == id)
                 return 0;
-        if (libraft_transferee(r) != 0)
+        if (replica_transferee(r) != 0)
                 return -EBUSY;
         transfer(r, id);
         return 0;

@@ -241,7 +241,7 @@ bool replica_step_down(struct replica *r, struct boot_time now);
  * and may still take over; -EINVAL: we do not lead, or @id is not a voter. */
 must_check_ int replica_transfer(struct replica *r, uint64_t id, struct boot_time now);
 /* Leader: the member that was asked to take over, and has neither done so nor used up an
- * election timeout; 0: none. */
+ * election timeout; 0: none. Meanwhile the leader takes no entries. */
 uint64_t replica_transferee(const struct replica *r);
 
 enum replica_change {
