@@ -214,7 +214,8 @@ int queue_proposed(struct replica *r, const struct peer_frame *in)
          * frames, even renewals (I1). */
         w->full = priority == REPLICA_URGENT
                           ? buf_len(&r->queue.urgent) + commands.len > URGENT_BYTES_MAX
-                          : r->queue.bytes + commands.len > 2 * queued_max(r);
+                          : r->queue.bytes > 0 &&
+                                    r->queue.bytes + commands.len > 2 * queued_max(r);
         PROBE_IF(w->full, "the leader has no room for forwarded commands");
         /* A frame for which there is no room will be repeated, so it must not count as seen. */
         if (w->full || !is_new(w, in->v[2]))
