@@ -187,19 +187,19 @@ static bool seek(struct kv_iter *it, int64_t *steps)
         return true;
 }
 
-/* Goes from the newest version to the oldest. */
+/* Goes from the newest version to the oldest, by one at least if there are steps left. */
 static bool count(struct kv_iter *it, int64_t *steps)
 {
-        const struct kv_version *v = it->n == 0 ? it->at : older(it, it->at, steps);
+        while (*steps > 0) {
+                const struct kv_version *v = it->n == 0 ? it->at : older(it, it->at, steps);
 
-        for (; v; v = older(it, v, steps)) {
-                if (*steps <= 0)
-                        return false;
+                if (!v)
+                        return true;
                 *steps -= COUNT_STEPS;
                 it->n++;
                 it->at = v;
         }
-        return true;
+        return false;
 }
 
 int kv_iter_next(struct kv_iter *it, int64_t *steps)
