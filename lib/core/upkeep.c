@@ -21,11 +21,6 @@ static void append_alarm(struct buf *out, bool raised, uint64_t member, bool ful
         pb_append(out, &q.base);
 }
 
-bool upkeep_counts(enum cmd_type type)
-{
-        return type == CMD_PUT || type == CMD_TXN || type == CMD_GRANT || type == CMD_AUTH;
-}
-
 bool upkeep_quota(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                   struct boot_time now, struct buf *alarm)
 {

@@ -20,9 +20,6 @@ struct upkeep {
         bool refused; /* a request was refused for lack of room, and no alarm stands yet */
 };
 
-/* Whether the quota applies to a client's command of this type. */
-bool upkeep_counts(enum cmd_type type);
-
 /* If too much is stored here, or a request would have exceeded the quota: appends the
  * AlarmRequest that stops all replicas from accepting more, until somebody has compacted, or
  * raised the quota, and disarmed the alarm. */

@@ -73,7 +73,10 @@ static void timed_out(struct core *c, struct core_timeout *t)
 
 static uint64_t quota_of(const struct core *c, enum cmd_type type, const struct cmd_user *user)
 {
-        return user && upkeep_counts(type) ? c->cfg.quota : 0;
+        return user && (type == CMD_PUT || type == CMD_TXN || type == CMD_GRANT ||
+                        type == CMD_AUTH)
+                       ? c->cfg.quota
+                       : 0;
 }
 
 /* Returns 0 even if there is no leader; then the command waits for one. */

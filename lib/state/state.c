@@ -132,15 +132,6 @@ static int delete_key(struct state *s, struct kv_key *k, uint32_t *sub)
         return kv_delete(&s->kv, s->revision + 1, (*sub)++, k);
 }
 
-/* Returns false if *@left was used up. */
-static bool take_steps(struct budget *left, size_t n)
-{
-        if (budget_is_spent(left))
-                return false;
-        budget_charge(left, n);
-        return true;
-}
-
 int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_t *sub,
                        struct arena *a, Pb__DeleteRangeResponse *out, struct budget *left)
 {
@@ -156,8 +147,9 @@ int state_write_delete(struct state *s, const Pb__DeleteRangeRequest *q, uint32_
                         return -ENOMEM;
         }
         for (struct kv_key *k = kv_live_first(&s->kv, &span); k; k = kv_live_next(&span, k)) {
-                if (!take_steps(left, DELETE_STEPS))
+                if (budget_is_spent(left))
                         return 1;
+                budget_charge(left, DELETE_STEPS);
                 budget_charge_read(left, k->len); /* with the range's end */
                 if (prevs) {
                         Pb__KeyValue *prev = arena_alloc(a, sizeof(*prev));
@@ -191,8 +183,9 @@ static int drop_lease(struct state *s, struct lease *l, struct budget *left)
         s->removal.on = true;
         s->removal.lease = l;
         while ((k = RB_MIN(lease_keys, &l->keys))) {
-                int r = take_steps(left, DELETE_STEPS) ? delete_key(s, k, &s->removal.sub) : 1;
+                int r = budget_is_spent(left) ? 1 : delete_key(s, k, &s->removal.sub);
 
+                budget_charge(left, DELETE_STEPS);
                 if (r != 0)
                         return r;
                 s->counts.deletes++;

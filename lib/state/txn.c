@@ -88,37 +88,35 @@ int state_check_txn(const Pb__TxnRequest *q, size_t max_ops)
         return r == 0 && twice ? STATE_E_TXN_DUPLICATE : r;
 }
 
-static bool ops_read_only(Pb__RequestOp **ops, size_t n)
-{
-        for (size_t i = 0; i < n; i++) {
-                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_RANGE)
-                        continue;
-                if (ops[i]->request_case != PB__REQUEST_OP__REQUEST_REQUEST_TXN ||
-                    !state_txn_reads_only(ops[i]->request_txn))
-                        return false;
-        }
-        return true;
-}
+#define KIND(kind) (1u << PB__REQUEST_OP__REQUEST_##kind)
 
-bool state_txn_reads_only(const Pb__TxnRequest *q)
-{
-        return ops_read_only(q->success, q->n_success) &&
-               ops_read_only(q->failure, q->n_failure);
-}
+static bool has(const Pb__TxnRequest *q, unsigned kinds);
 
-static bool ops_put(Pb__RequestOp **ops, size_t n)
+static bool any_is(Pb__RequestOp **ops, size_t n, unsigned kinds)
 {
         for (size_t i = 0; i < n; i++)
-                if (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_PUT ||
+                if ((kinds & 1u << ops[i]->request_case) ||
                     (ops[i]->request_case == PB__REQUEST_OP__REQUEST_REQUEST_TXN &&
-                     state_txn_puts(ops[i]->request_txn)))
+                     has(ops[i]->request_txn, kinds)))
                         return true;
         return false;
 }
 
+/* Whether one of the branches has an operation of these kinds. */
+static bool has(const Pb__TxnRequest *q, unsigned kinds)
+{
+        return any_is(q->success, q->n_success, kinds) ||
+               any_is(q->failure, q->n_failure, kinds);
+}
+
+bool state_txn_reads_only(const Pb__TxnRequest *q)
+{
+        return !has(q, KIND(REQUEST_PUT) | KIND(REQUEST_DELETE_RANGE) | KIND(_NOT_SET));
+}
+
 bool state_txn_puts(const Pb__TxnRequest *q)
 {
-        return ops_put(q->success, q->n_success) || ops_put(q->failure, q->n_failure);
+        return has(q, KIND(REQUEST_PUT));
 }
 
 static bool holds(Pb__Compare__CompareResult result, int c)
