@@ -16,6 +16,7 @@ $(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(UNIT
 $(O)/gen/tenure_symbols.h: lib/tenure/libtenure.sym
 	@mkdir -p $(@D)
 	{ echo '#define LIBTENURE_SYMBOLS(X) \'; sed -n 's/^\t\(tenure_[a-z_]*\);$$/\tX(\1) \\/p' $<; echo; } >$@
+$(O)/tests/unit/snapshot_test.o: tests/unit/snapshot.golden
 $(O)/tests/unit/tenure_nomem_test.o: $(O)/gen/tenure_symbols.h
 
 # Its malloc() and its like can fail (tests/sim/memory.c); a sanitizer has its own, so there only our calls of them are taken over.

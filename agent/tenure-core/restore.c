@@ -166,7 +166,7 @@ static const char *what_is_wrong(struct view file)
                 return "it does not begin with the header of a snapshot";
         return file.len < size   ? "it was cut short"
                : file.len > size ? "there is data after its end"
-                                 : "its checksum does not match, or another version wrote it";
+                                 : "its checksum does not match";
 }
 
 /* Whether the directory holds exactly this restored snapshot, and no replica has run on it. */
@@ -188,11 +188,8 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, in
         cleanup_(buf_fini) struct buf file = {0};
         struct restore rs = {.loop = l, .data_dir = data_dir};
         struct store_error err;
+        struct backup_content has = {0};
         struct store *s = NULL;
-        struct view state;
-        size_t n_keys, n_leases;
-        int64_t revision;
-        uint64_t index;
         bool there;
         int r = read_file(fd, &file);
 
@@ -205,19 +202,21 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, in
         if (r < 0 && r != -EBADMSG)
                 return r;
         if (r == 0)
-                r = backup_check((struct view){buf_head(&file), buf_len(&file)}, &state, &index,
-                                 &revision, &n_keys, &n_leases);
+                r = backup_check((struct view){buf_head(&file), buf_len(&file)}, &has);
         if (r == -ENOMEM)
                 log_error("There is not enough memory to load %s.", path);
         else if (r < 0)
                 log_error("%s is not a snapshot of a lease core, or it is damaged: %s. Nothing "
                           "was changed; use another snapshot (tenurectl core snapshot save) or "
                           "another copy.",
-                          path, what_is_wrong((struct view){buf_head(&file), buf_len(&file)}));
+                          path,
+                          *has.wrong ? has.wrong
+                                     : what_is_wrong(
+                                               (struct view){buf_head(&file), buf_len(&file)}));
         if (r < 0)
                 return r;
         r = store_open(&s, d, &ops, &rs, &err);
-        there = r == 0 && is_restored(store_recovered(s), cfg, index, state);
+        there = r == 0 && is_restored(store_recovered(s), cfg, has.index, has.state);
         if (there) {
                 /* The restore was interrupted after its last step, or run twice. */
         } else if (r == 0 && !store_recovered(s)->fresh) {
@@ -231,7 +230,7 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, in
                 store_recovered_free(s);
                 r = store_begin_again(s);
                 if (r == 0)
-                        r = replica_restore(s, cfg, index, state);
+                        r = replica_restore(s, cfg, has.index, has.state);
                 if (r < 0)
                         log_error("Cannot fill %s: %s.", data_dir, strerror(-r));
         }
@@ -246,7 +245,7 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, in
                 log_info("Restored revision %" PRId64
                          " with %zu key(s) and %zu lease(s) into %s; "
                          "start the replica with the same options, without --restore.",
-                         revision, n_keys, n_leases, data_dir);
+                         has.revision, has.n_keys, has.n_leases, data_dir);
         /* If a job may still be running, the store stays until the process exits. */
         if (rs.done || there || r == -EEXIST)
                 store_free(s);

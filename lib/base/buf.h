@@ -27,6 +27,12 @@ struct view {
         size_t len;
 };
 
+/* Without the NUL at its end. */
+static inline struct view view_str(const char *text)
+{
+        return (struct view){(const uint8_t *) text, strlen(text)};
+}
+
 void buf_fini(struct buf *b);
 
 static inline void buf_clear(struct buf *b)

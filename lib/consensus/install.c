@@ -93,18 +93,22 @@ static void load_more(struct replica *r)
 {
         struct incoming *c = &r->incoming;
         size_t left = r->cfg.apply_slice > 0 ? r->cfg.apply_slice : LOAD_STEPS;
+        const char *wrong;
+        char why[200];
         int k;
 
         if (boot_before(r->now, c->load_at))
                 return;
         c->load_at = boot_add(r->now, LOAD_PAUSE);
-        k = r->ops->load_more(r->userdata, &left);
+        k = r->ops->load_more(r->userdata, &left, &wrong);
         if (k == 0)
                 hand_over(r);
         else if (k == -ENOMEM)
                 replica_fatal(r, "out of memory");
-        else if (k < 0)
-                refuse(r, "it does not load");
+        if (k >= 0 || k == -ENOMEM)
+                return;
+        snprintf(why, sizeof(why), "it does not load (%s)", wrong);
+        refuse(r, why);
 }
 
 int install_part(struct replica *r, const struct peer_frame *in)

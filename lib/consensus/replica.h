@@ -109,9 +109,10 @@ struct replica_ops {
          * loading ends or is dropped. Returns 0 or -ENOMEM. */
         int (*load)(void *u, struct view snapshot);
         /* Continues loading: subtracts its cost from *@left, in units as above. Returns 1 if
-         * that was not enough; 0 when all was loaded; -ENOMEM, or another errno if @snapshot
-         * holds no state; then loading has ended. */
-        int (*load_more)(void *u, size_t *left);
+         * that was not enough; 0 when all was loaded; -ENOMEM; or another errno if @snapshot
+         * holds no state, and why in *@ret_wrong, a clause that is borrowed until the next
+         * load(); then loading has ended. */
+        int (*load_more)(void *u, size_t *left, const char **ret_wrong);
         /* The state that was loaded last replaces the present one. Returns the lease time that
          * it had reached. No state is being saved meanwhile. */
         struct lease_time (*adopt)(void *u);

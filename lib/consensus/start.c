@@ -127,18 +127,19 @@ static uint64_t term_at_least(const struct store_recovered *rec)
 }
 
 /* All in one go: nothing waits for the replica yet. */
-static int load_at_once(struct replica *r, struct view state)
+static int load_at_once(struct replica *r, struct view state, const char **ret_wrong)
 {
         size_t all = SIZE_MAX;
         int k = r->ops->load(r->userdata, state);
 
-        return k < 0 ? k : r->ops->load_more(r->userdata, &all);
+        return k < 0 ? k : r->ops->load_more(r->userdata, &all, ret_wrong);
 }
 
 static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta,
                           struct store_error *err)
 {
         const struct store_recovered *rec = store_recovered(r->store);
+        const char *wrong = "its members are damaged";
         int k;
 
         if (!entries_are_sound(rec)) {
@@ -180,16 +181,17 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
         if (rec->snapshot.index > 0) {
                 k = message_decode_conf(rec->snapshot.conf, &meta->configuration);
                 if (k == 0)
-                        k = load_at_once(r, rec->snapshot.data);
+                        k = load_at_once(r, rec->snapshot.data, &wrong);
                 if (k < 0) {
                         raft_configuration_close(&meta->configuration);
                         snprintf(err->text, sizeof(err->text),
                                  k == -ENOMEM
                                          ? "there is not enough memory for snapshot-%016" PRIx64
                                          : "snapshot-%016" PRIx64
-                                           " does not load. If another version of tenure-core "
-                                           "wrote it, start that one. " STORE_WAY_OUT,
-                                 rec->snapshot.index);
+                                           " does not load (%s). If another version of "
+                                           "tenure-core wrote it, start that "
+                                           "one. " STORE_WAY_OUT,
+                                 rec->snapshot.index, wrong);
                         return k == -ENOMEM ? k : -EBADMSG;
                 }
                 replica_adopt(r, rec->snapshot.term);

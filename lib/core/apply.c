@@ -154,7 +154,7 @@ static int on_load(void *u, struct view snapshot)
 }
 
 /* Frees an old state first, so that there are never three states in memory. */
-static int on_load_more(void *u, size_t *left)
+static int on_load_more(void *u, size_t *left, const char **ret_wrong)
 {
         struct core *c = u;
         struct budget b = {*left};
@@ -163,6 +163,7 @@ static int on_load_more(void *u, size_t *left)
         *left = b.left;
         if (r == 0)
                 r = state_load_some(&c->loader, left);
+        *ret_wrong = c->loader.wrong;
         if (r == 0)
                 state_loader_fini(&c->loader);
         else if (r < 0)

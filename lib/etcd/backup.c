@@ -2,7 +2,7 @@
 
 #include "base/crc32c.h"
 #include "base/le.h"
-#include "state/state.h"
+#include "state/loader.h"
 
 #define MAGIC "TENSNAP1"
 #define MAGIC_LEN (sizeof(MAGIC) - 1)
@@ -63,17 +63,35 @@ void backup_end(struct backup *b, struct buf *out)
         buf_add(out, digest, sizeof(digest));
 }
 
-int backup_check(struct view file, struct view *ret_state, uint64_t *ret_index,
-                 int64_t *ret_revision, size_t *ret_n_keys, size_t *ret_n_leases)
+static int check_state(struct backup_content *c)
+{
+        struct state_loader l;
+        size_t all = SIZE_MAX;
+        struct state s;
+        int r;
+
+        state_load_start(&l, &s, c->state);
+        r = state_load_some(&l, &all);
+        state_loader_fini(&l);
+        memcpy(c->wrong, l.wrong, sizeof(c->wrong));
+        c->index = s.applied;
+        c->revision = s.revision;
+        c->n_keys = s.kv.n_keys;
+        c->n_leases = s.leases.n;
+        state_fini(&s);
+        return r;
+}
+
+int backup_check(struct view file, struct backup_content *ret)
 {
         uint8_t digest[SHA256_DIGEST_LENGTH];
         SHA2_CTX sha;
-        struct view magic, data;
-        struct state s;
+        struct view magic;
         uint64_t len;
         uint32_t crc;
         int r;
 
+        *ret = (struct backup_content){0};
         if (file.len < sizeof(digest) || (file.len - sizeof(digest)) % BLOCK != 0)
                 return -EBADMSG;
         file.len -= sizeof(digest);
@@ -86,22 +104,13 @@ int backup_check(struct view file, struct view *ret_state, uint64_t *ret_index,
         if (r == 0)
                 r = view_u64(&file, &len);
         if (r == 0)
-                r = view_take(&file, len, &data);
+                r = view_take(&file, len, &ret->state);
         if (r == 0)
                 r = view_u32(&file, &crc);
         if (r < 0)
                 return r;
         if (memcmp(magic.p, MAGIC, MAGIC_LEN) != 0 || file.len >= BLOCK ||
-            crc32c(0, data.p, data.len) != crc)
+            crc32c(0, ret->state.p, ret->state.len) != crc)
                 return -EBADMSG;
-        r = state_load(&s, data);
-        if (r < 0)
-                return r;
-        *ret_state = data;
-        *ret_index = s.applied;
-        *ret_revision = s.revision;
-        *ret_n_keys = s.kv.n_keys;
-        *ret_n_leases = s.leases.n;
-        state_fini(&s);
-        return 0;
+        return check_state(ret);
 }

@@ -33,7 +33,14 @@ void backup_begin(struct backup *b, uint64_t state_len, struct buf *out);
 void backup_state(struct backup *b, struct view piece);
 void backup_end(struct backup *b, struct buf *out);
 
-/* Checks a file. Returns the state in it, borrowed, and the entry up to which it goes. Returns
- * 0, -EBADMSG or -ENOMEM. */
-must_check_ int backup_check(struct view file, struct view *ret_state, uint64_t *ret_index,
-                             int64_t *ret_revision, size_t *ret_n_keys, size_t *ret_n_leases);
+/* What a file contains. */
+struct backup_content {
+        struct view state; /* borrowed */
+        uint64_t index;    /* the entry up to which it goes */
+        int64_t revision;
+        size_t n_keys, n_leases;
+        char wrong[128]; /* if the file is whole, but not its state: why; a clause */
+};
+
+/* Checks a file. Returns 0, -EBADMSG or -ENOMEM. */
+must_check_ int backup_check(struct view file, struct backup_content *ret);

@@ -2,6 +2,7 @@
 
 #include "state/charge.h"
 #include "state/reach.h"
+#include "state/snapshot.h"
 
 #define TYPE_UNKNOWN 255 /* stands for a type of permission that no byte can hold */
 
@@ -566,41 +567,33 @@ int auth_change(struct auth *a, const Pb__AuthChange *c, enum state_outcome *ret
 
 /* ---- snapshot ---- */
 
-static void save_string(struct buf *out, const char *s)
-{
-        buf_add_bytes(out, s, strlen(s));
-}
-
 static void save_user(const struct auth_user *u, struct buf *out)
 {
-        save_string(out, u->name);
-        save_string(out, u->hash);
-        buf_add_u8(out, u->no_password);
-        buf_add_u64(out, u->login);
-        buf_add_u64(out, u->n_roles);
-        for (size_t i = 0; i < u->n_roles; i++)
-                save_string(out, u->roles[i]);
+        snapshot_save_user(&(struct saved_user){.name = view_str(u->name),
+                                                .hash = view_str(u->hash),
+                                                .no_password = u->no_password,
+                                                .login = u->login,
+                                                .n_roles = u->n_roles},
+                           out);
+        for (size_t i = 0; i < u->n_roles; i++) {
+                struct view role = view_str(u->roles[i]);
+
+                snapshot_save_user_role(&role, out);
+        }
 }
 
 static void save_role(const struct auth_role *r, struct buf *out)
 {
-        save_string(out, r->name);
-        buf_add_u64(out, r->n_permissions);
+        snapshot_save_role(&(struct saved_role){view_str(r->name), r->n_permissions}, out);
         for (size_t i = 0; i < r->n_permissions; i++) {
                 const struct auth_permission *p = &r->permissions[i];
 
-                buf_add_u8(out, (uint8_t) p->type);
-                buf_add_bytes(out, p->key.data, p->key.len);
-                buf_add_bytes(out, p->range_end.data, p->range_end.len);
+                snapshot_save_permission(
+                        &(struct saved_permission){(uint8_t) p->type,
+                                                   {p->key.data, p->key.len},
+                                                   {p->range_end.data, p->range_end.len}},
+                        out);
         }
-}
-
-void auth_save(const struct auth *a, struct buf *out)
-{
-        buf_add_u64(out, a->revision);
-        buf_add_u8(out, a->enabled);
-        buf_add(out, a->secret, sizeof(a->secret));
-        buf_add_u64(out, a->n_users);
 }
 
 bool auth_save_some(const struct auth *a, size_t *at, size_t until, struct buf *out)
@@ -620,92 +613,60 @@ bool auth_save_some(const struct auth *a, size_t *at, size_t until, struct buf *
         return true;
 }
 
-static int load_string(struct view *in, char **ret)
+/* The name of a user or role, which the table of fields bounds. */
+static const char *name_of(struct view v, char out[AUTH_NAME_MAX + 1])
 {
-        struct view v;
-        int r = view_bytes(in, &v);
+        memcpy(out, v.p, v.len);
+        out[v.len] = '\0';
+        return out;
+}
+
+int auth_load_user(struct auth *a, struct snapshot_in *in)
+{
+        char name[AUTH_NAME_MAX + 1], role[AUTH_NAME_MAX + 1];
+        cleanup_(freep) char *hash = NULL;
+        struct saved_user is;
+        int r = snapshot_load_user(in, &is);
 
         if (r < 0)
                 return r;
-        if (v.len > 0 && memchr(v.p, 0, v.len))
-                return -EBADMSG;
-        *ret = strndup((const char *) v.p, v.len);
-        return *ret ? 0 : -ENOMEM;
-}
-
-int auth_load_user(struct auth *a, struct view *in)
-{
-        cleanup_(freep) char *name = NULL, *hash = NULL;
-        uint64_t login = 0, n = 0;
-        uint8_t no_password = 0;
-        int r = load_string(in, &name);
-
-        if (r == 0)
-                r = load_string(in, &hash);
-        if (r == 0)
-                r = view_u8(in, &no_password);
-        if (r == 0)
-                r = view_u64(in, &login);
-        if (r == 0)
-                r = view_u64(in, &n);
-        if (r == 0 && user_at(a, name, NULL))
-                r = -EBADMSG;
-        if (r == 0)
-                r = user_add(a, name, hash, no_password, login);
-        for (uint64_t i = 0; r == 0 && i < n; i++) {
-                cleanup_(freep) char *role = NULL;
+        if (auth_user_find(a, name_of(is.name, name)))
+                return snapshot_wrong(in, "its name is used twice");
+        hash = strndup((const char *) is.hash.p, is.hash.len);
+        if (!hash)
+                return -ENOMEM;
+        r = user_add(a, name, hash, is.no_password, is.login);
+        for (uint64_t i = 0; r == 0 && i < is.n_roles; i++) {
                 struct auth_user *u = user_at(a, name, NULL);
+                struct view v;
 
-                r = load_string(in, &role);
-                if (r == 0 && auth_user_has(u, role))
-                        r = -EBADMSG;
+                r = snapshot_load_user_role(in, &v);
+                if (r == 0 && auth_user_has(u, name_of(v, role)))
+                        r = snapshot_wrong(in, "a role is named twice");
                 if (r == 0)
                         r = user_grant(a, u, role);
         }
         return r;
 }
 
-int auth_load_role(struct auth *a, struct view *in)
+int auth_load_role(struct auth *a, struct snapshot_in *in)
 {
-        cleanup_(freep) char *name = NULL;
-        uint64_t n = 0;
-        int r = load_string(in, &name);
+        char name[AUTH_NAME_MAX + 1];
+        struct saved_role is;
+        int r = snapshot_load_role(in, &is);
 
-        if (r == 0)
-                r = view_u64(in, &n);
-        if (r == 0 && role_at(a, name, NULL))
-                r = -EBADMSG;
-        if (r == 0)
-                r = role_add(a, name);
-        for (uint64_t i = 0; r == 0 && i < n; i++) {
-                struct view key, range_end;
-                uint8_t type;
-
-                r = view_u8(in, &type);
-                if (r == 0)
-                        r = view_bytes(in, &key);
-                if (r == 0)
-                        r = view_bytes(in, &range_end);
-                if (r == 0)
-                        r = role_permit(a, role_at(a, name, NULL), (Pb__Permission__Type) type,
-                                        key, range_end);
-        }
-        return r;
-}
-
-int auth_load(struct auth *a, struct view *in)
-{
-        struct view secret = {0};
-        uint8_t enabled = 0;
-        int r = view_u64(in, &a->revision);
-
-        if (r == 0)
-                r = view_u8(in, &enabled);
-        if (r == 0)
-                r = view_take(in, AUTH_SECRET_LEN, &secret);
         if (r < 0)
                 return r;
-        a->enabled = enabled;
-        memcpy(a->secret, secret.p, AUTH_SECRET_LEN);
-        return 0;
+        if (auth_role_find(a, name_of(is.name, name)))
+                return snapshot_wrong(in, "its name is used twice");
+        r = role_add(a, name);
+        for (uint64_t i = 0; r == 0 && i < is.n_permissions; i++) {
+                struct saved_permission p;
+
+                r = snapshot_load_permission(in, &p);
+                if (r == 0)
+                        r = role_permit(a, role_at(a, name, NULL),
+                                        (Pb__Permission__Type) p.type, p.key, p.range_end);
+        }
+        return r;
 }

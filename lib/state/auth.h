@@ -91,12 +91,12 @@ enum state_outcome auth_check_permission(const Pb__Permission *p);
 must_check_ int auth_change(struct auth *a, const Pb__AuthChange *change,
                             enum state_outcome *ret);
 
-/* This part of a snapshot: auth_save() writes everything before the users; then each user, the
- * number of roles, and each role follow. Returns 0, -EBADMSG or -ENOMEM. */
-void auth_save(const struct auth *a, struct buf *out);
-/* Appends users and roles, from number *@at on, until @out has @until bytes. Returns false if
- * there are more; the next call continues, as long as `revision` has not changed. */
+/* Appends users and roles to a snapshot, from number *@at on, until @out has @until bytes.
+ * Returns false if there are more; the next call continues, as long as `revision` has not
+ * changed. */
 bool auth_save_some(const struct auth *a, size_t *at, size_t until, struct buf *out);
-must_check_ int auth_load(struct auth *a, struct view *in);
-must_check_ int auth_load_user(struct auth *a, struct view *in);
-must_check_ int auth_load_role(struct auth *a, struct view *in);
+
+/* Loads the next one. Returns 0, -EBADMSG or -ENOMEM. */
+struct snapshot_in;
+must_check_ int auth_load_user(struct auth *a, struct snapshot_in *in);
+must_check_ int auth_load_role(struct auth *a, struct snapshot_in *in);

@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/probe.h"
 #include "state/charge.h"
+#include "state/snapshot.h"
 
 /* A client retries a change that was refused. For this long nobody gets a new cache lease,
  * which would prolong the wait. */
@@ -276,92 +277,55 @@ void cached_save(const struct cached *c, struct buf *out)
 {
         if (c->last_serial == 0)
                 return;
-        buf_add_u64(out, c->last_serial);
+        snapshot_save_cached(&c->last_serial, out);
         buf_add_u64(out, c->n);
         for (size_t i = 0; i < c->n; i++) {
                 const struct cached_range *r = c->ranges[i];
+                const struct kv_span *span = &r->keys.span;
 
-                buf_add_u64(out, r->serial);
-                buf_add_u8(out, (uint8_t) ((r->keys.span.single ? SINGLE : 0) |
-                                           (r->keys.span.to_end ? TO_END : 0) |
-                                           (r->awaited ? AWAITED : 0)));
-                buf_add_bytes(out, r->keys.span.from.p, r->keys.span.from.len);
-                buf_add_bytes(out, r->keys.span.end.p, r->keys.span.end.len);
-                buf_add_u64(out, (uint64_t) r->awaited_at.ns);
-                buf_add_u64(out, (uint64_t) r->rests_until.ns);
-                buf_add_u64(out, r->n_issuers);
-                for (size_t k = 0; k < r->n_issuers; k++) {
-                        buf_add_u64(out, r->issuers[k].id);
-                        buf_add_u64(out, (uint64_t) r->issuers[k].until.ns);
-                }
+                snapshot_save_range(
+                        &(struct saved_range){
+                                .serial = r->serial,
+                                .flags = (uint8_t) ((span->single ? SINGLE : 0) |
+                                                    (span->to_end ? TO_END : 0) |
+                                                    (r->awaited ? AWAITED : 0)),
+                                .key = span->from,
+                                .range_end = span->end,
+                                .awaited_at = r->awaited_at,
+                                .rests_until = r->rests_until,
+                                .n_issuers = r->n_issuers,
+                        },
+                        out);
+                for (size_t k = 0; k < r->n_issuers; k++)
+                        snapshot_save_issuer(&r->issuers[k], out);
         }
 }
 
-static int load_issuers(struct cached_range *r, struct view *in)
+int cached_load_range(struct cached *c, struct snapshot_in *in)
 {
-        uint64_t n, id, until;
-        int k = view_u64(in, &n);
-
-        if (k == 0 && n > CACHED_ISSUERS_MAX)
-                return -EBADMSG;
-        for (; k == 0 && r->n_issuers < n; r->n_issuers++) {
-                k = view_u64(in, &id);
-                if (k == 0)
-                        k = view_u64(in, &until);
-                if (k == 0 && until > INT64_MAX)
-                        return -EBADMSG;
-                if (k == 0)
-                        r->issuers[r->n_issuers] = (struct cached_issuer){id, {(nsec_t) until}};
-        }
-        return k;
-}
-
-static int load_range(struct cached *c, struct view *in)
-{
-        struct kv_span span = {0};
+        struct saved_range is;
         struct cached_range *r;
-        uint64_t serial, awaited_at, rests_until;
-        uint8_t flags;
-        int k = view_u64(in, &serial);
+        struct kv_span span;
+        int k = snapshot_load_range(in, &is);
 
-        if (k == 0)
-                k = view_u8(in, &flags);
-        if (k == 0)
-                k = view_bytes(in, &span.from);
-        if (k == 0)
-                k = view_bytes(in, &span.end);
-        if (k == 0)
-                k = view_u64(in, &awaited_at);
-        if (k == 0)
-                k = view_u64(in, &rests_until);
         if (k < 0)
                 return k;
-        if (serial == 0 || serial > c->last_serial || cached_find(c, serial) ||
-            flags > (SINGLE | TO_END | AWAITED) || awaited_at > INT64_MAX ||
-            rests_until > INT64_MAX || span.from.len + span.end.len > CACHED_SPAN_MAX)
-                return -EBADMSG;
-        span.single = flags & SINGLE;
-        span.to_end = flags & TO_END;
+        if (is.serial > c->last_serial || cached_find(c, is.serial))
+                return snapshot_wrong(in, "its serial is of another one");
+        if (is.key.len + is.range_end.len > CACHED_SPAN_MAX)
+                return snapshot_wrong(in, "its keys are too long");
+        span = (struct kv_span){.from = is.key,
+                                .end = is.range_end,
+                                .single = is.flags & SINGLE,
+                                .to_end = is.flags & TO_END};
         k = add_range(c, &span, &r);
         if (k < 0)
                 return k;
-        r->serial = serial;
-        r->awaited = flags & AWAITED;
-        r->awaited_at = (struct lease_time){(nsec_t) awaited_at};
-        r->rests_until = (struct lease_time){(nsec_t) rests_until};
-        return load_issuers(r, in);
-}
-
-int cached_load(struct cached *c, struct view *in)
-{
-        uint64_t n;
-        int k = view_u64(in, &c->last_serial);
-
-        if (k == 0)
-                k = view_u64(in, &n);
-        if (k == 0 && (c->last_serial == 0 || n > CACHED_RANGES_MAX))
-                k = -EBADMSG;
-        for (; k == 0 && c->n < n;)
-                k = load_range(c, in);
+        r->serial = is.serial;
+        r->awaited = is.flags & AWAITED;
+        r->awaited_at = is.awaited_at;
+        r->rests_until = is.rests_until;
+        for (; k == 0 && r->n_issuers < is.n_issuers; r->n_issuers += k == 0)
+                k = snapshot_load_issuer(in, &r->issuers[r->n_issuers]);
         return k;
 }

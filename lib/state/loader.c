@@ -1,10 +1,9 @@
 #include "state/loader.h"
 
-#include "state/internal.h"
+#include <inttypes.h>
+#include <stdio.h>
 
-/* Limits the memory that a snapshot can claim. Slots are dense, so none is above
- * STATE_LEASES_MAX now; a snapshot from before this limit may have larger ones. */
-#define SLOT_MAX (4 * STATE_LEASES_MAX)
+#include "state/internal.h"
 
 /* The cost of one item among a million: most are not in the processor's cache. */
 #define LEASE_STEPS 8
@@ -15,163 +14,74 @@
 #define USER_STEPS 4 /* plus one for each of its roles */
 #define ROLE_STEPS 3 /* plus one for each of its permissions */
 
-/* In this order; saver.c describes them. */
-enum {
-        PART_HEAD,
-        PART_LEASES,
-        PART_KEYS,
-        PART_HISTORY,
-        PART_FEW,
-        PART_AUTH,
-        PART_USERS,
-        PART_ROLES,
-        PART_OWNERS,
-        PART_END,
-};
-
 static void take(size_t *left, size_t steps)
 {
         *left -= min_of(*left, steps);
 }
 
-/* Begins the next part: reads how many items it has. */
-static int begin_part(struct state_loader *l, unsigned part)
-{
-        l->part = part;
-        return view_u64(&l->in, &l->n);
-}
-
-/* Loads the remaining items of this part while *@left lasts; @one subtracts its cost from
- * *@left. Returns 0 at the end of the part, 1 before it, or an error of @one. */
-static int load_each(struct state_loader *l, size_t *left,
-                     int (*one)(struct state_loader *l, size_t *left))
-{
-        for (; l->n > 0; l->n--) {
-                int r;
-
-                if (*left == 0)
-                        return 1;
-                r = one(l, left);
-                if (r < 0)
-                        return r;
-        }
-        return 0;
-}
-
-static int load_head(struct state_loader *l)
+static int load_head(struct state_loader *l, size_t *left)
 {
         struct state *s = l->state;
-        uint64_t revision, compacted, time;
-        int r = view_u64(&l->in, &revision);
+        int r = snapshot_load_head(&l->in, s);
 
-        if (r == 0)
-                r = view_u64(&l->in, &compacted);
-        if (r == 0)
-                r = view_u64(&l->in, &s->applied);
-        if (r == 0)
-                r = view_u64(&l->in, &time);
-        if (r == 0 && time > INT64_MAX)
-                r = -EBADMSG;
-        if (r < 0)
-                return r;
-        s->time = (struct lease_time){(nsec_t) time};
-        s->revision = (int64_t) revision;
-        s->kv.compacted = (int64_t) compacted;
-        return begin_part(l, PART_LEASES);
+        (void) left;
+        return r == 0 && s->kv.compacted > s->revision
+                       ? snapshot_wrong(&l->in, "it is compacted beyond its revision")
+                       : r;
 }
 
-static int load_lease(struct state_loader *loader, size_t *left)
+static int load_lease(struct state_loader *l, size_t *left)
 {
-        struct state *s = loader->state;
-        struct view *in = &loader->in, name;
-        uint64_t id, ttl, born, renewed, end;
-        struct lease *l;
-        uint32_t slot;
-        int r = view_u32(in, &slot);
+        struct leases *t = &l->state->leases;
+        struct lease_then is;
+        struct lease *lease;
+        int r = snapshot_load_lease(&l->in, &is);
 
         take(left, LEASE_STEPS);
-        if (r == 0)
-                r = view_u64(in, &id);
-        if (r == 0)
-                r = view_u64(in, &ttl);
-        if (r == 0)
-                r = view_u64(in, &born);
-        if (r == 0)
-                r = view_u64(in, &renewed);
-        if (r == 0)
-                r = view_u64(in, &end);
-        if (r == 0)
-                r = view_bytes(in, &name);
         if (r < 0)
                 return r;
-        if (slot >= SLOT_MAX || end > INT64_MAX || ttl > INT64_MAX ||
-            leases_at(&s->leases, slot) || leases_find(&s->leases, (int64_t) id) ||
-            (name.len > 0 && leases_find_name(&s->leases, name.p, name.len)))
-                return -EBADMSG;
-        r = leases_add(&s->leases, (int64_t) id, (int64_t) ttl, born, name.p, name.len, &slot,
-                       &l);
+        if (leases_at(t, is.slot) || leases_find(t, is.id) ||
+            (is.name.len > 0 && leases_find_name(t, is.name.p, is.name.len)))
+                return snapshot_wrong(&l->in, "another one has its slot, id or name");
+        r = leases_add(t, is.id, is.ttl_ms, is.born, is.name.p, is.name.len, &is.slot, &lease);
         if (r < 0)
                 return r;
-        l->renewed = renewed;
-        return deadlines_set(&s->deadlines, slot, (struct lease_time){(nsec_t) end});
+        lease->renewed = is.renewed;
+        return deadlines_set(&l->state->deadlines, is.slot, is.end);
 }
 
-static int load_leases(struct state_loader *l, size_t *left)
+/* The bytes of a key or value. */
+static int load_bytes(struct state_loader *l, size_t n, struct view *ret)
 {
-        int r = load_each(l, left, load_lease);
-
-        return r == 0 ? begin_part(l, PART_KEYS) : r;
+        return view_take(&l->in.rest, n, ret) < 0
+                       ? snapshot_wrong(&l->in, "a key or value is cut short")
+                       : 0;
 }
 
-static int load_version(struct state *s, struct view key, struct view *in, size_t *left)
+static int load_version(struct state_loader *l, size_t *left)
 {
-        struct kv_version *v;
+        struct kv_version is = {0}, *v;
         struct view value;
-        uint64_t mod, create, version, lease;
-        uint32_t sub;
-        int r = view_u64(in, &mod);
+        int r = snapshot_load_version(&l->in, &is);
 
         if (r == 0)
-                r = view_u64(in, &create);
-        if (r == 0)
-                r = view_u64(in, &version);
-        if (r == 0)
-                r = view_u64(in, &lease);
-        if (r == 0)
-                r = view_u32(in, &sub);
-        if (r == 0)
-                r = view_bytes(in, &value);
+                r = load_bytes(l, is.value_len, &value);
         if (r < 0)
                 return r;
+        if (is.create_revision > is.mod_revision || is.mod_revision > l->state->revision ||
+            (is.version == 0) != (is.create_revision == 0))
+                return snapshot_wrong(&l->in, "its revisions contradict each other");
         take(left, VERSION_STEPS + value.len / BYTES_PER_STEP);
         v = malloc(sizeof(*v) + value.len);
         if (!v)
                 return -ENOMEM;
-        *v = (struct kv_version){
-                .mod_revision = (int64_t) mod,
-                .create_revision = (int64_t) create,
-                .version = (int64_t) version,
-                .lease = (int64_t) lease,
-                .sub = sub,
-                .value_len = (uint32_t) value.len,
-        };
+        *v = is;
         if (value.len > 0)
                 memcpy(v->value, value.p, value.len);
-        r = kv_restore(&s->kv, key.p, key.len, v);
+        r = kv_restore(&l->state->kv, l->key.p, l->key.len, v);
         if (r < 0)
                 free(v);
-        return r;
-}
-
-static int begin_key(struct state_loader *l)
-{
-        int r = view_bytes(&l->in, &l->key);
-
-        if (r == 0)
-                r = view_varint(&l->in, &l->n_versions);
-        if (r == 0 && (l->n_versions == 0 || kv_find(&l->state->kv, l->key.p, l->key.len)))
-                r = -EBADMSG;
-        return r;
+        return r == -EBADMSG ? snapshot_wrong(&l->in, "its versions are not in order") : r;
 }
 
 static int end_key(struct state_loader *l)
@@ -184,103 +94,84 @@ static int end_key(struct state_loader *l)
                 return 0;
         lease = leases_find(&s->leases, k->newest->lease);
         if (!lease)
-                return -EBADMSG;
+                return snapshot_wrong(&l->in, "its lease does not exist");
         leases_attach(k, lease);
         return 0;
 }
 
 /* One key may have a million versions. */
-static int load_keys(struct state_loader *l, size_t *left)
+static int load_key(struct state_loader *l, size_t *left)
 {
-        while (l->n > 0) {
-                int r = 0;
+        struct kv_key is;
+        int r;
 
+        if (l->n_versions == 0) {
+                take(left, KEY_STEPS);
+                r = snapshot_load_key(&l->in, &is);
+                if (r == 0)
+                        r = load_bytes(l, is.len, &l->key);
+                if (r == 0)
+                        r = snapshot_load_versions(&l->in, &l->n_versions);
+                if (r < 0)
+                        return r;
+                if (kv_find(&l->state->kv, l->key.p, l->key.len))
+                        return snapshot_wrong(&l->in, "it is there twice");
+        }
+        for (;;) {
+                r = load_version(l, left);
+                if (r < 0)
+                        return r;
+                if (--l->n_versions == 0)
+                        return end_key(l);
                 if (*left == 0)
                         return 1;
-                if (l->n_versions == 0) {
-                        take(left, KEY_STEPS);
-                        r = begin_key(l);
-                }
-                if (r == 0)
-                        r = load_version(l->state, l->key, &l->in, left);
-                if (r < 0)
-                        return r;
-                if (--l->n_versions > 0)
-                        continue;
-                r = end_key(l);
-                if (r < 0)
-                        return r;
-                l->n--;
         }
-        l->part = PART_HISTORY;
-        return 0;
 }
 
-static int load_members(struct state *s, struct view *in)
+static int sort_history(struct state_loader *l, size_t *left)
 {
-        uint64_t n, id;
-        int r = view_u64(in, &n);
-
-        for (uint64_t i = 0; r == 0 && i < n; i++) {
-                cleanup_(freep) char *name_z = NULL, *urls_z = NULL;
-                struct view name, urls;
-
-                r = view_u64(in, &id);
-                if (r == 0)
-                        r = view_bytes(in, &name);
-                if (r == 0)
-                        r = view_bytes(in, &urls);
-                if (r < 0)
-                        return r;
-                name_z = strndup((const char *) name.p, name.len);
-                urls_z = strndup((const char *) urls.p, urls.len);
-                if (!name_z || !urls_z)
-                        return -ENOMEM;
-                r = state_set_member(s, id, name_z, urls_z);
-        }
-        return r;
-}
-
-static int load_alarms(struct state *s, struct view *in)
-{
-        uint64_t n, member;
-        uint8_t type, why;
-        int r = view_u64(in, &n);
-
-        for (uint64_t i = 0; r == 0 && i < n; i++) {
-                r = view_u64(in, &member);
-                if (r == 0)
-                        r = view_u8(in, &type);
-                if (r < 0)
-                        break;
-                /* Earlier versions saved no reason. */
-                why = type >> 4 > 0 ? type >> 4 : ALARM_STANDS;
-                type &= 15;
-                if (type != PB__ALARM_TYPE__NOSPACE && type != PB__ALARM_TYPE__CORRUPT)
-                        r = -EBADMSG;
-                else
-                        r = state_add_alarm(s, member, (Pb__AlarmType) type, why);
-        }
-        return r;
-}
-
-/* Loads the parts that are always small. */
-static int load_few(struct state_loader *l)
-{
-        int r = load_members(l->state, &l->in);
+        int r = kv_restore_end(&l->state->kv, &l->order, left);
 
         if (r == 0)
-                r = load_alarms(l->state, &l->in);
-        /* A snapshot from before there was auth ends here. */
-        l->part = l->in.len > 0 ? PART_AUTH : PART_END;
+                kv_order_fini(&l->order);
         return r;
 }
 
-static int load_auth(struct state_loader *l)
+static int load_member(struct state_loader *l, size_t *left)
 {
-        int r = auth_load(&l->state->auth, &l->in);
+        cleanup_(freep) char *name = NULL, *urls = NULL;
+        struct saved_member is;
+        int r = snapshot_load_member(&l->in, &is);
 
-        return r < 0 ? r : begin_part(l, PART_USERS);
+        (void) left;
+        if (r < 0)
+                return r;
+        name = strndup((const char *) is.name.p, is.name.len);
+        urls = strndup((const char *) is.client_urls.p, is.client_urls.len);
+        return name && urls ? state_set_member(l->state, is.id, name, urls) : -ENOMEM;
+}
+
+static int load_alarm(struct state_loader *l, size_t *left)
+{
+        struct saved_alarm is;
+        int r = snapshot_load_alarm(&l->in, &is);
+        uint8_t type, why;
+
+        (void) left;
+        if (r < 0)
+                return r;
+        type = is.type_and_why & 15;
+        /* Earlier versions saved no reason. */
+        why = is.type_and_why > 15 ? is.type_and_why >> 4 : ALARM_STANDS;
+        if (type != PB__ALARM_TYPE__NOSPACE && type != PB__ALARM_TYPE__CORRUPT)
+                return snapshot_wrong(&l->in, "its type is %u", type);
+        return state_add_alarm(l->state, is.member, (Pb__AlarmType) type, why);
+}
+
+static int load_auth(struct state_loader *l, size_t *left)
+{
+        (void) left;
+        return snapshot_load_auth(&l->in, &l->state->auth);
 }
 
 static int load_user(struct state_loader *l, size_t *left)
@@ -293,13 +184,6 @@ static int load_user(struct state_loader *l, size_t *left)
         return r;
 }
 
-static int load_users(struct state_loader *l, size_t *left)
-{
-        int r = load_each(l, left, load_user);
-
-        return r == 0 ? begin_part(l, PART_ROLES) : r;
-}
-
 static int load_role(struct state_loader *l, size_t *left)
 {
         struct auth *a = &l->state->auth;
@@ -310,105 +194,110 @@ static int load_role(struct state_loader *l, size_t *left)
         return r;
 }
 
-static int load_roles(struct state_loader *l, size_t *left)
+static int load_owner(struct state_loader *l, size_t *left)
 {
-        int r = load_each(l, left, load_role);
+        struct leases *t = &l->state->leases;
+        struct lease *lease;
+        struct lease_then is;
+        int r = snapshot_load_owner(&l->in, &is);
 
-        if (r != 0)
+        take(left, OWNER_STEPS);
+        if (r < 0)
                 return r;
-        /* A snapshot from before leases had owners ends here. */
-        if (l->in.len > 0)
-                return begin_part(l, PART_OWNERS);
-        l->part = PART_END;
+        lease = leases_at(t, is.slot);
+        if (!lease || lease->owner)
+                return snapshot_wrong(&l->in, "its lease does not exist or has one already");
+        return leases_set_owner(t, lease, is.owner);
+}
+
+static int load_cached(struct state_loader *l, size_t *left)
+{
+        (void) left;
+        return snapshot_load_cached(&l->in, &l->state->cached.last_serial);
+}
+
+static int load_range(struct state_loader *l, size_t *left)
+{
+        (void) left;
+        return cached_load_range(&l->state->cached, &l->in);
+}
+
+/* In this order (snapshot.h). */
+static const struct part {
+        const char *name;
+        int (*one)(struct state_loader *l, size_t *left); /* subtracts its cost from *@left and
+                                                           * returns 0, 1 if there is more to do
+                                                           * for this item, or an error */
+        uint64_t max;  /* items of a list; 0: it is not a list */
+        bool optional; /* the snapshot may end before it */
+} parts[] = {
+        {"head", load_head, 0, false},
+        {"lease", load_lease, UINT64_MAX, false},
+        {"key", load_key, UINT64_MAX, false},
+        {"history", sort_history, 0, false},
+        {"member", load_member, UINT64_MAX, false},
+        {"alarm", load_alarm, UINT64_MAX, false},
+        {"auth", load_auth, 0, true},
+        {"user", load_user, AUTH_USERS_MAX, false},
+        {"role", load_role, AUTH_ROLES_MAX, false},
+        {"owner", load_owner, UINT64_MAX, true},
+        {"cache", load_cached, 0, true},
+        {"cached range", load_range, CACHED_RANGES_MAX, false},
+};
+
+static int begin_part(struct state_loader *l, const struct part *p)
+{
+        l->i = 0;
+        l->n = 1;
+        if (p->max > 0 && view_u64(&l->in.rest, &l->n) < 0)
+                return snapshot_wrong(&l->in, "the number of them is cut short");
+        if (p->max > 0 && l->n > p->max)
+                return snapshot_wrong(&l->in, "the number of them is %" PRIu64, l->n);
         return 0;
 }
 
-static int load_owner(struct state_loader *loader, size_t *left)
+static int load_part(struct state_loader *l, const struct part *p, size_t *left)
 {
-        struct state *s = loader->state;
-        struct view owner;
-        struct lease *l;
-        uint32_t slot;
-        int r = view_u32(&loader->in, &slot);
+        int r = l->begun ? 0 : begin_part(l, p);
 
-        take(left, OWNER_STEPS);
-        if (r == 0)
-                r = view_bytes(&loader->in, &owner);
-        if (r < 0)
-                return r;
-        l = leases_at(&s->leases, slot);
-        if (!l || l->owner || owner.len == 0 || memchr(owner.p, 0, owner.len))
-                return -EBADMSG;
-        return leases_set_owner(&s->leases, l, owner);
-}
-
-static int load_owners(struct state_loader *l, size_t *left)
-{
-        int r = load_each(l, left, load_owner);
-
-        if (r != 0)
-                return r;
-        /* A snapshot from before there were cache leases, or without any, ends here. */
-        if (l->in.len > 0)
-                r = cached_load(&l->state->cached, &l->in);
-        l->part = PART_END;
-        return r == 0 && l->in.len > 0 ? -EBADMSG : r;
-}
-
-static int load_history(struct state_loader *l, size_t *left)
-{
-        int r = kv_restore_end(&l->state->kv, &l->order, left);
-
-        if (r == 0) {
-                kv_order_fini(&l->order);
-                l->part = PART_FEW;
-        }
+        for (; r == 0 && l->i < l->n; l->i += r == 0)
+                r = *left > 0 ? p->one(l, left) : 1;
+        l->part += r == 0;
+        l->begun = r != 0;
         return r;
-}
-
-static int load_part(struct state_loader *l, size_t *left)
-{
-        switch (l->part) {
-        case PART_HEAD:
-                return load_head(l);
-        case PART_LEASES:
-                return load_leases(l, left);
-        case PART_KEYS:
-                return load_keys(l, left);
-        case PART_HISTORY:
-                return load_history(l, left);
-        case PART_FEW:
-                return load_few(l);
-        case PART_AUTH:
-                return load_auth(l);
-        case PART_USERS:
-                return load_users(l, left);
-        case PART_ROLES:
-                return load_roles(l, left);
-        default:
-                return load_owners(l, left);
-        }
 }
 
 void state_load_start(struct state_loader *l, struct state *s, struct view snapshot)
 {
         state_init(s);
-        *l = (struct state_loader){.state = s, .in = snapshot, .part = PART_HEAD};
+        *l = (struct state_loader){.state = s, .in.rest = snapshot};
 }
 
 int state_load_some(struct state_loader *l, size_t *left)
 {
         int r = 0;
 
-        while (r == 0 && l->part != PART_END)
-                r = *left > 0 ? load_part(l, left) : 1;
+        while (r == 0 && l->part < ARRAY_SIZE(parts)) {
+                const struct part *p = &parts[l->part];
+
+                if (p->optional && !l->begun && l->in.rest.len == 0)
+                        return 0;
+                r = *left > 0 ? load_part(l, p, left) : 1;
+                if (r == -EBADMSG)
+                        snprintf(l->wrong, sizeof(l->wrong), "%s %" PRIu64 ": %s", p->name,
+                                 l->i + 1, l->in.wrong);
+        }
+        if (r == 0 && l->in.rest.len > 0) {
+                snprintf(l->wrong, sizeof(l->wrong), "%zu bytes follow its end",
+                         l->in.rest.len);
+                r = -EBADMSG;
+        }
         return r;
 }
 
 void state_loader_fini(struct state_loader *l)
 {
         kv_order_fini(&l->order);
-        *l = (struct state_loader){0};
 }
 
 int state_load(struct state *s, struct view snapshot)

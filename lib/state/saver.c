@@ -1,62 +1,8 @@
-/*
- * The state as bytes, little endian; the store's record adds the checksum. Equal state gives
- * equal bytes on every replica (I4).
- */
-/* clang-format off */
-/*
- *     snapshot = revision:u64 compacted:u64 applied:u64 time:u64
- *                n:u64 lease*      lease   = slot:u32 id:u64 ttl_ms:u64 born:u64 renewed:u64 end:u64 name:bytes
- *                n:u64 key*        key     = key:bytes n:varint version*, oldest first
- *                                  version = mod:u64 create:u64 version:u64 lease:u64 sub:u32 value:bytes
- *                n:u64 member*     member  = id:u64 name:bytes client_urls:bytes
- *                n:u64 alarm*      alarm   = member:u64 (type | why * 16):u8
- *                auth              = revision:u64 enabled:u8 secret:32 n:u64 user* n:u64 role*
- *                                  user    = name:bytes hash:bytes no_password:u8 login:u64 n:u64 (role:bytes)*
- *                                  role    = name:bytes n:u64 (type:u8 key:bytes range_end:bytes)*
- *                owners            = n:u64 (slot:u32 user:bytes)*, and nothing where no lease has one, unless:
- *                cached            = last_serial:u64 n:u64 range*, and nothing where there never was one
- *                                  range   = serial:u64 flags:u8 key:bytes range_end:bytes awaited_at:u64 rests_until:u64
- *                                            n:u64 (issuer:u64 until:u64)*
- */
-/* clang-format on */
 #include "state/saver.h"
+
 #include "base/hash.h"
-#include "base/le.h"
 
-#define VERSION_LEN 36    /* of an encoded version, without its value */
 #define BYTES_PER_STEP 16 /* bytes to encode per step of the iterator */
-
-/* Writes all but the value, which follows. */
-static void save_version(const struct kv_version *v, struct buf *out)
-{
-        buf_add_u64(out, (uint64_t) v->mod_revision);
-        buf_add_u64(out, (uint64_t) v->create_revision);
-        buf_add_u64(out, (uint64_t) v->version);
-        buf_add_u64(out, (uint64_t) v->lease);
-        buf_add_u32(out, v->sub);
-        buf_add_varint(out, v->value_len);
-}
-
-#define LEASE_LEN 44 /* without the name */
-
-/* Encoded by hand, since there may be a million. */
-static void save_lease(const struct lease_then *l, struct buf *out)
-{
-        uint8_t *to = buf_reserve(out, LEASE_LEN + VARINT_MAX + l->name.len), *p = to;
-
-        if (!to)
-                return;
-        le32_put(p, l->slot);
-        le64_put(p + 4, (uint64_t) l->id);
-        le64_put(p + 12, (uint64_t) l->ttl_ms);
-        le64_put(p + 20, l->born);
-        le64_put(p + 28, l->renewed);
-        le64_put(p + 36, (uint64_t) l->end.ns);
-        p = varint_put(p + LEASE_LEN, l->name.len);
-        if (l->name.len > 0)
-                memcpy(p, l->name.p, l->name.len);
-        buf_commit(out, (size_t) (p - to) + l->name.len);
-}
 
 /* Returns 0 at the end, 1 if there are more, -ESTALE or -ENOMEM. */
 static int save_leases(struct state_saver *sv, size_t until, int64_t *steps)
@@ -65,12 +11,11 @@ static int save_leases(struct state_saver *sv, size_t until, int64_t *steps)
         int r = 1;
 
         while (buf_len(&sv->out) < until && (r = lease_past_next(&sv->leases, steps, &l)) > 0) {
-                save_lease(&l, &sv->out);
+                snapshot_save_lease(&l, &sv->out);
                 if (l.owner.len == 0)
                         continue;
                 sv->n_owners++;
-                buf_add_u32(&sv->owners, l.slot);
-                buf_add_bytes(&sv->owners, l.owner.p, l.owner.len);
+                snapshot_save_owner(&l, &sv->owners);
         }
         if (r != 0)
                 return r == -EAGAIN ? 1 : r;
@@ -92,19 +37,19 @@ static int save_leases(struct state_saver *sv, size_t until, int64_t *steps)
 static void save_tail(const struct state *s, struct buf *out)
 {
         buf_add_u64(out, s->n_members);
-        for (size_t i = 0; i < s->n_members; i++) {
-                buf_add_u64(out, s->members[i].id);
-                buf_add_bytes(out, s->members[i].name, strlen(s->members[i].name));
-                buf_add_bytes(out, s->members[i].client_urls,
-                              strlen(s->members[i].client_urls));
-        }
+        for (size_t i = 0; i < s->n_members; i++)
+                snapshot_save_member(
+                        &(struct saved_member){s->members[i].id, view_str(s->members[i].name),
+                                               view_str(s->members[i].client_urls)},
+                        out);
         buf_add_u64(out, s->n_alarms);
-        for (size_t i = 0; i < s->n_alarms; i++) {
-                buf_add_u64(out, s->alarms[i].member);
-                buf_add_u8(out, (uint8_t) ((unsigned) s->alarms[i].type |
-                                           (unsigned) s->alarms[i].why << 4));
-        }
-        auth_save(&s->auth, out);
+        for (size_t i = 0; i < s->n_alarms; i++)
+                snapshot_save_alarm(&(struct saved_alarm){s->alarms[i].member,
+                                                          (uint8_t) (s->alarms[i].type +
+                                                                     16 * s->alarms[i].why)},
+                                    out);
+        snapshot_save_auth(&s->auth, out);
+        buf_add_u64(out, s->auth.n_users);
 }
 
 /* The length of @out after @bytes more. */
@@ -147,10 +92,7 @@ static void save_start(struct state_saver *sv, struct state *s, bool pin)
         if (pin)
                 kv_iter_pin(&sv->keys, &s->kv);
         lease_past_begin(&sv->leases, s, pin);
-        buf_add_u64(&sv->out, (uint64_t) s->revision);
-        buf_add_u64(&sv->out, (uint64_t) s->kv.compacted);
-        buf_add_u64(&sv->out, s->applied);
-        buf_add_u64(&sv->out, (uint64_t) s->time.ns);
+        snapshot_save_head(s, &sv->out);
         buf_add_u64(&sv->out, s->leases.n);
         sv->n_keys = s->kv.n_all;
         save_tail(s, &sv->tail);
@@ -167,16 +109,51 @@ static int64_t steps_of(size_t bytes)
         return (int64_t) (bytes / BYTES_PER_STEP + 1);
 }
 
-static size_t varint_len(uint64_t n)
+/* Saves the key or version that the iterator has come to. The bytes of its name or value may be
+ * many, and are copied in parts. They stay in memory as long as the iterator is good. */
+static void save_next(struct state_saver *sv, int what)
 {
-        uint8_t out[VARINT_MAX];
+        const struct kv_iter *it = &sv->keys;
+        const struct kv_version *v = it->version;
 
-        return (size_t) (varint_put(out, n) - out);
+        sv->has_part = true;
+        if (what == KV_KEY) {
+                sv->part = (struct view){it->key->bytes, it->key->len};
+                snapshot_save_key(it->key, &sv->out);
+                sv->n_versions = it->n;
+        } else {
+                sv->part = (struct view){v->value, v->value_len};
+                snapshot_save_version(v, &sv->out);
+        }
 }
 
-static size_t bytes_len(size_t n)
+static void save_part(struct state_saver *sv, size_t most)
 {
-        return varint_len(n) + n;
+        size_t n = min_of(most, sv->part.len);
+
+        buf_add(&sv->out, sv->part.p, n);
+        sv->part.p += n;
+        sv->part.len -= n;
+        if (sv->part.len > 0)
+                return;
+        sv->has_part = false;
+        if (sv->n_versions > 0) /* the part was the key's name */
+                snapshot_save_versions(&sv->n_versions, &sv->out);
+        sv->n_versions = 0;
+}
+
+/* The same, for counting: what it saves is dropped. */
+static size_t next_len(struct state_saver *sv, int what)
+{
+        size_t had = buf_len(&sv->out), n;
+
+        save_next(sv, what);
+        n = sv->part.len;
+        sv->part.len = 0;
+        save_part(sv, 0);
+        n += buf_len(&sv->out) - had;
+        sv->out.end = sv->out.off + had;
+        return n;
 }
 
 int state_save_count(struct state_saver *sv, size_t bytes)
@@ -197,36 +174,13 @@ int state_save_count(struct state_saver *sv, size_t bytes)
         while ((r = kv_iter_next(it, &steps)) > 0)
                 if (r == KV_PAUSE)
                         return 1;
-                else if (r == KV_KEY)
-                        sv->size += bytes_len(it->key->len) + varint_len(it->n);
                 else
-                        sv->size += VERSION_LEN + bytes_len(it->version->value_len);
+                        sv->size += next_len(sv, r);
+        if (buf_error(&sv->out) < 0)
+                return -ENOMEM;
         if (r == 0)
                 kv_iter_rewind(it);
         return r;
-}
-
-/* Begins to copy a key's name or a value in pieces, since either may be large. Both stay in
- * memory as long as the iterator is good. */
-static void part_begin(struct state_saver *sv, const uint8_t *p, size_t n)
-{
-        sv->part = (struct view){p, n};
-        sv->has_part = true;
-}
-
-static void part_go_on(struct state_saver *sv, size_t most)
-{
-        size_t n = min_of(most, sv->part.len);
-
-        buf_add(&sv->out, sv->part.p, n);
-        sv->part.p += n;
-        sv->part.len -= n;
-        if (sv->part.len > 0)
-                return;
-        sv->has_part = false;
-        if (sv->n_versions > 0) /* the part was the key's name */
-                buf_add_varint(&sv->out, sv->n_versions);
-        sv->n_versions = 0;
 }
 
 int state_save_more(struct state_saver *sv, size_t bytes)
@@ -245,7 +199,7 @@ int state_save_more(struct state_saver *sv, size_t bytes)
                 return -ESTALE;
         while (buf_len(out) < until && buf_error(out) == 0) {
                 if (sv->has_part) {
-                        part_go_on(sv, until - buf_len(out));
+                        save_part(sv, until - buf_len(out));
                         continue;
                 }
                 r = kv_iter_next(it, &steps);
@@ -253,22 +207,15 @@ int state_save_more(struct state_saver *sv, size_t bytes)
                         return r;
                 if (r == KV_PAUSE)
                         break;
-                if (r == KV_KEY) {
-                        sv->n_keys--;
-                        buf_add_varint(out, it->key->len);
-                        part_begin(sv, it->key->bytes, it->key->len);
-                        sv->n_versions = it->n;
-                } else if (r == KV_VERSION) {
-                        save_version(it->version, out);
-                        part_begin(sv, it->version->value, it->version->value_len);
-                } else {
-                        if (sv->n_keys != 0) /* there are fewer keys than announced */
-                                return -ESTALE;
-                        buf_add(out, buf_head(&sv->tail), buf_len(&sv->tail));
-                        if (buf_error(&sv->tail) < 0)
-                                return -ENOMEM;
-                        return buf_error(out);
+                sv->n_keys -= r == KV_KEY;
+                if (r > 0) {
+                        save_next(sv, r);
+                        continue;
                 }
+                if (sv->n_keys != 0) /* there are fewer keys than announced */
+                        return -ESTALE;
+                buf_add(out, buf_head(&sv->tail), buf_len(&sv->tail));
+                return buf_error(&sv->tail) < 0 ? -ENOMEM : buf_error(out);
         }
         return buf_error(out) < 0 ? -ENOMEM : 1;
 }

@@ -11,8 +11,7 @@
 #pragma once
 
 #include "state/kv_iter.h"
-#include "state/lease_past.h"
-#include "state/state.h"
+#include "state/snapshot.h"
 
 struct state_saver {
         struct buf out;  /* the encoded bytes; the caller may consume those that it has read */

@@ -479,7 +479,7 @@ static int seen_load(void *u, struct view snapshot)
         return core_replica_ops.load(u, snapshot);
 }
 
-static int seen_load_more(void *u, size_t *left)
+static int seen_load_more(void *u, size_t *left, const char **ret_wrong)
 {
         MEMORY(MEMORY_LOAD);
         int r;
@@ -487,7 +487,7 @@ static int seen_load_more(void *u, size_t *left)
         /* A few keys in each millisecond are as slow as a bad disk, for a large state. */
         if (W->calm)
                 *left = max_of(*left, (size_t) 1000 + W->hoard);
-        r = core_replica_ops.load_more(u, left);
+        r = core_replica_ops.load_more(u, left, ret_wrong);
         (void) memory_of(MEMORY_OURS); /* until this function returns */
         W->met.load_slice += r > 0;
         return r;

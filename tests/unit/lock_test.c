@@ -705,6 +705,7 @@ TEST(a_compaction_wakes_who_is_next)
  * off. */
 static void install_without(const char *key, bool compacted)
 {
+        const char *wrong;
         cleanup_(buf_fini) struct buf before = {0}, after = {0};
         size_t all = SIZE_MAX;
         struct kv_key *k;
@@ -722,7 +723,7 @@ static void install_without(const char *key, bool compacted)
         state_fini(&s);
         CHECK_EQ(core_replica_ops.load(one.core, (struct view){after.data, buf_len(&after)}),
                  0);
-        CHECK_EQ(core_replica_ops.load_more(one.core, &all), 0);
+        CHECK_EQ(core_replica_ops.load_more(one.core, &all, &wrong), 0);
         (void) core_replica_ops.adopt(one.core);
 }
 

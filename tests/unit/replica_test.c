@@ -69,8 +69,9 @@ static int on_load(void *u, struct view snapshot)
         return 0;
 }
 
-static int on_load_more(void *u, size_t *left)
+static int on_load_more(void *u, size_t *left, const char **ret_wrong)
 {
+        *ret_wrong = "a 'b'";
         (void) u;
         if (*left < SIZE_MAX && w.load_slices > 0) {
                 w.load_slices--;
