@@ -59,13 +59,6 @@ bool auth_free_some(struct auth *a, struct budget *left)
         return true;
 }
 
-void auth_fini(struct auth *a)
-{
-        struct budget all = BUDGET_ALL;
-
-        (void) !auth_free_some(a, &all);
-}
-
 /* ---- sorted arrays ---- */
 
 /* The position of @key in the array, or the position at which it would be inserted. */

@@ -72,9 +72,8 @@ struct auth {
 };
 
 void auth_init(struct auth *a);
-void auth_fini(struct auth *a);
 
-/* The same in slices. Returns false if @left was not enough; then only the same call may
+/* Frees all in slices. Returns false if @left was not enough; then only the same call may
  * follow. */
 must_check_ bool auth_free_some(struct auth *a, struct budget *left);
 

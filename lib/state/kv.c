@@ -217,15 +217,6 @@ bool kv_free_some(struct kv *kv, struct budget *left)
         return true;
 }
 
-void kv_fini(struct kv *kv)
-{
-        struct budget all = BUDGET_ALL;
-
-        kept_unpin_all(&kv->kept);
-        (void) !kv_free_some(kv, &all);
-        *kv = (struct kv){0};
-}
-
 struct kv_key *kv_find(const struct kv *kv, const void *key, size_t key_len)
 {
         struct kv_key *k = RB_ROOT(&kv->keys);
@@ -440,15 +431,6 @@ bool kv_is_newest(const struct kv *kv, int64_t revision)
                kv->history[kv->history_to - 1]->mod_revision <= revision;
 }
 
-const struct kv_version *kv_at(const struct kv_key *k, int64_t revision)
-{
-        const struct kv_version *v = k->newest;
-
-        while (v && revision > 0 && v->mod_revision > revision)
-                v = v->older;
-        return v && v->version > 0 ? v : NULL;
-}
-
 static struct kv_key *key_new(struct kv *kv, const void *key, size_t key_len)
 {
         struct kv_key *k = calloc(1, sizeof(*k) + key_len);
@@ -591,13 +573,6 @@ bool kv_compact_some(struct kv *kv, int64_t revision, struct budget *left)
         if (kv->history_from == kv->history_to)
                 kv->history_from = kv->history_to = 0;
         return true;
-}
-
-void kv_compact(struct kv *kv, int64_t revision)
-{
-        struct budget all = BUDGET_ALL;
-
-        (void) !kv_compact_some(kv, revision, &all);
 }
 
 int64_t kv_compact_step(const struct kv *kv, int64_t revision)

@@ -97,9 +97,8 @@ bool kv_span_is_empty(const struct kv_span *span);
 bool kv_spans_overlap(const struct kv_span *a, const struct kv_span *b);
 
 void kv_init(struct kv *kv);
-void kv_fini(struct kv *kv);
 
-/* The same in slices, once all pins are lost. Returns false if @left was not enough; then only
+/* Frees all in slices, once all pins are lost. Returns false if @left was not enough; then only
  * the same call may follow. */
 must_check_ bool kv_free_some(struct kv *kv, struct budget *left);
 
@@ -143,10 +142,6 @@ struct kv_key *kv_span_eldest(const struct kv *kv, const struct kv_span *span);
 /* Whether nothing has changed after @revision (0: now). */
 bool kv_is_newest(const struct kv *kv, int64_t revision);
 
-/* The value of @k as of @revision (0: now); NULL when it did not exist then. Borrowed until the
- * next compaction. */
-const struct kv_version *kv_at(const struct kv_key *k, int64_t revision);
-
 static inline bool kv_live(const struct kv_key *k)
 {
         return k->newest->version > 0;
@@ -162,11 +157,9 @@ must_check_ int kv_put(struct kv *kv, int64_t revision, uint32_t sub, const void
 must_check_ int kv_delete(struct kv *kv, int64_t revision, uint32_t sub, struct kv_key *k);
 
 /* Drops the history below @revision; events at @revision itself stay, deletions too (A40).
- * Versions that a reader has pinned go to `kept`. */
-void kv_compact(struct kv *kv, int64_t revision);
-
-/* The same in slices. Returns false if @left was not enough: then nothing else may change the
- * keys until the same call has finished. Reads at @revision or later are possible meanwhile. */
+ * Versions that a reader has pinned go to `kept`. Works in slices. Returns false if @left was
+ * not enough: then nothing else may change the keys until the same call has finished. Reads at
+ * @revision or later are possible meanwhile. */
 must_check_ bool kv_compact_some(struct kv *kv, int64_t revision, struct budget *left);
 
 /* How far towards @revision one compaction may go so that it takes milliseconds, unless one

@@ -58,13 +58,6 @@ bool leases_free_some(struct leases *t, struct budget *left)
         return true;
 }
 
-void leases_fini(struct leases *t)
-{
-        struct budget all = BUDGET_ALL;
-
-        (void) !leases_free_some(t, &all);
-}
-
 struct lease *leases_find(const struct leases *t, int64_t id)
 {
         struct lease *l = RB_ROOT(&t->by_id);

@@ -59,10 +59,9 @@ struct leases {
 };
 
 void leases_init(struct leases *t);
-void leases_fini(struct leases *t);
 
-/* The same in slices, when there are no readers any more (lease_past.h). Returns false if @left
- * was not enough; then only the same call may follow. */
+/* Frees all in slices, when there are no readers any more (lease_past.h). Returns false if
+ * @left was not enough; then only the same call may follow. */
 must_check_ bool leases_free_some(struct leases *t, struct budget *left);
 
 struct lease *leases_find(const struct leases *t, int64_t id);

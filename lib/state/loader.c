@@ -299,19 +299,3 @@ void state_loader_fini(struct state_loader *l)
 {
         kv_order_fini(&l->order);
 }
-
-int state_load(struct state *s, struct view snapshot)
-{
-        struct state_loader l;
-        size_t all = SIZE_MAX;
-        int r;
-
-        state_load_start(&l, s, snapshot);
-        r = state_load_some(&l, &all);
-        state_loader_fini(&l);
-        if (r < 0) {
-                state_fini(s);
-                state_init(s);
-        }
-        return r;
-}

@@ -1,7 +1,5 @@
 #include "state/saver.h"
 
-#include "base/hash.h"
-
 #define BYTES_PER_STEP 16 /* bytes to encode per step of the iterator */
 
 /* Returns 0 at the end, 1 if there are more, -ESTALE or -ENOMEM. */
@@ -83,25 +81,19 @@ static int save_auth(struct state_saver *sv, size_t bytes)
         return !sv->auth_done;
 }
 
-static void save_start(struct state_saver *sv, struct state *s, bool pin)
+void state_save_start(struct state_saver *sv, struct state *s)
 {
         state_saver_fini(sv);
         sv->state = s;
         sv->auth_revision = s->auth.revision;
         kv_iter_history(&sv->keys, &s->kv, s->revision);
-        if (pin)
-                kv_iter_pin(&sv->keys, &s->kv);
-        lease_past_begin(&sv->leases, s, pin);
+        kv_iter_pin(&sv->keys, &s->kv);
+        lease_past_begin(&sv->leases, s, true);
         snapshot_save_head(s, &sv->out);
         buf_add_u64(&sv->out, s->leases.n);
         sv->n_keys = s->kv.n_all;
         save_tail(s, &sv->tail);
         cached_save(&s->cached, &sv->cached);
-}
-
-void state_save_start(struct state_saver *sv, struct state *s)
-{
-        save_start(sv, s, true);
 }
 
 static int64_t steps_of(size_t bytes)
@@ -234,24 +226,4 @@ void state_saver_fini(struct state_saver *sv)
         buf_fini(&sv->owners);
         buf_fini(&sv->cached);
         *sv = (struct state_saver){0};
-}
-
-void state_save(const struct state *s, struct buf *out)
-{
-        struct state_saver sv = {0};
-
-        save_start(&sv, (struct state *) (uintptr_t) s, false);
-        if (state_save_more(&sv, SIZE_MAX) < 0)
-                out->failed = true;
-        else
-                buf_add(out, buf_head(&sv.out), buf_len(&sv.out));
-        state_saver_fini(&sv);
-}
-
-uint64_t state_hash(const struct state *s)
-{
-        cleanup_(buf_fini) struct buf b = {0};
-
-        state_save(s, &b);
-        return hash_end(hash_add_words(HASH_START, buf_head(&b), buf_len(&b)));
 }

@@ -480,13 +480,6 @@ static int admit(struct state *s, const struct cmd *c, const void *m, struct bud
         return r == STATE_E_NOSPACE ? full(s, c) : 0;
 }
 
-int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply)
-{
-        struct budget all = BUDGET_ALL;
-
-        return state_apply_some(s, c, reply, &all);
-}
-
 /* The reads of a txn, and removals, are counted when they happen. */
 static size_t cost(const struct cmd *c)
 {

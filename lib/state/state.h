@@ -133,13 +133,10 @@ must_check_ bool state_free_some(struct state *s, struct budget *left);
 /* Begins the entry at @index, which was appended at lease time @at; then apply its commands. */
 void state_begin(struct state *s, uint64_t index, struct lease_time at);
 
-/* Applies one command of that entry. A client's mistake is an outcome in *@reply; a negative
- * errno (-ENOMEM) means that this replica cannot continue. */
-must_check_ int state_apply(struct state *s, const struct cmd *c, struct state_reply *reply);
-
-/* The same in slices. Returns 1 if @left was not enough: then call it again with the same
- * command and reply; no other command may be applied before that. The result of a command does
- * not depend on its slices. */
+/* Applies one command of that entry, in slices. A client's mistake is an outcome in *@reply; a
+ * negative errno (-ENOMEM) means that this replica cannot continue. Returns 1 if @left was not
+ * enough: then call it again with the same command and reply; no other command may be applied
+ * before that. The result of a command does not depend on its slices. */
 must_check_ int state_apply_some(struct state *s, const struct cmd *c,
                                  struct state_reply *reply, struct budget *left);
 
@@ -203,17 +200,6 @@ must_check_ int state_txn_read(struct state *s, const struct cmd_user *who,
 
 /* The TTL that a grant requests, in milliseconds. */
 int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q);
-
-/* Encodes the snapshot, which is equal on every replica that has applied the same entries
- * (I4). */
-void state_save(const struct state *s, struct buf *out);
-
-/* Fills a fresh @s, in one go (in slices: loader.h). Returns 0, -EBADMSG or -ENOMEM; on failure
- * @s is empty. */
-must_check_ int state_load(struct state *s, struct view snapshot);
-
-/* A hash of the snapshot, for comparing replicas (I4). Costs a pass over everything. */
-uint64_t state_hash(const struct state *s);
 
 /* Roughly the memory that the state takes, as the quota counts it. */
 size_t state_bytes(const struct state *s);

@@ -10,10 +10,10 @@
 #include "../unit/rig.h"
 
 #include "../unit/one.h"
+#include "../whole.h"
 #include "base/crc32c.h"
 #include "consensus/message.h"
 #include "etcd/metrics.h"
-#include "state/saver.h"
 
 #include <malloc.h>
 #include <raft.h>

@@ -4,6 +4,7 @@
 #include <raft.h>
 #include <stdio.h>
 
+#include "../whole.h"
 #include "base/crc32c.h"
 #include "base/le.h"
 #include "base/log.h"

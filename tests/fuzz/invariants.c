@@ -1,5 +1,6 @@
 #include "invariants.h"
 
+#include "../whole.h"
 #include "fuzz.h"
 #include "state/names.h"
 

@@ -7,6 +7,7 @@
 #include <raft.h>
 #include <stdio.h>
 
+#include "../whole.h"
 #include "base/crc32c.h"
 #include "base/log.h"
 #include "consensus/message.h"

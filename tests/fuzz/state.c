@@ -2,10 +2,10 @@
  * applies them in slices, and is saved and loaded in between. Both must answer alike and stay
  * equal, and the invariants must hold between any two commands. */
 #include "state/state.h"
+#include "../whole.h"
 #include "fuzz.h"
 #include "invariants.h"
 #include "state/kv_hash.h"
-#include "state/saver.h"
 
 #define START ((struct lease_time){100 * NSEC_PER_SEC})
 #define COMMANDS_MAX 4096

@@ -3,6 +3,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "../whole.h"
 #include "base/hash.h"
 #include "hoard.h"
 #include "units.h"

@@ -10,6 +10,7 @@
  * the one that ended a lease writes by that lease. And no write is refused before the writer's
  * deadline.
  */
+#include "../whole.h"
 #include "asker.h"
 
 #define N_PROGRAMS 3

@@ -1,6 +1,7 @@
 /* Compiled as lib/state is for it (tests.mk): nobody else sees its structs. */
 #include "wider.h"
 
+#include "../whole.h"
 #include "state/state.h"
 
 #define SLICE 5 /* of a command: its slices end elsewhere than those of most replicas */

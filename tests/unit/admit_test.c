@@ -1,6 +1,6 @@
 /* Whether commands are accepted: one order of checks, where they come in and where they are
  * applied. */
-#include "state/state.h"
+#include "../whole.h"
 #include "test.h"
 
 static struct state s;

@@ -1,4 +1,5 @@
 /* Alarms: which replica raises which, for what cause, and how it is cleared. */
+#include "../whole.h"
 #include "core/upkeep.h"
 #include "state/internal.h"
 #include "test.h"

@@ -1,3 +1,4 @@
+#include "../whole.h"
 #include "compares.h"
 #include "etcd/token.h"
 #include "state/permit.h"

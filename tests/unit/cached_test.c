@@ -1,6 +1,6 @@
 /* Cache leases: what waits for them, and what they wait for. */
+#include "../whole.h"
 #include "rig.h"
-#include "state/saver.h"
 
 #define MS NSEC_PER_MSEC
 

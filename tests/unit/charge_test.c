@@ -1,5 +1,6 @@
 /* What the quota counts: part of the meaning of the log, so the numbers here stay as they are.
  * A replica of any version, on any machine, has to count the same (charge.h). */
+#include "../whole.h"
 #include "state/state.h"
 #include "test.h"
 

@@ -1,6 +1,7 @@
 /* The iterator against a list of all versions that ever were, from which nothing is dropped:
  * what it reads is what a look through that list finds, whatever happens to the keys meanwhile.
  */
+#include "../whole.h"
 #include "state/kv_iter.h"
 #include "test.h"
 

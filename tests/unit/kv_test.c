@@ -1,4 +1,5 @@
 /* The tree of keys: its answers about a range are those that a walk would find. */
+#include "../whole.h"
 #include "state/internal.h"
 #include "state/scan.h"
 #include "test.h"

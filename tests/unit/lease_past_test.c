@@ -1,6 +1,6 @@
 /* The leases of a snapshot are of one moment, though they are looked at in slices and change
  * meanwhile. */
-#include "state/saver.h"
+#include "../whole.h"
 #include "state/slots.h"
 #include "test.h"
 

@@ -1,5 +1,5 @@
+#include "../whole.h"
 #include "state/internal.h"
-#include "state/saver.h"
 #include "test.h"
 
 #define T0 ((struct lease_time){100 * NSEC_PER_SEC})

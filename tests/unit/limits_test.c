@@ -1,5 +1,5 @@
 /* Whatever was accepted can be saved and loaded, and what is kept is counted. */
-#include "state/saver.h"
+#include "../whole.h"
 #include "test.h"
 
 static enum state_outcome apply(struct state *s, enum cmd_type type, const ProtobufCMessage *m)

@@ -1,9 +1,8 @@
 /* A snapshot that is loaded in slices, and a state that is freed in slices. */
 #include "base/hash.h"
-#include "state/loader.h"
-#include "state/saver.h"
 #include "test.h"
 
+#include "../whole.h"
 #include "compares.h"
 
 /* Keys whose order differs from that of their changes, some with a history, on leases with

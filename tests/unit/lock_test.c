@@ -2,11 +2,11 @@
  * clients on both sides of real connections. */
 #include <stdlib.h>
 
+#include "../whole.h"
 #include "compares.h"
 #include "etcd/api.h"
 #include "nomem.h"
 #include "one.h"
-#include "state/saver.h"
 #include "test.h"
 #include "wire/pb.h"
 

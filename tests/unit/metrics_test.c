@@ -4,6 +4,7 @@
 #include <ctype.h>
 #include <stdlib.h>
 
+#include "../whole.h"
 #include "etcd/metrics.h"
 #include "rig.h"
 

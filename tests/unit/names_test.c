@@ -1,4 +1,5 @@
 /* Names of leases: what carries one, in the state and over a connection. */
+#include "../whole.h"
 #include "rig.h"
 #include "state/names.h"
 

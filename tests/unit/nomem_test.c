@@ -1,7 +1,7 @@
 /* No command may have another result because memory runs out: a replica on which an allocation
  * fails either does what all others do or goes no further (I4). */
+#include "../whole.h"
 #include "nomem.h"
-#include "state/saver.h"
 #include "test.h"
 
 struct command {

@@ -4,6 +4,7 @@
 #include <time.h>
 
 #include "../sim/worker.h"
+#include "../whole.h"
 #include "one.h"
 
 #define CONNS_MAX 256

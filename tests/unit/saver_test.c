@@ -2,9 +2,9 @@
  * snapshot that is streamed is not held in memory. */
 #include <malloc.h>
 
+#include "../whole.h"
 #include "rig.h"
 #include "state/kv_hash.h"
-#include "state/saver.h"
 
 #define KEYS 200
 #define SNAPSHOT "/etcdserverpb.Maintenance/Snapshot"

@@ -1,9 +1,8 @@
 /* The bytes of a snapshot: those of release 0.1.0 stay, and what is damaged is refused with a
  * sentence. snapshot.golden has each record and each optional part; the code before there was a
  * table of fields wrote it. */
+#include "../whole.h"
 #include "base/le.h"
-#include "state/loader.h"
-#include "state/saver.h"
 #include "test.h"
 
 __asm__(".section .rodata\n"

@@ -1,3 +1,4 @@
+#include "../whole.h"
 #include "state/internal.h"
 #include "test.h"
 
