@@ -404,11 +404,6 @@ const char *client_name(const struct client *c, size_t i)
         return endpoint_name(c->ends[i].ep);
 }
 
-size_t client_n_endpoints(const struct client *c)
-{
-        return c->n_ends;
-}
-
 struct member *client_member(const struct client *c)
 {
         return c->member;

@@ -69,7 +69,6 @@ void client_probe(struct client *c, size_t i, nsec_t within);
 /* To be called when a call was refused because of its token: logs in on a new connection. */
 void client_log_in_again(struct client *c, size_t i);
 const char *client_name(const struct client *c, size_t i);
-size_t client_n_endpoints(const struct client *c);
 
 /* Our own address on the connection to the core; "" while there is none. */
 void client_source(const struct client *c, char *out, size_t size);

@@ -140,8 +140,7 @@ must_check_ int rpc_conn_new_server(struct rpc_conn **ret, const struct rpc_limi
 must_check_ int rpc_conn_new_client(struct rpc_conn **ret, const char *authority, bool tls);
 
 /* A server's connection without HTTP/2: its owner brings the requests and takes the answers,
- * see rpc_call_arrive(). Neither rpc_conn_input(), rpc_conn_output() nor rpc_conn_goaway() is
- * for it. */
+ * see rpc_call_arrive(). Neither rpc_conn_input() nor rpc_conn_output() is for it. */
 must_check_ int rpc_conn_new_bare(struct rpc_conn **ret, const struct rpc_limits *limits,
                                   rpc_accept_fn accept, void *userdata);
 
@@ -215,9 +214,6 @@ void rpc_conn_each_call(struct rpc_conn *c, void (*fn)(struct rpc_call *call, vo
 /* Sends an HTTP/2 PING; rpc_conn_pongs() counts the answers. */
 must_check_ int rpc_conn_ping(struct rpc_conn *c);
 uint64_t rpc_conn_pongs(const struct rpc_conn *c);
-
-/* Announces the end (GOAWAY): no new calls; open ones go on. */
-void rpc_conn_goaway(struct rpc_conn *c);
 
 /* Client: shows this token with every call that begins from now on; copied. */
 must_check_ int rpc_conn_set_token(struct rpc_conn *c, const char *token);

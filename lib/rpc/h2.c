@@ -481,12 +481,6 @@ int rpc_conn_ping(struct rpc_conn *c)
                        : 0;
 }
 
-void rpc_conn_goaway(struct rpc_conn *c)
-{
-        if (nghttp2_session_terminate_session(c->h2, NGHTTP2_NO_ERROR) == NGHTTP2_ERR_NOMEM)
-                c->nomem = true;
-}
-
 int rpc_call_new(struct rpc_conn *c, const char *path, bool want_leader,
                  const struct rpc_handler *handler, void *userdata, struct rpc_call **ret)
 {

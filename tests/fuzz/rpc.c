@@ -429,10 +429,6 @@ static void act(struct view *step)
         case 4:
                 (void) !rpc_conn_ping(S->conn);
                 break;
-        case 5:
-                if (which == 0)
-                        rpc_conn_goaway(S->conn);
-                break;
         case 6:
                 S->cut = which;
                 break;
