@@ -6,16 +6,15 @@
 
 static void end(struct changes *c, struct core_change *ch, int outcome)
 {
-        c->n--;
+        shares_give(c->shares, POT_CHANGES, ch->by, 1);
         LIST_REMOVE(ch, next);
         ch->done(ch, outcome);
 }
 
 int changes_ask(struct changes *c, struct core_change *ch, struct boot_time now, nsec_t timeout)
 {
-        if (c->n >= CHANGES_MAX)
+        if (!shares_take(c->shares, POT_CHANGES, ch->by, 1))
                 return -ENOBUFS;
-        c->n++;
         ch->request = ++c->requests;
         ch->asked = 1;
         ch->refused = 0;

@@ -12,6 +12,7 @@
 #include "base/rnd.h"
 #include "base/url.h"
 #include "consensus/replica.h"
+#include "core/shares.h"
 #include "core/status.h"
 
 struct core_change {
@@ -20,6 +21,7 @@ struct core_change {
         enum replica_change what;
         uint64_t id;
         char address[URLS_MAX];
+        struct requester by; /* zeroes: the core itself */
         /* Private to the core. */
         LIST_ENTRY(core_change) next;
         uint64_t request;
@@ -31,12 +33,12 @@ struct core_change {
 
 struct changes {
         LIST_HEAD(, core_change) list;
-        size_t n;
-        struct replica *replica; /* borrowed */
+        struct shares *shares;   /* borrowed, like ... */
+        struct replica *replica; /* ... this */
         uint64_t requests;
 };
 
-/* Returns 0; or -ENOBUFS: too many wait, and `done` will not be called. */
+/* Returns 0; or -ENOBUFS: too many wait (shares.h), and `done` will not be called. */
 must_check_ int changes_ask(struct changes *c, struct core_change *ch, struct boot_time now,
                             nsec_t timeout);
 /* Takes the replica's answer. */

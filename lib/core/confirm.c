@@ -79,14 +79,15 @@ static void confirmed(struct core_read *rd, struct status st)
 void core_renewals_confirm(struct core *c, struct core_renewals *list, bool covered)
 {
         struct core_renewal *rn;
-        struct confirmation *cv;
+        struct confirmation *cv = NULL;
         size_t n = 0;
 
         TAILQ_FOREACH (rn, list, next)
                 n++;
         if (n == 0)
                 return;
-        cv = core_reads_full(c) ? NULL : calloc(1, sizeof(*cv));
+        if (shares_left(&c->shares, POT_OWN_READS, (struct requester){0}) > 0)
+                cv = calloc(1, sizeof(*cv));
         if (!cv) {
                 renew_pace_settled(&c->pace, covered ? n : 0);
                 return settle(c, list, status_too_many, LEASE_TIME_NEVER);

@@ -16,6 +16,8 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         c->now = now;
         state_init(&c->state);
         rnd_init(&c->rnd, cfg->seed);
+        shares_init(&c->shares, cfg->waiting_max);
+        c->changes.shares = &c->shares;
         TAILQ_INIT(&c->usual_timeouts);
         RB_INIT(&c->shorter_timeouts);
         RB_INIT(&c->writes);
@@ -59,6 +61,7 @@ struct core *core_free(struct core *c)
         core_drop_loaded(c);
         (void) !core_free_gone(c, &all);
         state_fini(&c->state);
+        shares_fini(&c->shares);
         buf_fini(&c->part.out);
         free(c->member_name);
         free(c->member_urls);
@@ -139,6 +142,11 @@ bool core_is_installing(const struct core *c)
 bool core_awaits_snapshot(const struct core *c)
 {
         return replica_awaits_snapshot(c->replica);
+}
+
+struct shares *core_shares(struct core *c)
+{
+        return &c->shares;
 }
 
 size_t core_n_writes(const struct core *c)

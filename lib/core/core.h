@@ -17,6 +17,7 @@
 #include "base/tree.h"
 #include "consensus/replica.h"
 #include "core/changes.h"
+#include "core/shares.h"
 #include "core/status.h"
 #include "state/permit.h"
 #include "state/state.h"
@@ -39,6 +40,7 @@ struct core_config {
         nsec_t cache_term;      /* the longest term of a cache lease; 0: none are given */
         unsigned ahead_divisor; /* a lease that is renewed in a loop is renewed ahead by TTL /
                                  * this (pace.h); 0: the default; other values are for tests */
+        size_t waiting_max;     /* reads, and writes, that wait (shares.h); the same */
         uint64_t seed;
 };
 
@@ -60,6 +62,7 @@ struct core_write {
          * the deadline, instead of `done`, if the command may still be applied. `done` follows
          * when the outcome is known. NULL: `done` is called at the deadline. */
         void (*overdue)(struct core_write *w);
+        struct requester by; /* zeroes: the core itself */
         /* Private to the core. */
         RB_ENTRY(core_write) by_seq;
         uint64_t seq;
@@ -78,6 +81,7 @@ struct core_write {
 /* A read that waits until the local state is linearizable for it. */
 struct core_read {
         void (*done)(struct core_read *rd, struct status st);
+        struct requester by; /* zeroes: the core itself */
         TAILQ_ENTRY(core_read) next;
         uint64_t id;
         struct lease_time at; /* set when the read is done: a lease time after the request
@@ -198,10 +202,8 @@ struct lease_time core_lease_time(const struct core *c);
 /* Fills cluster, member, term and revision. */
 void core_header(const struct core *c, Pb__ResponseHeader *h);
 
-/* Limits on the number and the total size of requests that wait for the log. Beyond them,
- * core_write() returns -ENOBUFS. */
-#define CORE_WRITES_MAX 100000
-#define CORE_WRITE_BYTES_MAX ((size_t) 512 << 20)
+/* Who has how much of what is bounded; borrowed, valid as long as the core. */
+struct shares *core_shares(struct core *c);
 
 /* Whether a command whose body is @m may go into the log, and what it costs; @user as for
  * core_write(), which is called next. This only keeps out of the log what would be refused: it
@@ -212,8 +214,8 @@ struct status core_admit(struct core *c, enum cmd_type type, const struct cmd_us
 
 /* Sends a command; @body is copied, @user borrowed until `done`; NULL: the core itself. It
  * survives a change of leader: a command that provably was not applied is proposed again.
- * @timeout 0: the default. Returns 0; -ENOBUFS: too many requests; or -ENOMEM. On failure
- * `done` is not called. */
+ * @timeout 0: the default. Returns 0; -ENOBUFS: too many requests (shares.h); or -ENOMEM. On
+ * failure `done` is not called. */
 must_check_ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
                            const struct cmd_user *user, const void *body, size_t n,
                            nsec_t timeout);

@@ -13,6 +13,7 @@
  *     apply.c     applies entries and installs snapshots, as the replica's callbacks
  *     upkeep.c    alarms and automatic compaction
  *     changes.c   changes of the members
+ *     shares.c    who has how much of what is bounded
  *     orders.c    what an operator orders of this replica
  */
 #pragma once
@@ -71,11 +72,12 @@ struct core {
         struct rnd rnd;
         struct boot_time now;
         struct core_counts counts;
+        struct shares shares;
         struct core_usual_timeouts usual_timeouts;
         struct core_timeouts shorter_timeouts;
 
         struct core_writes writes;
-        size_t n_writes, write_bytes;
+        size_t n_writes;
         uint64_t next_seq;
         struct buf command;      /* scratch memory for a proposal */
         uint64_t term_seen;      /* the highest term of an applied entry */
@@ -97,7 +99,6 @@ struct core {
         TAILQ_HEAD(core_reads, core_read) reads;   /* by their ids, which ascend */
         struct confirmed confirmed[CONFIRMED_MAX]; /* both numbers ascend */
         unsigned n_confirmed;
-        size_t n_reads;
         unsigned reads_left; /* how many may still be answered in this turn */
         uint64_t next_read;
         uint64_t served; /* reads up to this entry may be answered */
@@ -181,8 +182,6 @@ void core_orders_end(struct core *c);
 
 void core_read_finish(struct core *c, struct core_read *rd, struct status st);
 void core_read_stop_first(struct core *c);
-/* Whether one more would be refused. */
-bool core_reads_full(const struct core *c);
 /* Entries up to @applied have been applied. */
 void core_reads_serve(struct core *c, uint64_t applied);
 /* Whether a read could be served now. */

@@ -2,13 +2,16 @@
 #include "base/probe.h"
 #include "core/internal.h"
 
-#define READS_MAX 100000 /* waiting reads; beyond this: too many requests */
+static enum pot pot_of(const struct core_read *rd)
+{
+        return requester_is_core(rd->by) ? POT_OWN_READS : POT_READS;
+}
 
 void core_read_cancel(struct core *c, struct core_read *rd)
 {
         core_timeout_stop(c, &rd->timeout);
         TAILQ_REMOVE(&c->reads, rd, next);
-        c->n_reads--;
+        shares_give(&c->shares, pot_of(rd), rd->by, 1);
 }
 
 void core_read_finish(struct core *c, struct core_read *rd, struct status st)
@@ -19,11 +22,6 @@ void core_read_finish(struct core *c, struct core_read *rd, struct status st)
         rd->done(rd, st);
 }
 
-bool core_reads_full(const struct core *c)
-{
-        return c->n_reads >= READS_MAX;
-}
-
 static void timed_out(struct core *c, struct core_timeout *t)
 {
         core_read_finish(c, container_of(t, struct core_read, timeout), core_timeout_status(c));
@@ -31,9 +29,8 @@ static void timed_out(struct core *c, struct core_timeout *t)
 
 void core_read(struct core *c, struct core_read *rd, nsec_t timeout)
 {
-        if (core_reads_full(c))
+        if (!shares_take(&c->shares, pot_of(rd), rd->by, 1))
                 return rd->done(rd, status_too_many);
-        c->n_reads++;
         rd->id = ++c->next_read;
         core_timeout_start(c, &rd->timeout, timeout, timed_out);
         TAILQ_INSERT_TAIL(&c->reads, rd, next);

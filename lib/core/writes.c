@@ -13,6 +13,34 @@ static int write_cmp(const struct core_write *a, const struct core_write *b)
 
 TREE_GENERATE(core_writes, core_write, by_seq, write_cmp)
 
+/* ---- its share ---- */
+
+static bool take_share(struct core *c, const struct core_write *w, size_t n)
+{
+        if (cmd_is_renewal(w->type))
+                return true;
+        if (requester_is_core(w->by))
+                return shares_take(&c->shares, POT_OWN_WRITES, w->by, 1);
+        if (!shares_take(&c->shares, POT_WRITES, w->by, 1))
+                return false;
+        if (shares_take(&c->shares, POT_WRITE_BYTES, w->by, n))
+                return true;
+        shares_give(&c->shares, POT_WRITES, w->by, 1);
+        return false;
+}
+
+static void give_share(struct core *c, const struct core_write *w, size_t n)
+{
+        if (cmd_is_renewal(w->type))
+                return;
+        if (requester_is_core(w->by))
+                return shares_give(&c->shares, POT_OWN_WRITES, w->by, 1);
+        shares_give(&c->shares, POT_WRITE_BYTES, w->by, n);
+        shares_give(&c->shares, POT_WRITES, w->by, 1);
+}
+
+/* ---- on its way ---- */
+
 void core_write_finish(struct core *c, struct core_write *w, struct status st,
                        struct view reply)
 {
@@ -20,7 +48,7 @@ void core_write_finish(struct core *c, struct core_write *w, struct status st,
         core_timeout_stop(c, &w->timeout);
         RB_REMOVE(core_writes, &c->writes, w);
         c->n_writes--;
-        c->write_bytes -= buf_len(&w->body);
+        give_share(c, w, buf_len(&w->body));
         buf_fini(&w->body);
         w->done(w, st, reply);
 }
@@ -135,13 +163,12 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
 {
         int r;
 
-        if ((c->n_writes >= CORE_WRITES_MAX || c->write_bytes + n > CORE_WRITE_BYTES_MAX) &&
-            priority_of(type) == REPLICA_NORMAL) {
+        w->type = type;
+        if (!take_share(c, w, n)) {
                 c->counts.writes_failed++;
                 return -ENOBUFS;
         }
         w->seq = ++c->next_seq;
-        w->type = type;
         w->user = user;
         w->body = (struct buf){0};
         w->waits_for = 0;
@@ -151,13 +178,13 @@ int core_write(struct core *c, struct core_write *w, enum cmd_type type,
                 r = propose(c, w);
         if (r < 0) {
                 c->counts.writes_failed++;
+                give_share(c, w, n);
                 buf_fini(&w->body);
                 return r;
         }
         core_timeout_start(c, &w->timeout, timeout, timed_out);
         RB_INSERT(core_writes, &c->writes, w);
         c->n_writes++;
-        c->write_bytes += buf_len(&w->body);
         return 0;
 }
 

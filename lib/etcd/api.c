@@ -126,6 +126,11 @@ void api_set_conns(struct api *a, const struct api_conns *conns, void *arg)
                 a->counts[i].now = conns->clock(arg);
 }
 
+struct shares *api_shares(struct api *a)
+{
+        return core_shares(a->core);
+}
+
 const bool *api_busy(const struct api *a)
 {
         return core_busy(a->core);
@@ -292,41 +297,6 @@ static void core_failed(struct request *q, struct status st)
                 request_fail(q, st);
 }
 
-/* One address may have at most three quarters of the writes that wait, and of the bytes queued
- * for the leader, unless it has a single write. Writes are not withdrawn when their calls end,
- * so a client could send more without waiting for answers. */
-static bool writes_much(const struct request *q, size_t n)
-{
-        const struct rpc_account *a = q->call ? rpc_call_account(q->call) : NULL;
-
-        return a && (a->n_writes >= CORE_WRITES_MAX / 4 * 3 ||
-                     (a->n_writes > 0 && a->write_bytes + n > REPLICA_QUEUED_MAX / 4 * 3));
-}
-
-static void write_begins(struct request *q, size_t n)
-{
-        q->writer = q->call ? rpc_call_account(q->call) : NULL;
-        if (!q->writer)
-                return;
-        q->write_bytes = n;
-        q->writer->n_writes++;
-        q->writer->write_bytes += n;
-}
-
-static void write_ends(struct request *q)
-{
-        struct rpc_account *a = q->writer;
-
-        request_is_applied(q);
-        if (!a)
-                return;
-        q->writer = NULL;
-        a->n_writes--;
-        a->write_bytes -= q->write_bytes;
-        if (a->n_writes == 0 && a->settled)
-                a->settled(a);
-}
-
 /* Also checked for a write: to refuse it here saves the log's time. It is checked again when it
  * is applied, against the state of that time. */
 static struct status admit(struct request *q)
@@ -361,7 +331,7 @@ static void write_done(struct core_write *w, struct status st, struct view reply
                 PROBE("a write with a token comes before its replica needs one");
                 st = too_early;
         }
-        write_ends(q);
+        request_is_applied(q);
         q->waiting = false;
         if (q->wrote)
                 return q->wrote(q, st, reply);
@@ -409,14 +379,12 @@ static void write_bytes(struct request *q, enum cmd_type type, const void *m, st
         q->steps = a.steps;
         if (waits_for_room(q) || !request_may_cost(q, q->method->run))
                 return;
-        if (writes_much(q, body.len))
-                return core_failed(q, status_too_many);
         q->write.done = write_done;
+        q->write.by = q->call ? requester_of(q->call, &q->who) : (struct requester){0};
         r = core_write(q->api->core, &q->write, type, who, body.p, body.len,
                        q->call ? q->call->timeout : 0);
         if (r < 0)
                 return core_failed(q, status_too_many);
-        write_begins(q, body.len);
         request_is_on_way(q);
         q->waiting = true;
         if (!q->asks_again)
@@ -474,6 +442,7 @@ void request_read(struct request *q, void (*then)(struct request *q))
         q->waiting = q->reading = true;
         q->then = then;
         q->read.done = read_done;
+        q->read.by = requester_of(q->call, &q->who);
         core_read(q->api->core, &q->read, q->call->timeout);
 }
 

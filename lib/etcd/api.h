@@ -37,6 +37,9 @@ bool api_is_version(const char *version);
 /* Switches the page for operators at "/" on or off, see status_page.h. It is off at first. */
 void api_set_status_page(struct api *a, bool on);
 
+/* For connections: who they are from, see core/shares.h. */
+struct shares *api_shares(struct api *a);
+
 /* For rpc_limits: true while no request may be accepted. */
 const bool *api_busy(const struct api *a);
 

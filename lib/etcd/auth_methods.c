@@ -54,7 +54,15 @@ struct status identify(struct api *a, const struct rpc_call *call, struct identi
         len = buf_len(&name);
         who->name = buf_take(&name, &len);
         who->user.name = (struct view){who->name, len};
-        return status_ok;
+        if (len == 0) /* nobody has logged in */
+                return status_ok;
+        who->party = shares_user(core_shares(a->core), who->name, len);
+        return who->party ? status_ok : status_nomem;
+}
+
+struct requester requester_of(const struct rpc_call *call, const struct identity *who)
+{
+        return (struct requester){rpc_call_party(call), who->party};
 }
 
 struct status identify_late(struct api *a, const struct rpc_call *call, struct identity *who)
@@ -68,6 +76,7 @@ struct status identify_late(struct api *a, const struct rpc_call *call, struct i
 void identity_fini(struct identity *who)
 {
         free(who->name);
+        party_unref(who->party);
         *who = (struct identity){0};
 }
 

@@ -5,6 +5,9 @@
  * Only this replica knows who holds a term that it gave, and only for as long as the term runs:
  * a client that is gone may still be reading what it has. Once a change waits for a range, all
  * holders of it here are asked to give it back; when there is none left, the log is notified.
+ *
+ * A range that nobody has cached yet counts in the share of the client that makes it one
+ * (core/shares.h).
  */
 #include "base/probe.h"
 #include "core/status.h"
@@ -16,6 +19,10 @@
 #define LOOK_AGAIN (100 * NSEC_PER_MSEC) /* if lease time stood still, or the log refused */
 #define SWEEP_EVERY NSEC_PER_SEC
 #define ANSWERS_WITHIN (500 * NSEC_PER_MSEC) /* a holder that is asked to give back */
+
+static const struct status status_share = {
+        RPC_RESOURCE_EXHAUSTED,
+        "etcdserver: too many cached ranges: this client already has its share"};
 
 struct held_range;
 
@@ -44,18 +51,23 @@ struct held_range {
         LIST_ENTRY(held_range) next;
         uint64_t serial;
         TAILQ_HEAD(, holding) holdings;
+        struct lease_time until; /* the end of the longest term that was given here */
+        bool made;               /* it counts in the share of ... */
+        struct requester maker;  /* ... this one, who asked for it first */
 };
 
 struct asking {
         struct core_write write;
         struct cache_stream *stream;
         Pb__CacheRequest *q;
+        bool makes; /* a share of the ranges is taken for it */
 };
 
 struct cache_hub {
         struct api *api;
         LIST_HEAD(, cache_stream) streams;
         LIST_HEAD(, held_range) ranges;
+        size_t n_made;
         uint64_t n_awaited; /* at the last check */
         bool look;          /* something was given back: check */
         struct boot_time at;
@@ -74,6 +86,15 @@ int cache_hub_new(struct cache_hub **ret, struct api *a)
 }
 
 #define HOLDING_COST (sizeof(struct holding) + sizeof(struct held_range) + 2 * BLOCK)
+
+/* Terms end by the time in the log, which may stand still while nothing is written. This need
+ * not be as exact, and must not stand still: a client would be refused for as long. */
+static struct lease_time time_of(const struct cache_hub *h)
+{
+        return lease_time_max(core_state(h->api->core)->time, core_lease_time(h->api->core));
+}
+
+/* ---- holdings ---- */
 
 static void leave_stream(struct holding *k)
 {
@@ -94,10 +115,20 @@ static void holding_free(struct holding *k)
 
 static void range_free(struct held_range *r)
 {
-        while (!TAILQ_EMPTY(&r->holdings))
-                holding_free(TAILQ_FIRST(&r->holdings));
         LIST_REMOVE(r, next);
         free(r);
+}
+
+/* When the replica ends, its core has done so already. */
+static void range_forget(struct held_range *r)
+{
+        while (!TAILQ_EMPTY(&r->holdings))
+                holding_free(TAILQ_FIRST(&r->holdings));
+        if (r->made) {
+                party_unref(r->maker.conn);
+                party_unref(r->maker.user);
+        }
+        range_free(r);
 }
 
 struct cache_hub *cache_hub_free(struct cache_hub *h)
@@ -106,7 +137,7 @@ struct cache_hub *cache_hub_free(struct cache_hub *h)
                 return NULL;
         assert(LIST_EMPTY(&h->streams));
         while (!LIST_EMPTY(&h->ranges))
-                range_free(LIST_FIRST(&h->ranges));
+                range_forget(LIST_FIRST(&h->ranges));
         free(h);
         return NULL;
 }
@@ -129,6 +160,11 @@ static struct holding *holding_of(const struct cache_stream *s, int64_t id)
                 if (k->id == id)
                         return k;
         return NULL;
+}
+
+static void give_share(struct cache_hub *h, struct requester by)
+{
+        shares_give(core_shares(h->api->core), POT_CACHED, by, 1);
 }
 
 /* ---- recalls ---- */
@@ -165,6 +201,20 @@ static nsec_t drop_ended(struct held_range *r, struct lease_time time)
                         next = min_of(next, left);
         }
         return max_of(next, LOOK_AGAIN);
+}
+
+/* Whether a term on @r may still run, though its holder may be gone. */
+static bool may_run(const struct cache_hub *h, const struct held_range *r)
+{
+        struct lease_time now = time_of(h);
+        const struct cached_range *c;
+
+        if (!lease_time_before(now, r->until))
+                return false;
+        if (!TAILQ_EMPTY(&r->holdings))
+                return true;
+        c = cached_find(&core_state(h->api->core)->cached, r->serial);
+        return c && lease_time_before(now, core_cached_until(h->api->core, c));
 }
 
 static void look_at(struct cache_hub *h, const struct cached_range *c, struct boot_time now)
@@ -205,7 +255,12 @@ void cache_hub_flush(struct cache_hub *h, struct boot_time now)
         for (r = LIST_FIRST(&h->ranges); r; r = r_next) {
                 r_next = LIST_NEXT(r, next);
                 (void) drop_ended(r, core_state(h->api->core)->time);
-                if (TAILQ_EMPTY(&r->holdings))
+                if (r->made && !may_run(h, r)) {
+                        r->made = false;
+                        h->n_made--;
+                        give_share(h, r->maker);
+                }
+                if (!r->made && TAILQ_EMPTY(&r->holdings))
                         range_free(r);
         }
 }
@@ -240,25 +295,45 @@ static void refuse(struct cache_stream *s, int64_t id, struct status st)
         api_send(s->hub->api, s->call, &p.base);
 }
 
+/* The range of a term that was given; NULL: no memory. */
+static struct held_range *range_given(struct cache_hub *h, struct asking *ask,
+                                      const Pb__CacheTerm *given)
+{
+        struct held_range *r = range_of(h, given->serial);
+
+        if (!r) {
+                r = calloc(1, sizeof(*r));
+                if (!r)
+                        return NULL;
+                r->serial = given->serial;
+                TAILQ_INIT(&r->holdings);
+                LIST_INSERT_HEAD(&h->ranges, r, next);
+        }
+        if (ask->makes && !r->made) {
+                ask->makes = false;
+                r->made = true;
+                r->maker = ask->write.by;
+                h->n_made++;
+        }
+        r->until = lease_time_max(r->until, lease_time_add(core_state(h->api->core)->time,
+                                                           given->term_ms * NSEC_PER_MSEC));
+        h->at = boot_min(h->at, boot_add(core_now(h->api->core), SWEEP_EVERY));
+        return r;
+}
+
 /* Returns false if there is no memory, or no room. */
-static bool hold(struct cache_stream *s, int64_t id, const Pb__CacheTerm *given)
+static bool hold(struct cache_stream *s, struct asking *ask, const Pb__CacheTerm *given)
 {
         struct cache_hub *h = s->hub;
         struct held_range *r = range_of(h, given->serial);
-        struct holding *k = holding_of(s, id);
+        struct holding *k = holding_of(s, ask->q->id);
 
         if (k && k->range != r) { /* its range has changed, or the id was for another one */
                 holding_free(k);
                 k = NULL;
         }
-        if (!r) {
-                r = calloc(1, sizeof(*r));
-                if (!r)
-                        return false;
-                r->serial = given->serial;
-                TAILQ_INIT(&r->holdings);
-                LIST_INSERT_HEAD(&h->ranges, r, next);
-        }
+        if (!r)
+                return false;
         if (!k) {
                 if (!rpc_call_keep(s->call, HOLDING_COST))
                         return false;
@@ -269,7 +344,7 @@ static bool hold(struct cache_stream *s, int64_t id, const Pb__CacheTerm *given)
                 }
                 k->range = r;
                 k->stream = s;
-                k->id = id;
+                k->id = ask->q->id;
                 LIST_INSERT_HEAD(&s->holdings, k, of_stream);
                 TAILQ_INSERT_TAIL(&r->holdings, k, of_range);
                 s->n_holdings++;
@@ -277,13 +352,12 @@ static bool hold(struct cache_stream *s, int64_t id, const Pb__CacheTerm *given)
         k->recalled = false;
         k->until = lease_time_max(k->until, lease_time_add(core_state(h->api->core)->time,
                                                            given->term_ms * NSEC_PER_MSEC));
-        h->at = boot_min(h->at, boot_add(core_now(h->api->core), SWEEP_EVERY));
         return true;
 }
 
-static void answer(struct cache_stream *s, const Pb__CacheRequest *q,
-                   const Pb__CacheTerm *given)
+static void answer(struct cache_stream *s, struct asking *ask, const Pb__CacheTerm *given)
 {
+        const Pb__CacheRequest *q = ask->q;
         struct api *a = s->hub->api;
         const struct state *state = core_state(a->core);
         cleanup_(arena_fini) struct arena arena = {0};
@@ -320,7 +394,7 @@ static void answer(struct cache_stream *s, const Pb__CacheRequest *q,
         if (rpc_call_queued_patient(s->call, size) > API_QUEUED_MAX ||
             (!had && s->n_holdings >= HOLDINGS_MAX))
                 return refuse(s, q->id, status_too_many);
-        if (given->term_ms > 0 && !hold(s, q->id, given))
+        if (given->term_ms > 0 && !hold(s, ask, given))
                 return refuse(s, q->id, status_too_many);
         api_send(a, s->call, &p.base);
 }
@@ -335,10 +409,14 @@ static void asked(struct core_write *w, struct status st, struct view reply)
         s->hub->look = true;
         if (st.code == RPC_OK)
                 st = status_unpacked(pb_unpack(&pb__cache_term__descriptor, reply, &given));
+        if (given && given->term_ms > 0)
+                (void) range_given(s->hub, ask, given);
         if (s->call && !given)
                 refuse(s, ask->q->id, st);
         else if (s->call)
-                answer(s, ask->q, given);
+                answer(s, ask, given);
+        if (ask->makes)
+                give_share(s->hub, ask->write.by);
         if (s->call && s->outstanding < OUTSTANDING_MAX)
                 rpc_call_release(s->call);
         pb_free(ask->q);
@@ -369,8 +447,25 @@ static void release(struct cache_stream *s, int64_t id)
                 give_back(k);
 }
 
+/* Takes the share for a range that is not cached yet. */
+static struct status admit(struct cache_hub *h, struct asking *ask, const Pb__CacheTerm *term)
+{
+        const struct state *s = core_state(h->api->core);
+        struct shares *shares = core_shares(h->api->core);
+        struct kv_span span = kv_span(&term->key, &term->range_end);
+        struct requester by = ask->write.by;
+        size_t n;
+
+        if (cached_has(&s->cached, &span, time_of(h), &n))
+                return status_ok;
+        shares->pots[POT_CACHED].elsewhere = n - min_of(n, h->n_made);
+        ask->makes = shares_take(shares, POT_CACHED, by, 1);
+        return ask->makes ? status_ok : status_share;
+}
+
 static struct status ask_for(struct cache_stream *s, Pb__CacheRequest *q)
 {
+        struct cache_hub *h = s->hub;
         Pb__CacheTerm term = PB__CACHE_TERM__INIT;
         struct asking *ask;
         struct status st;
@@ -391,8 +486,13 @@ static struct status ask_for(struct cache_stream *s, Pb__CacheRequest *q)
         ask->stream = s;
         ask->q = q;
         ask->write.done = asked;
-        st = core_cache(s->hub->api->core, &ask->write, &s->who.user, &term, 0);
+        ask->write.by = requester_of(s->call, &s->who);
+        st = admit(h, ask, &term);
+        if (st.code == RPC_OK)
+                st = core_cache(h->api->core, &ask->write, &s->who.user, &term, 0);
         if (st.code != RPC_OK) {
+                if (ask->makes)
+                        give_share(h, ask->write.by);
                 free(ask);
                 return st;
         }

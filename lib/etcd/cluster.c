@@ -173,6 +173,7 @@ static void change(struct request *q, enum replica_change what, uint64_t id,
         c->core.done = changed;
         c->core.what = what;
         c->core.id = id;
+        c->core.by = requester_of(q->call, &q->who);
         snprintf(c->core.address, sizeof(c->core.address), "%s", address);
         q->data = c;
         q->drop = drop;

@@ -128,6 +128,7 @@ static struct rpc_limits limits_of(const struct conn *c)
                 .too_large = "etcdserver: request is too large",
                 .too_many = status_too_many.text,
                 .account = &c->host->account,
+                .party = c->party,
                 .busy = api_busy(s->api),
         };
 }

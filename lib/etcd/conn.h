@@ -30,15 +30,14 @@ struct complaint {
         uint64_t n;
 };
 
-/* An address that clients come from. It exists while it has connections, or writes that wait.
- */
+/* An address that clients come from. It exists while it has connections. */
 struct host {
         RB_ENTRY(host) by_name;
-        struct server *server; /* NULL: it has ended */
         char name[64];
         size_t n[N_KINDS]; /* connections of each kind */
         size_t n_strangers;
         struct rpc_account account;
+        struct party *party; /* owned, a reference */
         struct api_turn turn;
         struct loop_group group;
 };
@@ -54,6 +53,7 @@ struct conn {
         bool hungry;   /* in `hungry`: large messages have begun and wait for room */
         struct server *server;
         struct host *host;
+        struct party *party; /* owned, a reference; like `host` */
         struct stream *stream;
         struct rpc_conn *rpc; /* NULL until the client has shown which HTTP it speaks */
         const struct port *port;
@@ -137,8 +137,6 @@ void place_leave(struct conn *c);
 /* Its place is free. */
 void place_free(struct conn *c);
 void places_init(struct server *s);
-/* All connections have ended. */
-void places_fini(struct server *s);
 
 /* ---- conn_memory.c: what they may hold ---- */
 

@@ -25,18 +25,13 @@ static struct crowd *crowd_of(const struct conn *c)
 
 /* ---- addresses ---- */
 
-static void host_put(struct host *h)
+static void host_put(struct server *s, struct host *h)
 {
-        if (h->n[CLIENT] + h->n[PROBE] + h->n[REFUSED] > 0 || h->account.n_writes > 0)
+        if (h->n[CLIENT] + h->n[PROBE] + h->n[REFUSED] > 0)
                 return;
-        if (h->server)
-                RB_REMOVE(hosts, &h->server->hosts, h);
+        RB_REMOVE(hosts, &s->hosts, h);
+        party_unref(h->party);
         free(h);
-}
-
-static void host_settled(struct rpc_account *a)
-{
-        host_put(container_of(a, struct host, account));
 }
 
 static struct host *host_get(struct server *s, const char *peer)
@@ -53,9 +48,12 @@ static struct host *host_get(struct server *s, const char *peer)
         if (!h)
                 return NULL;
         strcpy(h->name, key.name);
-        h->server = s;
+        h->party = shares_address(api_shares(s->api), h->name);
+        if (!h->party) {
+                free(h);
+                return NULL;
+        }
         h->account.parent = &s->account;
-        h->account.settled = host_settled;
         loop_group_init(&h->group);
         h->account.max = h->account.kept_max = s->cfg.memory_max / 2;
         RB_INSERT(hosts, &s->hosts, h);
@@ -174,9 +172,12 @@ int place_take(struct conn *c)
         c->host = host_get(c->server, stream_peer(c->stream));
         if (!c->host)
                 return -ENOMEM;
+        c->party = shares_connection(c->host->party);
         count(c, c->kind);
         TAILQ_INSERT_TAIL(&crowd_of(c)->conns, c, next);
         set_stranger(c, true);
+        if (!c->party)
+                return -ENOMEM;
         why = too_many(c);
         return why ? refuse(c, why) : 0;
 }
@@ -202,7 +203,8 @@ void place_leave(struct conn *c)
 void place_free(struct conn *c)
 {
         discount(c);
-        host_put(c->host);
+        party_unref(c->party);
+        host_put(c->server, c->host);
 }
 
 void places_init(struct server *s)
@@ -215,15 +217,4 @@ void places_init(struct server *s)
                 TAILQ_INIT(&s->crowds[i].strangers);
         }
         RB_INIT(&s->hosts);
-}
-
-/* Addresses that are left have writes that wait, and are freed with the last one. */
-void places_fini(struct server *s)
-{
-        struct host *h;
-
-        while ((h = RB_ROOT(&s->hosts))) {
-                RB_REMOVE(hosts, &s->hosts, h);
-                h->server = NULL;
-        }
 }

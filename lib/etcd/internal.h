@@ -67,7 +67,8 @@ const struct method *api_method(size_t i);
 /* The user at the other end, as far as known; empty while auth is off. */
 struct identity {
         struct cmd_user user;
-        uint8_t *name; /* owned: what user.name shows */
+        uint8_t *name;       /* owned: what user.name shows */
+        struct party *party; /* owned, a reference; NULL while auth is off */
 };
 
 /* Identifies the caller by the call's token or its certificate. permit.h checks what the user
@@ -77,6 +78,8 @@ struct status identify(struct api *a, const struct rpc_call *call, struct identi
  * auth is on, and was not looked at. */
 struct status identify_late(struct api *a, const struct rpc_call *call, struct identity *who);
 void identity_fini(struct identity *who);
+/* Who requests something by @call. */
+struct requester requester_of(const struct rpc_call *call, const struct identity *who);
 
 /* Which users may call a method while auth is on; for FOR_USERS permissions on keys are
  * checked, too.
@@ -98,9 +101,6 @@ struct request {
         struct view own; /* the bytes of the message; borrowed during `run` */
         struct identity who;
         struct core_write write;
-        struct rpc_account *writer; /* the account that the waiting write is charged to; NULL:
-                                     * none */
-        size_t write_bytes;
         /* For a write: the size that its answer may reach, and the steps that applying it may
          * take, if there may be many; whether it is asked for previous values. */
         size_t answer_bytes, steps;

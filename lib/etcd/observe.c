@@ -331,6 +331,7 @@ static void on_observe(struct rpc_call *call, struct view m)
                 return rpc_call_finish(call, st.code, st.text);
         o->reading = true;
         o->first.done = on_first;
+        o->first.by = requester_of(call, &o->who);
         core_read(o->hub->api->core, &o->first, call->timeout);
 }
 

@@ -135,6 +135,7 @@ static void probe(struct api *a, struct rpc_call *call, unsigned which,
                 return probe_done(&p->read, behind);
         }
         p->read.done = probe_done;
+        p->read.by.conn = rpc_call_party(call);
         core_read(a->core, &p->read, PROBE_TIMEOUT);
 }
 

@@ -195,7 +195,6 @@ struct server *server_free(struct server *s)
                 conn_free(c);
         while ((c = TAILQ_FIRST(&s->ending)))
                 conn_end(c);
-        places_fini(s);
         memory_fini(s);
         http_desk_fini(&s->desk);
         free(s);

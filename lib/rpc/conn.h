@@ -92,13 +92,12 @@ struct rpc_counts {
  *   a large request                held       8 MiB of a connection    waits
  *   an answer that is not read     held       1 MiB of a connection    waits
  *   what neither comes nor goes    held       the address's part       ends     log
- *   writes that wait for the log   n_writes   3/4 of all               refused  client
  *   watches, observers             kept       half of all, or 64 KiB   refused  client
  *   frames without content         nothing    24,000 in 10 s           ends     client
  *   dependencies of streams        nothing    1,000 of a connection    ends     client
  *
  * An address may always have calls that cost 64 KiB. "ends": the connection; "without room": in
- * the account. */
+ * the account. The requests that wait have shares of their own (core/shares.h). */
 struct rpc_account {
         struct rpc_account *parent; /* NULL: none */
         size_t held, max;           /* bytes, or so */
@@ -109,11 +108,6 @@ struct rpc_account {
          * counted; the owner resets that. */
         size_t calls;
         uint64_t n_refused; /* of this account */
-        /* Only of this account: writes that wait for the log, which are not withdrawn when
-         * their calls end. The account stays while there are any; `settled`, which may be NULL,
-         * is called when there are none left. */
-        size_t n_writes, write_bytes;
-        void (*settled)(struct rpc_account *a);
 };
 
 /* Server: called when a call begins. Sets call->handler, or finishes the call; if it does
@@ -130,6 +124,7 @@ struct rpc_limits {
          * has; and the account that counts the memory held; borrowed, NULL: none. */
         const char *too_many;
         struct rpc_account *account;
+        struct party *party; /* server: for the services, see rpc_call_party(); borrowed */
         const bool *busy; /* server: while it is true no message is handed over; borrowed, NULL:
                              never */
 };
@@ -301,9 +296,8 @@ bool rpc_call_is_pressed(const struct rpc_call *call);
 must_check_ bool rpc_call_keep(struct rpc_call *call, size_t bytes);
 void rpc_call_drop_kept(struct rpc_call *call, size_t bytes);
 
-/* Server: the account in which memory held for the call counts; NULL: none. Borrowed, for as
- * long as the connection, or as long as there are writes in it. */
-struct rpc_account *rpc_call_account(const struct rpc_call *call);
+/* Server: who has the connection, for the services (core/shares.h); NULL: nobody. Borrowed. */
+struct party *rpc_call_party(const struct rpc_call *call);
 
 /* Client: no more messages follow. */
 void rpc_call_end(struct rpc_call *call);

@@ -143,9 +143,9 @@ void rpc_call_drop_kept(struct rpc_call *pub, size_t bytes)
         call_of(pub)->kept -= bytes;
 }
 
-struct rpc_account *rpc_call_account(const struct rpc_call *pub)
+struct party *rpc_call_party(const struct rpc_call *pub)
 {
-        return pub->conn->limits.account;
+        return pub->conn->limits.party;
 }
 
 static void get_out_of_line(struct call *k)

@@ -95,11 +95,29 @@ static bool is_same(const struct kv_span *a, const struct kv_span *b)
                bytes_cmp(a->end.p, a->end.len, b->end.p, b->end.len) == 0;
 }
 
+static bool is_needed(const struct cached_range *r, struct lease_time now)
+{
+        return cached_is_live(r, now) || holds_back(r, now);
+}
+
+bool cached_has(const struct cached *c, const struct kv_span *span, struct lease_time now,
+                size_t *ret_n)
+{
+        bool has = false;
+
+        *ret_n = 0;
+        for (size_t i = 0; i < c->n; i++)
+                if (is_needed(c->ranges[i], now)) {
+                        has = has || is_same(&c->ranges[i]->keys.span, span);
+                        ++*ret_n;
+                }
+        return has;
+}
+
 static void sweep(struct cached *c, struct lease_time now)
 {
         for (size_t i = c->n; i > 0; i--)
-                if (!cached_is_live(c->ranges[i - 1], now) &&
-                    !holds_back(c->ranges[i - 1], now))
+                if (!is_needed(c->ranges[i - 1], now))
                         remove_at(c, i - 1);
 }
 

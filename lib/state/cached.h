@@ -94,6 +94,10 @@ must_check_ int cached_promise(struct cached *c, const struct kv_span *span, uin
 bool cached_is_awaited(const struct cached *c, const struct kv_span *span,
                        struct lease_time now);
 
+/* Whether @span is one of the ranges that are cached, or rest; *@ret_n: how many there are. */
+bool cached_has(const struct cached *c, const struct kv_span *span, struct lease_time now,
+                size_t *ret_n);
+
 /* Whether several changes waited for a cache term on @span, and some may still be waiting. For
  * the issuer; the state does not depend on it. */
 bool cached_is_crowded(const struct cached *c, const struct kv_span *span,

@@ -542,6 +542,113 @@ TEST(a_step_of_the_clock_ends_no_term)
         end();
 }
 
+/* ---- shares ---- */
+
+enum { STREAMS = 6 };
+
+static struct rig_call streams[STREAMS];
+static unsigned n_answers, n_given;
+static char why[128];
+
+static void count_terms(struct rig_call *call, struct view m)
+{
+        cleanup_(pb_freep) Pb__CacheResponse *p = NULL;
+
+        (void) call;
+        CHECK_EQ(pb_unpack(&pb__cache_response__descriptor, m, &p), 0);
+        n_answers++;
+        n_given += p->term_ms > 0;
+        if (*p->error)
+                snprintf(why, sizeof(why), "%s", p->error);
+}
+
+/* Asks for @n ranges of one key each, on a stream that is in use already, or begins. Returns
+ * how many it gets. */
+static unsigned ask_for_many(struct rig_conn *c, struct rig_call *call, unsigned from,
+                             unsigned n)
+{
+        Pb__CacheRequest q = PB__CACHE_REQUEST__INIT;
+        char key[16];
+
+        n_answers = n_given = 0;
+        q.term_ms = 3000;
+        for (unsigned i = from; i < from + n; i++) {
+                cleanup_(buf_fini) struct buf b = {0};
+
+                snprintf(key, sizeof(key), "none/%u", i);
+                q.id = i;
+                q.key = pb_bytes(key, strlen(key));
+                pb_append(&b, &q.base);
+                if (!call->call) {
+                        rig_open(c, call, "/tenurepb.Cache/Cache", &q.base);
+                        call->got = count_terms;
+                } else {
+                        CHECK_EQ(rpc_call_send(call->call, b.data, buf_len(&b)), 0);
+                }
+        }
+        for (unsigned i = 0; i < 1000 && n_answers < n; i++)
+                rig_turn();
+        CHECK_EQ(n_answers, n);
+        return n_given;
+}
+
+static void forget_streams(void)
+{
+        for (unsigned i = 0; i < STREAMS; i++) {
+                rig_forget(&streams[i]);
+                streams[i] = (struct rig_call){0};
+        }
+}
+
+/* Also on keys that do not exist. */
+TEST(nobody_gets_all_cached_ranges)
+{
+        struct rig_conn *here[3], *there;
+        unsigned one, all;
+
+        rig_begin();
+        for (unsigned i = 0; i < 3; i++)
+                here[i] = rig_connect(0);
+        there = rig_connect(1);
+        one = all = ask_for_many(here[0], &streams[0], 0, 256);
+        CHECK_EQ(one, (256 + 2) / 3);
+        CHECK(strstr(why, "too many cached ranges"));
+        for (unsigned i = 1; i < 3; i++)
+                all += ask_for_many(here[i], &streams[i], i * 256, 256);
+        CHECK(all > 100 && all < 128);
+        CHECK(ask_for_many(there, &streams[3], 3 * 256, 256) > 40);
+        /* What others cache costs nothing. */
+        CHECK_EQ(ask_for_many(here[0], &streams[4], 3 * 256, 40), 40);
+        rig_disconnect(here[0]); /* its terms go on */
+        CHECK(ask_for_many(here[1], &streams[1], 5 * 256, 256) < 30);
+        turns(4200);
+        CHECK(ask_for_many(here[1], &streams[1], 6 * 256, 256) > 60);
+        rig_disconnect(here[1]);
+        rig_disconnect(here[2]);
+        rig_disconnect(there);
+        forget_streams();
+        rig_end();
+}
+
+/* As do calls that have ended before they are answered. */
+TEST(ranges_that_were_given_back_are_free)
+{
+        struct rig_conn *c;
+
+        rig_begin();
+        c = rig_connect(0);
+        for (unsigned i = 0; i < 10; i++) {
+                CHECK_EQ(ask_for_many(c, &streams[0], 0, 60), 60);
+                rpc_call_end(streams[0].call);
+                rig_wait(&streams[0], 100);
+                rig_forget(&streams[0]);
+                turns(3100);
+        }
+        rig_disconnect(c);
+        forget_streams();
+        rig_end();
+}
+
 TEST(a_cache_is_refused_what_is_too_large)
 {
         Pb__CacheRequest q;

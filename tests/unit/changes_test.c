@@ -7,6 +7,7 @@
 #define NOW ((struct boot_time){1})
 #define LATER(s) ((struct boot_time){1 + (s) *NSEC_PER_SEC})
 
+static struct shares shares;
 static struct changes changes;
 static unsigned asked, ended;
 static int outcome;
@@ -34,7 +35,9 @@ static void done(struct core_change *ch, int with)
 
 static struct core_change begin(enum replica_change what)
 {
-        changes = (struct changes){.list = LIST_HEAD_INITIALIZER(changes.list)};
+        shares_init(&shares, 0);
+        changes = (struct changes){.list = LIST_HEAD_INITIALIZER(changes.list),
+                                   .shares = &shares};
         asked = ended = 0;
         return (struct core_change){.done = done, .what = what, .id = 7};
 }

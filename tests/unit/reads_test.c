@@ -96,7 +96,7 @@ TEST(a_read_that_is_cancelled_when_another_one_times_out_is_not_done)
         rig.now = boot_add(rig.now, 1100 * MSEC);
         core_run(rig.core, rig.now);
         CHECK_EQ(rig.done, 2);
-        CHECK_EQ(rig.core->n_reads, 0);
+        CHECK_EQ(rig.core->shares.pots[POT_OWN_READS].n, 0);
         end();
 }
 

@@ -482,6 +482,41 @@ TEST(a_renewal_in_a_loop_is_not_refused_where_many_read)
         free(reads);
 }
 
+static void on_answer(struct core_renewal *rn, struct status st, int64_t ttl_ms)
+{
+        (void) rn;
+        (void) ttl_ms;
+        one.failed += st.code != RPC_OK;
+        one.answered++;
+}
+
+/* Whether it exists is known only by a confirmation: another replica may have granted it a
+ * moment ago. */
+TEST(a_renewal_of_an_unknown_lease_is_not_refused_where_many_read)
+{
+        struct core_renewal renewal = {.done = on_answer, .lease = 1};
+        struct core_read refused = {.done = on_read};
+        struct shares *shares;
+        struct party *address;
+
+        n_read = 0;
+        begin(NULL, 0, 0);
+        shares = core_shares(one.core);
+        address = shares_address(shares, "reader");
+        refused.by.conn = shares_connection(address);
+        party_unref(address);
+        shares->pots[POT_READS].n = shares->pots[POT_READS].max;
+        core_read(one.core, &refused, 0);
+        CHECK_EQ(n_read, 1);
+        CHECK_EQ(one.failed, 1);
+        one.failed = 0;
+        core_renew(one.core, &renewal);
+        while (one.answered == 0)
+                turn();
+        party_unref(refused.by.conn);
+        end();
+}
+
 /* The leader does not answer for a while: what has gathered is not all answered in one turn. */
 TEST(many_renewals_without_an_entry_are_answered_in_several_turns)
 {
@@ -674,7 +709,7 @@ TEST(a_lease_that_was_granted_anew_is_renewed_before_the_answer)
 {
         Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
         Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
-        struct core_write writes[2];
+        struct core_write writes[2] = {0};
         static struct holder_of h[1];
         struct lease *l;
 
@@ -706,7 +741,7 @@ TEST(a_lease_that_was_granted_anew_is_renewed_before_the_answer)
 TEST(a_lease_that_got_the_name_meanwhile_is_renewed_before_the_answer)
 {
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
-        struct core_write writes[2];
+        struct core_write writes[2] = {0};
         static struct holder_of h[3];
         struct lease *l;
 

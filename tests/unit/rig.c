@@ -123,6 +123,8 @@ struct rig_conn *rig_connect(unsigned address)
                                     .too_large = "etcdserver: request is too large",
                                     .too_many = "etcdserver: too many requests"};
         struct rig_conn *c = calloc(1, sizeof(*c));
+        struct party *host;
+        char name[16];
         size_t i = 0;
 
         while (i < CONNS_MAX && own.conns[i])
@@ -132,6 +134,11 @@ struct rig_conn *rig_connect(unsigned address)
         c->takes = 64 * 1024;
         c->turn.of = &own.addresses[address];
         c->account = limits.account = &own.accounts[address];
+        snprintf(name, sizeof(name), "10.0.0.%u", address);
+        host = shares_address(api_shares(rig.api), name);
+        c->party = limits.party = shares_connection(host);
+        CHECK(c->party);
+        party_unref(host);
         CHECK_EQ(rpc_conn_new_client(&c->client, "rig", false), 0);
         CHECK_EQ(rpc_conn_new_server(&c->server, &limits, api_accept, rig.api), 0);
         rpc_conn_set_userdata(c->server, c);
@@ -145,6 +152,7 @@ void rig_disconnect(struct rig_conn *c)
 
         rpc_conn_free(c->server);
         rpc_conn_free(c->client);
+        party_unref(c->party);
         for (size_t i = 0; i < CONNS_MAX; i++)
                 if (own.conns[i] == c)
                         own.conns[i] = NULL;

@@ -14,6 +14,7 @@ struct rig_conn {
         size_t takes; /* bytes that the client reads in a turn; 0: it does not read */
         struct api_turn turn;
         struct rpc_account *account; /* its address's */
+        struct party *party;
 };
 
 /* The caller's, for as long as the connection or the call lives. */
