@@ -22,6 +22,8 @@
  */
 #pragma once
 
+#include <bsd/sys/queue.h>
+
 #include "base/base.h"
 #include "base/clock.h"
 #include "base/tree.h"
@@ -46,6 +48,11 @@ struct party {
         struct party *of;        /* of a connection: its address, with a reference */
         size_t refs;
         size_t has[N_POTS];
+        /* For etcd/cache.c: until when it pays for writes that it has held up, and up to when
+         * they are counted. */
+        struct lease_time pays_until, paid_for;
+        TAILQ_ENTRY(party) next_payer;
+        bool pays; /* it is in that list */
         bool user;
         size_t len;
         char name[];

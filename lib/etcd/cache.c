@@ -7,7 +7,8 @@
  * holders of it here are asked to give it back; when there is none left, the log is notified.
  *
  * A range that nobody has cached yet counts in the share of the client that makes it one
- * (core/shares.h).
+ * (core/shares.h). And who holds up writes pays for it: for PAYS_TIMES as long as that took,
+ * its address and its user get no further terms, but for what they hold up in SPARE.
  */
 #include "base/probe.h"
 #include "core/status.h"
@@ -19,10 +20,17 @@
 #define LOOK_AGAIN (100 * NSEC_PER_MSEC) /* if lease time stood still, or the log refused */
 #define SWEEP_EVERY NSEC_PER_SEC
 #define ANSWERS_WITHIN (500 * NSEC_PER_MSEC) /* a holder that is asked to give back */
+#define PAYS_TIMES 100
+#define SPARE (CACHED_TERM_MAX_MS * NSEC_PER_MSEC)
+#define PAYERS_AT_ONCE 2 /* looked at whenever somebody pays, whether they still have to */
 
 static const struct status status_share = {
         RPC_RESOURCE_EXHAUSTED,
         "etcdserver: too many cached ranges: this client already has its share"};
+static const struct status status_pays = {
+        RPC_RESOURCE_EXHAUSTED,
+        "etcdserver: too many requests: by its cache leases, the client's address or user has "
+        "held up writes for too long"};
 
 struct held_range;
 
@@ -40,10 +48,12 @@ struct holding {
         LIST_ENTRY(holding) of_stream;
         TAILQ_ENTRY(holding) of_range;
         struct held_range *range;
-        struct cache_stream *stream; /* NULL: the client is gone */
+        struct cache_stream *stream;  /* NULL: the client is gone */
+        struct party *address, *user; /* references; NULL: none */
         int64_t id;
         struct lease_time until;
         struct boot_time recalled_at;
+        struct lease_time held_since; /* the same */
         bool recalled;
 };
 
@@ -68,8 +78,9 @@ struct cache_hub {
         LIST_HEAD(, cache_stream) streams;
         LIST_HEAD(, held_range) ranges;
         size_t n_made;
-        uint64_t n_awaited; /* at the last check */
-        bool look;          /* something was given back: check */
+        TAILQ_HEAD(, party) payers; /* each has a reference */
+        uint64_t n_awaited;         /* at the last check */
+        bool look;                  /* something was given back: check */
         struct boot_time at;
 };
 
@@ -80,6 +91,7 @@ int cache_hub_new(struct cache_hub **ret, struct api *a)
         if (!h)
                 return -ENOMEM;
         h->api = a;
+        TAILQ_INIT(&h->payers);
         h->at = BOOT_TIME_NEVER;
         *ret = h;
         return 0;
@@ -87,11 +99,74 @@ int cache_hub_new(struct cache_hub **ret, struct api *a)
 
 #define HOLDING_COST (sizeof(struct holding) + sizeof(struct held_range) + 2 * BLOCK)
 
+/* ---- what holding up a write costs ---- */
+
 /* Terms end by the time in the log, which may stand still while nothing is written. This need
  * not be as exact, and must not stand still: a client would be refused for as long. */
 static struct lease_time time_of(const struct cache_hub *h)
 {
         return lease_time_max(core_state(h->api->core)->time, core_lease_time(h->api->core));
+}
+
+static void pays_no_more(struct cache_hub *h, struct party *who)
+{
+        TAILQ_REMOVE(&h->payers, who, next_payer);
+        who->pays = false;
+        party_unref(who);
+}
+
+static void forget_payers(struct cache_hub *h, struct lease_time now)
+{
+        struct party *who;
+
+        for (int i = 0; i < PAYERS_AT_ONCE && (who = TAILQ_FIRST(&h->payers)); i++) {
+                if (!lease_time_before(now, who->pays_until)) {
+                        pays_no_more(h, who);
+                        continue;
+                }
+                TAILQ_REMOVE(&h->payers, who, next_payer);
+                TAILQ_INSERT_TAIL(&h->payers, who, next_payer);
+        }
+}
+
+/* @who has held up a write from @since to @until, as others of it may have. While the core is
+ * out of service nobody holds up anything, and lease time stands still. */
+static void pay(struct cache_hub *h, struct party *who, struct lease_time since,
+                struct lease_time until)
+{
+        struct lease_time now = time_of(h);
+
+        if (!who)
+                return;
+        since = lease_time_max(since, who->paid_for);
+        if (!lease_time_before(since, until))
+                return;
+        who->paid_for = until;
+        who->pays_until = lease_time_add(lease_time_max(who->pays_until, now),
+                                         PAYS_TIMES * lease_time_diff(until, since));
+        if (!who->pays) {
+                who->pays = true;
+                party_ref(who);
+                TAILQ_INSERT_TAIL(&h->payers, who, next_payer);
+        }
+        forget_payers(h, now);
+}
+
+static void pay_for(struct cache_hub *h, const struct holding *k)
+{
+        struct lease_time until = time_of(h);
+
+        if (!k->recalled)
+                return;
+        if (lease_time_before(k->until, until))
+                until = k->until;
+        pay(h, k->address, k->held_since, until);
+        pay(h, k->user, k->held_since, until);
+}
+
+static bool must_pay(const struct cache_hub *h, const struct party *who)
+{
+        return who && lease_time_diff(who->pays_until, time_of(h)) > PAYS_TIMES * SPARE;
 }
 
 /* ---- holdings ---- */
@@ -103,14 +178,22 @@ static void leave_stream(struct holding *k)
         k->stream = NULL;
 }
 
-static void holding_free(struct holding *k)
+static void holding_drop(struct holding *k)
 {
         if (k->stream) {
                 rpc_call_drop_kept(k->stream->call, HOLDING_COST);
                 leave_stream(k);
         }
         TAILQ_REMOVE(&k->range->holdings, k, of_range);
+        party_unref(k->address);
+        party_unref(k->user);
         free(k);
+}
+
+static void holding_free(struct cache_hub *h, struct holding *k)
+{
+        pay_for(h, k);
+        holding_drop(k);
 }
 
 static void range_free(struct held_range *r)
@@ -123,7 +206,7 @@ static void range_free(struct held_range *r)
 static void range_forget(struct held_range *r)
 {
         while (!TAILQ_EMPTY(&r->holdings))
-                holding_free(TAILQ_FIRST(&r->holdings));
+                holding_drop(TAILQ_FIRST(&r->holdings));
         if (r->made) {
                 party_unref(r->maker.conn);
                 party_unref(r->maker.user);
@@ -138,6 +221,8 @@ struct cache_hub *cache_hub_free(struct cache_hub *h)
         assert(LIST_EMPTY(&h->streams));
         while (!LIST_EMPTY(&h->ranges))
                 range_forget(LIST_FIRST(&h->ranges));
+        while (!TAILQ_EMPTY(&h->payers))
+                pays_no_more(h, TAILQ_FIRST(&h->payers));
         free(h);
         return NULL;
 }
@@ -169,14 +254,19 @@ static void give_share(struct cache_hub *h, struct requester by)
 
 /* ---- recalls ---- */
 
-static void recall(struct holding *k)
+static void recall(struct cache_hub *hub, struct holding *k)
 {
-        struct api *a = k->stream->hub->api;
+        struct api *a = hub->api;
         Pb__CacheResponse p = PB__CACHE_RESPONSE__INIT;
         Pb__ResponseHeader h;
 
+        if (k->recalled)
+                return;
         k->recalled = true;
         k->recalled_at = core_now(a->core);
+        k->held_since = time_of(hub);
+        if (!k->stream)
+                return;
         core_header(a->core, &h);
         p.header = &h;
         p.id = k->id;
@@ -186,7 +276,7 @@ static void recall(struct holding *k)
 
 /* Drops the holders whose terms have ended by the time in the log; our clock may have counted
  * too much of a suspend. Returns after how long to look again. */
-static nsec_t drop_ended(struct held_range *r, struct lease_time time)
+static nsec_t drop_ended(struct cache_hub *h, struct held_range *r, struct lease_time time)
 {
         struct holding *k, *k_next;
         nsec_t next = SWEEP_EVERY;
@@ -196,7 +286,7 @@ static nsec_t drop_ended(struct held_range *r, struct lease_time time)
 
                 k_next = TAILQ_NEXT(k, of_range);
                 if (left <= 0)
-                        holding_free(k);
+                        holding_free(h, k);
                 else
                         next = min_of(next, left);
         }
@@ -229,9 +319,8 @@ static void look_at(struct cache_hub *h, const struct cached_range *c, struct bo
         r = range_of(h, c->serial);
         if (r) {
                 TAILQ_FOREACH (k, &r->holdings, of_range)
-                        if (!k->recalled && k->stream)
-                                recall(k);
-                h->at = boot_min(h->at, boot_add(now, drop_ended(r, s->time)));
+                        recall(h, k);
+                h->at = boot_min(h->at, boot_add(now, drop_ended(h, r, s->time)));
         }
         /* A term without a holder here was never answered, or has ended. */
         if (!r || TAILQ_EMPTY(&r->holdings)) {
@@ -254,7 +343,7 @@ void cache_hub_flush(struct cache_hub *h, struct boot_time now)
                 look_at(h, cached->ranges[i], now);
         for (r = LIST_FIRST(&h->ranges); r; r = r_next) {
                 r_next = LIST_NEXT(r, next);
-                (void) drop_ended(r, core_state(h->api->core)->time);
+                (void) drop_ended(h, r, core_state(h->api->core)->time);
                 if (r->made && !may_run(h, r)) {
                         r->made = false;
                         h->n_made--;
@@ -324,12 +413,13 @@ static struct held_range *range_given(struct cache_hub *h, struct asking *ask,
 /* Returns false if there is no memory, or no room. */
 static bool hold(struct cache_stream *s, struct asking *ask, const Pb__CacheTerm *given)
 {
+        struct requester by = ask->write.by;
         struct cache_hub *h = s->hub;
         struct held_range *r = range_of(h, given->serial);
         struct holding *k = holding_of(s, ask->q->id);
 
         if (k && k->range != r) { /* its range has changed, or the id was for another one */
-                holding_free(k);
+                holding_free(h, k);
                 k = NULL;
         }
         if (!r)
@@ -345,10 +435,13 @@ static bool hold(struct cache_stream *s, struct asking *ask, const Pb__CacheTerm
                 k->range = r;
                 k->stream = s;
                 k->id = ask->q->id;
+                k->address = by.conn ? party_ref(by.conn->of) : NULL;
+                k->user = by.user ? party_ref(by.user) : NULL;
                 LIST_INSERT_HEAD(&s->holdings, k, of_stream);
                 TAILQ_INSERT_TAIL(&r->holdings, k, of_range);
                 s->n_holdings++;
         }
+        pay_for(h, k);
         k->recalled = false;
         k->until = lease_time_max(k->until, lease_time_add(core_state(h->api->core)->time,
                                                            given->term_ms * NSEC_PER_MSEC));
@@ -433,7 +526,7 @@ static void give_back(struct holding *k)
 
         s->hub->look = true;
         if (!k->recalled || boot_diff(now, k->recalled_at) < ANSWERS_WITHIN)
-                return holding_free(k);
+                return holding_free(s->hub, k);
         PROBE("a cache gives a range back so late that its term goes on");
         leave_stream(k);
         rpc_call_drop_kept(s->call, HOLDING_COST);
@@ -456,6 +549,10 @@ static struct status admit(struct cache_hub *h, struct asking *ask, const Pb__Ca
         struct requester by = ask->write.by;
         size_t n;
 
+        if (must_pay(h, by.conn ? by.conn->of : NULL) || must_pay(h, by.user)) {
+                PROBE("who held up writes gets no term for its cache");
+                return status_pays;
+        }
         if (cached_has(&s->cached, &span, time_of(h), &n))
                 return status_ok;
         shares->pots[POT_CACHED].elsewhere = n - min_of(n, h->n_made);

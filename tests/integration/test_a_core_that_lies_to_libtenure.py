@@ -338,8 +338,10 @@ def test_a_program_believes_in_its_lease_no_longer_than_the_core(program, liar):
 
 
 @pytest.mark.parametrize("term", [None, -1, 3001, 86_400_000, 1 << 32, HUGE, LEAST])
-def test_a_program_reads_nothing_from_its_cache_that_was_written_over(term, program, liar):
-    told = []
+def test_a_program_reads_nothing_from_its_cache_that_was_written_over(
+        term, tmp_path, lied_to, fresh_liar):
+    # The core gives no more terms to a client that does not hear its recalls.
+    liar, program, told = fresh_liar, Believer(tmp_path, lied_to, fresh_liar), []
 
     def lie(call):
         answer = call.ask()

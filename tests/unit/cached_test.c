@@ -649,6 +649,97 @@ TEST(ranges_that_were_given_back_are_free)
         rig_end();
 }
 
+/* Puts the key, and returns for how many turns that waits. */
+static unsigned put_waits(const char *key)
+{
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        struct rig_call call;
+        unsigned n = 0;
+
+        put.key = pb_bytes(key, strlen(key));
+        rig_ask(writer, &call, "/etcdserverpb.KV/Put", &put.base);
+        for (; !call.over; n++)
+                rig_turn();
+        CHECK_EQ(call.code, RPC_OK);
+        rig_forget(&call);
+        return n;
+}
+
+/* Somebody never gives a term back, caches the same key again as soon as that is possible, and
+ * comes by another connection each time. In ten minutes writes wait for less than 15 s. */
+TEST(who_holds_up_writes_gets_no_terms_for_long)
+{
+        unsigned held_up = 0, times = 0;
+        struct boot_time end;
+        struct rig_conn *deaf, *other;
+        struct party *payer;
+
+        rig_begin();
+        writer = rig_connect(1);
+        other = rig_connect(2);
+        for (end = boot_add(rig.now, 600 * NSEC_PER_SEC); boot_before(rig.now, end);) {
+                deaf = rig_connect(0);
+                if (ask_for_many(deaf, &streams[0], 1, 1) > 0) {
+                        unsigned waited = put_waits("none/1");
+
+                        CHECK(waited <= 3100);
+                        times += waited > 1000;
+                        held_up += waited;
+                }
+                rig_disconnect(deaf);
+                forget_streams();
+                turns(1000);
+        }
+        CHECK(times >= 2);
+        CHECK(held_up < 15000);
+        CHECK(strstr(why, "held up writes"));
+        /* Others are not refused. */
+        CHECK_EQ(ask_for_many(other, &streams[0], 1, 1), 1);
+        /* All that remembers it is what it still pays for. */
+        payer = shares_address(core_shares(rig.core), "10.0.0.0");
+        CHECK_EQ(payer->refs, 2);
+        party_unref(payer);
+        rig_disconnect(other);
+        rig_disconnect(writer);
+        forget_streams();
+        rig_end();
+}
+
+/* It gives back what is recalled just before it would count as silent. */
+TEST(who_gives_back_late_each_time_gets_no_terms_for_long)
+{
+        unsigned held_up = 0;
+        struct boot_time end_at;
+        Pb__CacheRequest q;
+
+        begin_stream();
+        end_at = boot_add(rig.now, 600 * NSEC_PER_SEC);
+        while (boot_before(rig.now, end_at)) {
+                Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+                unsigned before = n_recalls;
+
+                q = request();
+                send_request(&q);
+                turns(100);
+                put.key = pb_bytes("k1", 2);
+                rig_ask(writer, &write_call, "/etcdserverpb.KV/Put", &put.base);
+                for (unsigned i = 0; !write_call.over; i++) {
+                        if (n_recalls > before && i == 400) {
+                                q = request();
+                                q.release = true;
+                                send_request(&q);
+                        }
+                        held_up += n_recalls > before;
+                        rig_turn();
+                }
+                CHECK_EQ(write_call.code, RPC_OK);
+                rig_forget(&write_call);
+        }
+        CHECK(held_up > 2000);
+        CHECK(held_up < 15000);
+        end();
+}
+
 TEST(a_cache_is_refused_what_is_too_large)
 {
         Pb__CacheRequest q;
