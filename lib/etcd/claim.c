@@ -305,9 +305,10 @@ static void wrote(struct request *q, struct status st, struct view reply)
         if (!q->call)
                 return leave(c, status_client_gone);
         /* A snapshot has replaced the entry, so the key was created or never will be: the next
-         * attempt finds out. */
-        if (c->phase == CLAIM_CREATING && st.text == status_lost.text)
-                return enter(c, CLAIM_CREATING);
+         * attempt finds out. To write it once more does no harm, and nobody knows of a lease
+         * that was granted: the call gets another one. */
+        if (st.text == status_lost.text)
+                return enter(c, c->phase);
         if (st.code != RPC_OK)
                 return leave(c, st);
         if (c->phase == CLAIM_GRANTING) {

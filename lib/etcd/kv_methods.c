@@ -63,15 +63,26 @@ static void txn(struct request *q)
 
 static void compact(struct request *q);
 
-/* Another compaction may have gone further than the step. */
+/* Another compaction may have gone further than the step, and a snapshot that replaces the
+ * step's entry shows how far the history is compacted: then the next step is made, if any is
+ * left. */
 static void compacted(struct request *q, struct status st, struct view reply)
 {
-        (void) reply;
+        const Pb__CompactionRequest *m = q->msg;
+        bool lost = st.text == status_lost.text;
+
         if (!q->call)
                 return request_end(q);
-        if (st.code != RPC_OK && strcmp(st.text, status_of(STATE_E_COMPACTED).text) != 0)
+        if (st.code != RPC_OK && !lost &&
+            strcmp(st.text, status_of(STATE_E_COMPACTED).text) != 0)
                 return request_fail(q, st);
-        compact(q);
+        if (m->revision > core_state(q->api->core)->kv.compacted)
+                return compact(q);
+        if (lost)
+                return request_reply_header(q);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        request_reply_bytes(q, reply.p, reply.len);
 }
 
 /* Everything that was ahead of the request in the log has been applied. */
@@ -105,16 +116,15 @@ static void compact(struct request *q)
         const Pb__CompactionRequest *m = q->msg;
         Pb__CompactionRequest step = *m;
 
-        q->wrote = m->revision == 0 ? compacted_nothing : NULL;
+        q->wrote = m->revision == 0 ? compacted_nothing : compacted;
         if (m->revision > s->revision) {
                 PROBE("a compaction is asked for that this replica has not reached");
                 step.revision = 0;
                 q->wrote = caught_up;
         } else if (m->revision > s->kv.compacted) {
                 step.revision = kv_compact_step(&s->kv, m->revision);
-                q->wrote = step.revision < m->revision ? compacted : NULL;
         }
-        q->asks_again = q->wrote != NULL && m->revision != 0;
+        q->asks_again = m->revision != 0;
         request_write(q, CMD_COMPACT, &step.base);
 }
 

@@ -1178,6 +1178,41 @@ TEST(a_claim_that_is_lost_is_made_again)
         }
 }
 
+/* Nor is its client told of an error if the lease is lost that the call gets by itself, or what
+ * makes a key its own that it has found. */
+TEST(a_call_whose_lease_or_key_is_lost_goes_on)
+{
+        for (int64_t lease = 0; lease <= 1; lease++) {
+                struct ask k = {0};
+                cleanup_(pb_freep) Pb__LockResponse *p = NULL;
+
+                begin();
+                grant(1, 1);
+                if (lease != 0)
+                        put("l/1", 1);
+                one.stalled = true;
+                lock(0, "l", lease, &k);
+                settle();
+                if (lease != 0) { /* it finds the key */
+                        one.stalled = false;
+                        turn();
+                        one.stalled = true;
+                        settle();
+                        CHECK(!k.ended);
+                }
+                lose_proposals();
+                settle();
+                CHECK(k.ended);
+                CHECK_EQ(k.code, RPC_OK);
+                CHECK_EQ(pb_unpack(&pb__lock_response__descriptor,
+                                   (struct view){buf_head(&k.reply), buf_len(&k.reply)}, &p),
+                         0);
+                CHECK(core_state(one.core)->kv.n_keys == 1);
+                buf_fini(&k.reply);
+                end();
+        }
+}
+
 /* It ends with the replica. */
 TEST(a_deletion_that_waits_ends_with_the_replica)
 {

@@ -1,5 +1,6 @@
 /* Work that may be much is done in slices: no turn of the loop has more of it than another. */
 #include "compares.h"
+#include "one.h"
 #include "rig.h"
 
 #define WATCHES 5000
@@ -186,6 +187,16 @@ TEST(elections_are_looked_at_some_at_a_time)
 
 #define CHANGES 30000
 
+/* As when a snapshot of another replica brings what follows the entries that are lost. */
+static void lose_entries(void)
+{
+        one_skips = true;
+        for (unsigned i = 0; i < 3; i++)
+                rig_turn();
+        one_skips = false;
+        core_replica_ops.skipped(rig.core);
+}
+
 /* The most changes that a turn compacts, until @call is over. */
 static uint64_t most_compacted(struct rig_call *call)
 {
@@ -200,6 +211,34 @@ static uint64_t most_compacted(struct rig_call *call)
         }
         CHECK(call->over);
         return most;
+}
+
+/* The entries with the first steps are lost with a snapshot; the second time, with the last
+ * one, which the snapshot shows to have been applied. */
+TEST(a_compaction_that_is_lost_goes_on_in_steps)
+{
+        Pb__CompactionRequest q = PB__COMPACTION_REQUEST__INIT;
+        struct rig_call call;
+        struct rig_conn *c;
+        struct state *s;
+
+        for (unsigned applied = 0; applied <= 1; applied++) {
+                rig_begin();
+                s = core_state(rig.core);
+                c = rig_connect(0);
+                for (unsigned i = 0; i < (applied ? 1000 : CHANGES); i++)
+                        rig_put("k", 1);
+                q.revision = s->revision;
+                rig_ask(c, &call, "/etcdserverpb.KV/Compact", &q.base);
+                lose_entries();
+                if (applied)
+                        rig_compact();
+                CHECK(most_compacted(&call) <= 5000);
+                CHECK_EQ(call.code, RPC_OK);
+                CHECK_EQ(s->kv.compacted, q.revision);
+                rig_forget(&call);
+                rig_end();
+        }
 }
 
 /* Sent together with the put whose revision it names, a compaction reaches the replica before
