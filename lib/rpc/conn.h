@@ -92,7 +92,7 @@ struct rpc_counts {
  *   a large request                held       8 MiB of a connection    waits
  *   an answer that is not read     held       1 MiB of a connection    waits
  *   what neither comes nor goes    held       the address's part       ends     log
- *   watches, observers             kept       half of all, or 64 KiB   refused  client
+ *   watches, observers             kept       the same, or 64 KiB      refused  client
  *   frames without content         nothing    24,000 in 10 s           ends     client
  *   dependencies of streams        nothing    1,000 of a connection    ends     client
  *
@@ -101,8 +101,8 @@ struct rpc_counts {
 struct rpc_account {
         struct rpc_account *parent; /* NULL: none */
         size_t held, max;           /* bytes, or so */
-        size_t kept, kept_max;
-        bool wanted; /* there was no room for an answer; the owner resets it */
+        size_t kept, kept_max;      /* may be as much as is still unused, too */
+        bool wanted;                /* there was no room for an answer; the owner resets it */
         /* Open calls: streams, paths, tokens, what waits with them, and frames that wait to be
          * sent. They may cost @max again; those that would go past it were refused, and are
          * counted; the owner resets that. */

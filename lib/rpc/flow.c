@@ -114,14 +114,17 @@ bool rpc_call_may_hold(const struct rpc_call *pub, size_t bytes)
         return false;
 }
 
+/* An account may keep as much as nobody keeps yet, see rpc_account_spare(). */
 static bool may_keep(const struct rpc_account *own, size_t bytes)
 {
-        if (!own || own->kept + bytes <= min_of(KEPT_SPARE, own->kept_max))
+        size_t max;
+
+        if (!own)
                 return true;
-        for (const struct rpc_account *a = own; a; a = a->parent)
-                if (a->kept + bytes > a->kept_max)
-                        return false;
-        return true;
+        max = own->kept_max;
+        if (own->parent)
+                max = min_of(max, less(own->parent->kept_max, own->parent->kept));
+        return own->kept + bytes <= max_of(max, min_of(KEPT_SPARE, own->kept_max));
 }
 
 bool rpc_call_keep(struct rpc_call *pub, size_t bytes)
