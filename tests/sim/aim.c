@@ -182,6 +182,13 @@ static void has_spells(struct world *w)
                 w->n_replicas = 3;
 }
 
+static void clients_are_greedy(struct world *w)
+{
+        w->greedy = true;
+        w->restricted = false;
+        w->queued_bytes = 0;
+}
+
 static void has_users(struct world *w)
 {
         w->restricted = true;
@@ -395,6 +402,11 @@ static const struct aim aims[] = {
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = has_users},
+        {.name = "greedy",
+         .only_asked = true,
+         .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
+                   {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC}},
+         .prepare = clients_are_greedy},
         {.name = "operators",
          .only_asked = true,
          .rules = {{AT_CHANGE, CRASH, LEADER, 200, 3 * MSEC, MSEC, 1500 * MSEC},

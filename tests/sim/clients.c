@@ -642,6 +642,7 @@ void clients_begin(struct world *w)
                         c->act_at = NEVER;
         }
         caches_begin();
+        greedy_begin(w);
         probers_begin();
         named_begin(w);
         guards_begin(w);
@@ -659,6 +660,7 @@ void clients_end(void)
         for (unsigned k = 0; k < ARRAY_SIZE(clients); k++)
                 disconnect(&clients[k]);
         caches_end();
+        greedy_end();
         probers_end();
         askers_end();
 }
@@ -709,6 +711,7 @@ void clients_run(void)
                 wire_run(&c->link, &c->act_at, act, disconnect, c);
         }
         caches_run();
+        greedy_run();
         probers_run();
         askers_run();
 }
@@ -718,6 +721,7 @@ nsec_t clients_next(void)
         nsec_t at = min_of(askers_next(), caches_next());
 
         at = min_of(at, probers_next());
+        at = min_of(at, greedy_next());
         for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {
                 at = min_of(at, clients[i].act_at);
                 at = min_of(at, wire_next(&clients[i].link));

@@ -42,7 +42,8 @@
                 x(permitted, "permitted"), x(denied, "denied"), x(probes, "good probes"),    \
                 x(bulk, "transactions in bulk"), x(hoarded, "changes of many keys"),         \
                 x(pages, "pages of them read"), x(parts, "watches' responses in parts"),     \
-                x(progress, "watches told of progress"), x(dozed, "locks without a lease")
+                x(progress, "watches told of progress"), x(dozed, "locks without a lease"),  \
+                x(modest, "requests beside greedy clients")
 
 /* Conditions that must coincide for some bugs to show. A run of many worlds lists those that
  * never occurred. */
@@ -78,6 +79,7 @@
                 x(cache_refused, "a cache that gets no term because a write waits"),         \
                 x(cache_deaf, "a write that waits for a cache that does not hear"),          \
                 x(refused, "a write refused because too much waits"),                        \
+                x(greedy_refused, "a client refused that has its share"),                    \
                 x(late_renewal, "a lease that expires with a renewal on its way"),           \
                 x(read_across, "a read across a change of leader"),                          \
                 x(covered, "a renewal that needs no entry"),                                 \

@@ -92,6 +92,7 @@ static size_t options_of(const struct world *w, struct option out[static OPTIONS
                 {"guarded writes", w->guarded},
                 {"visitors", w->visited},
                 {"users with passwords", w->restricted},
+                {"greedy clients", w->greedy},
                 {"large transactions", w->bulk},
                 {"many keys", w->hoard > 0},
                 {"many nodes", w->hoard > 0 && w->fleet},

@@ -38,6 +38,8 @@ struct wire {
         unsigned to, number;           /* how often it has been connected */
         struct api_turn turn, address; /* turns of the connection and of its address, at the
                                         * server */
+        const char *from;              /* its address; NULL: another one each time */
+        struct party *party;           /* of the connection, at the server; NULL: it has gone */
         struct parcels to_client, to_server;
         nsec_t last_in, last_out;        /* when the last parcel in each direction arrives */
         bool broken;                     /* to be closed when no callback is running */

@@ -574,6 +574,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                          .max_txn_ops = w->txn_ops,
                          .compact_age = w->compact_age,
                          .ahead_divisor = w->loops ? LOOP_PART : 0,
+                         .waiting_max = w->greedy ? FEW_WAIT : 0,
                          .quota = w->quota,
                          .compact_keep = w->compact_keep,
                          .seed = rnd_u64(&w->rnd)},

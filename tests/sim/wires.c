@@ -1,7 +1,8 @@
 /* Connections of clients to replicas: the real ones of rpc/, joined by a virtual network that
  * delays and breaks them. */
-#include "world.h"
+#include <stdio.h>
 
+#include "world.h"
 /* How long until data that nobody accepts now is tried again. */
 #define AGAIN (20 * MSEC)
 
@@ -45,6 +46,23 @@ struct rpc_limits wire_limits(const struct replica_node *n)
                                    .busy = api_busy(n->node.api)};
 }
 
+/* Who has the connection, for the shares of that replica. */
+static struct party *party_of(const struct wire *k)
+{
+        static unsigned others;
+        struct shares *shares = api_shares(W->r[k->to].node.api);
+        struct party *address, *party;
+        char name[32];
+
+        snprintf(name, sizeof(name), "%u", ++others);
+        address = shares_address(shares, k->from ? k->from : name);
+        party = address ? shares_connection(address) : NULL;
+        if (!party)
+                abort();
+        party_unref(address);
+        return party;
+}
+
 bool wire_connect(struct wire *k, unsigned to)
 {
         struct rpc_limits limits;
@@ -55,6 +73,7 @@ bool wire_connect(struct wire *k, unsigned to)
         k->to = to;
         k->number++;
         k->last_in = k->last_out = k->late_until = 0;
+        k->party = limits.party = party_of(k);
         if (rpc_conn_new_client(&k->client, "sim", false) < 0 ||
             rpc_conn_new_server(&k->server, &limits, api_accept, W->r[to].node.api) < 0)
                 abort();
@@ -71,6 +90,7 @@ void wire_close(struct wire *k)
                 LIST_REMOVE(k, connected);
         k->client = rpc_conn_free(k->client);
         k->server = rpc_conn_free(k->server);
+        k->party = party_unref(k->party);
         parcels_clear(&k->to_client);
         parcels_clear(&k->to_server);
         k->broken = k->client_dirty = k->server_dirty = false;
@@ -122,6 +142,7 @@ void wires_replica_down(unsigned i)
                 if (!k->server || k->to != i)
                         continue;
                 k->server = rpc_conn_free(k->server);
+                k->party = party_unref(k->party);
                 k->server_dirty = false;
                 parcels_clear(&k->to_server);
                 /* A host without power does not close its connections. */

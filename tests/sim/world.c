@@ -490,6 +490,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->fenced = seed % 8 == 4;
         w->visited = seed % 8 == 1;
         w->restricted = seed % 16 == 12;
+        w->greedy = seed % 16 == 6;
         w->quota = seed % 16 == 8 ? QUOTA : 0;
         w->bulk = seed % 16 == 2;
         w->slows = seed % 16 == 5 || seed % 16 == 15;
@@ -507,6 +508,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
                 w->compact_keep = COMPACT_KEEP;
         if (w->quota > 0 && seed / 16 % 2)
                 w->compact_age = COMPACT_AGE;
+        w->greedy = w->greedy && !w->lasting && !w->restricted; /* there, all are one user */
         w->bulk = w->bulk && !w->lasting && w->quota == 0 && !w->restricted;
         /* A place in another core lasts as long. */
         w->long_ttls = w->long_ttls && !w->strangers;
@@ -517,10 +519,10 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->any_change = w->any_change && !(w->operated && seed / 16 % 2);
         w->faults.members = w->faults.members || w->operated;
         w->faults.transfers = w->faults.transfers || w->visited;
-        /* Real links are slower, what fills a store is large, and short terms of caches are
-         * many entries: a snapshot has to arrive before the log has dropped what comes after
-         * it, or another one is needed. */
-        if ((w->linked || w->quota > 0 || w->tuned) && w->log_bytes > 0)
+        /* Real links are slower, what fills a store is large, and bursts, and short terms of
+         * caches, are many entries: a snapshot has to arrive before the log has dropped what
+         * comes after it, or another one is needed. */
+        if ((w->linked || w->quota > 0 || w->tuned || w->greedy) && w->log_bytes > 0)
                 w->log_bytes += 20000;
         if (w->quota > 0 || w->hoard > 0)
                 w->queued_bytes = 0; /* what they write is larger than that */

@@ -199,6 +199,8 @@ struct replica_node {
 /* By this part of its TTL is a lease renewed ahead there, so that it often covers a round trip.
  */
 #define LOOP_PART 20
+/* So many reads wait at a replica at most, and as many writes, where clients are greedy. */
+#define FEW_WAIT 200
 
 struct edge {
         int64_t lease, ttl_ms;
@@ -310,6 +312,7 @@ struct world {
         bool operated;   /* ... and those of operators.c, and no others change the members */
         bool visited;    /* ... and those of visitors.c */
         bool restricted; /* ... and those of users.c */
+        bool greedy;     /* ... and those of greedy.c */
         bool bulk;       /* ... and that of bulk.c */
         unsigned bulk_keys;
         uint32_t bulk_largest; /* value */
@@ -519,6 +522,13 @@ void caches_end(void);
 void caches_go_on(void);
 void caches_run(void);
 nsec_t caches_next(void);
+
+/* ---- greedy.c ---- */
+
+void greedy_begin(struct world *w);
+void greedy_end(void);
+void greedy_run(void);
+nsec_t greedy_next(void);
 
 /* ---- sharers.c ---- */
 
