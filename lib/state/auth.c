@@ -25,12 +25,12 @@ static void role_fini(struct auth_role *r)
         free(r->name);
 }
 
-static void user_fini(struct auth_user *u)
+static void user_fini(struct auth *a, struct auth_user *u)
 {
         for (size_t i = 0; i < u->n_roles; i++)
                 free(u->roles[i]);
         free(u->roles);
-        reach_unref(u->reach);
+        reach_unref(a, u->reach);
         free(u->name);
         free(u->hash);
 }
@@ -43,7 +43,7 @@ bool auth_free_some(struct auth *a, struct budget *left)
                 if (budget_is_spent(left))
                         return false;
                 budget_charge(left, u->n_roles + 2);
-                user_fini(u);
+                user_fini(a, u);
         }
         for (; a->n_roles > 0; a->n_roles--) {
                 struct auth_role *r = &a->roles[a->n_roles - 1];
@@ -220,7 +220,7 @@ static int user_grant(struct auth *a, struct auth_user *u, const char *role)
             array_insert(&u->roles, &u->n_roles, &u->roles_cap, sizeof(*u->roles), at) < 0)
                 return -ENOMEM;
         u->roles[at] = take_ptr(copy);
-        u->reach = reach_unref(u->reach);
+        u->reach = reach_unref(a, u->reach);
         a->bytes += CHARGE_USER_ROLE + strlen(role);
         return 0;
 }
@@ -233,7 +233,7 @@ static bool user_revoke(struct auth *a, struct auth_user *u, const char *role)
         if (!found)
                 return false;
         a->bytes -= CHARGE_USER_ROLE + strlen(role);
-        u->reach = reach_unref(u->reach);
+        u->reach = reach_unref(a, u->reach);
         free(u->roles[at]);
         remove_at(u->roles, &u->n_roles, sizeof(*u->roles), at);
         return true;
@@ -373,7 +373,7 @@ static int delete_user(struct auth *a, const Pb__AuthUserDeleteRequest *q,
                 return 0;
         }
         a->bytes -= user_cost(u);
-        user_fini(u);
+        user_fini(a, u);
         remove_at(a->users, &a->n_users, sizeof(*a->users), at);
         a->revision++;
         return 0;

@@ -1,6 +1,9 @@
 #include "state/reach.h"
 
 #define RANGE_STEPS 2 /* to sort and merge one of a million */
+/* Of all users together; then they are forgotten, and computed again when they are needed. One
+ * user may have a million to read and as many to write, of 48 bytes each. */
+#define RANGES_MAX ((size_t) 2 << 20)
 
 struct stretch {
         struct place from, to;
@@ -109,11 +112,27 @@ static size_t join(struct stretch *s, size_t n)
         return last + 1;
 }
 
-struct reach *reach_unref(struct reach *r)
+/* Takes over @all. */
+static void set(struct auth *a, struct reach *r, unsigned w, struct stretch *all, size_t n,
+                uint64_t permits)
+{
+        a->n_ranges += n - r->of[w].n;
+        free(r->of[w].all);
+        r->of[w].all = all;
+        r->of[w].n = n;
+        r->of[w].permits = permits;
+}
+
+static void forget(struct auth *a, struct reach *r)
+{
+        set(a, r, 0, NULL, 0, 0);
+        set(a, r, 1, NULL, 0, 0);
+}
+
+struct reach *reach_unref(struct auth *a, struct reach *r)
 {
         if (r && --r->n_users == 0) {
-                free(r->of[0].all);
-                free(r->of[1].all);
+                forget(a, r);
                 free(r);
         }
         return NULL;
@@ -154,21 +173,23 @@ static struct stretch *fit(struct stretch *all, size_t n)
         return less ? less : all;
 }
 
-static int put_together(const struct auth *a, const struct auth_user *u, enum permit what,
+static int put_together(const struct auth *auth, const struct auth_user *u, enum permit what,
                         struct reach *r, struct budget *left)
 {
+        struct auth *a = (struct auth *) (uintptr_t) auth;
         cleanup_(freep) struct stretch *all = NULL;
-        unsigned w = what == PERMIT_WRITE;
         size_t n = 0;
 
         if (collect(a, u, what, &all, &n) < 0)
                 return -ENOMEM;
         if (left)
                 budget_charge(left, RANGE_STEPS * n);
-        free(r->of[w].all);
-        r->of[w].n = join(all, n);
-        r->of[w].all = fit(take_ptr(all), r->of[w].n);
-        r->of[w].permits = a->permits;
+        n = join(all, n);
+        if (a->n_ranges + n > RANGES_MAX)
+                for (size_t i = 0; i < a->n_users; i++)
+                        if (a->users[i].reach)
+                                forget(a, a->users[i].reach);
+        set(a, r, what == PERMIT_WRITE, fit(take_ptr(all), n), n, a->permits);
         return 0;
 }
 

@@ -1,7 +1,8 @@
 /* What a user may read and write: the permissions of all their roles, combined into as few
  * ranges as possible, sorted. So a check takes O(log n), whatever the permissions are. The
  * ranges are computed when they are first needed after a permission has changed, and once for
- * all users that have the same roles. Not part of the state (I4). */
+ * all users that have the same roles. They are counted, and forgotten when they are too many.
+ * Not part of the state (I4). */
 #pragma once
 
 #include "state/auth.h"
@@ -25,4 +26,4 @@ bool reach_go_on(const struct auth *a, const struct auth_user *u, enum permit wh
                  struct place *at, struct budget *left);
 
 /* A user that shares it is removed, or gets other roles. Returns NULL; accepts it. */
-struct reach *reach_unref(struct reach *r);
+struct reach *reach_unref(struct auth *a, struct reach *r);
