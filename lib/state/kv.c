@@ -606,9 +606,9 @@ size_t kv_history_seek(const struct kv *kv, int64_t revision)
         return lo;
 }
 
-int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version *v)
+int kv_restore(struct kv *kv, struct view key, struct kv_version *v, struct kv_key **at)
 {
-        struct kv_key *k = kv_find(kv, key, key_len);
+        struct kv_key *k = *at;
         bool was_live;
         int r;
 
@@ -624,7 +624,7 @@ int kv_restore(struct kv *kv, const void *key, size_t key_len, struct kv_version
                 kv->history[kv->history_to++] = v;
         }
         if (!k) {
-                k = key_new(kv, key, key_len);
+                *at = k = key_new(kv, key.p, key.len);
                 if (!k)
                         return -ENOMEM;
                 RB_INSERT(kv_tree, &kv->keys, k);

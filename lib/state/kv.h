@@ -198,10 +198,10 @@ static inline void kv_place_read(struct kv_place *p, const struct kv_version *v)
 }
 
 /* Restores one version while a snapshot is loaded; the versions of a key must come oldest
- * first. Returns 0, -EBADMSG if they do not, or -ENOMEM; on failure @v still belongs to the
- * caller. */
-must_check_ int kv_restore(struct kv *kv, const void *key, size_t key_len,
-                           struct kv_version *v);
+ * first. *@at is its key, or NULL for a new one, which it becomes. Returns 0, -EBADMSG if they
+ * do not, or -ENOMEM; on failure @v still belongs to the caller. */
+must_check_ int kv_restore(struct kv *kv, struct view key, struct kv_version *v,
+                           struct kv_key **at);
 
 /* Sorts the history after the last kv_restore(), in slices: subtracts its cost from *@left, in
  * units of roughly 0.3 us. Returns 1 if that was not enough, 0 or -ENOMEM. @o is zeroed at

@@ -175,16 +175,12 @@ void lease_past_keep_slot(struct state *s, uint32_t slot)
 
 /* ---- readers ---- */
 
-void lease_past_begin(struct lease_past *p, struct state *s, bool pin)
+void lease_past_begin(struct lease_past *p, struct state *s)
 {
         lease_past_fini(p);
         p->state = s;
         p->n_slots = s->leases.n_slots;
-        p->pinned = pin;
-        p->number = s->leases.n_begun + 1; /* every kept slot is older than this reader */
-        if (!pin)
-                return;
-        s->leases.n_begun++;
+        p->number = ++s->leases.n_begun; /* every kept slot is older than this reader */
         s->leases.past_slot = 0;
         p->of = &s->leases;
         RB_INSERT(lease_pasts, &s->leases.pasts, p);
@@ -220,7 +216,7 @@ int lease_past_next(struct lease_past *p, int64_t *steps, struct lease_then *ret
         const struct leases *t = &p->state->leases;
         unsigned n_free = 0;
 
-        if (p->pinned && !p->of)
+        if (p->state && !p->of)
                 return -ESTALE;
         while (p->slot < p->n_slots) {
                 bool there;

@@ -23,15 +23,13 @@ struct lease_then {
 struct lease_past {
         RB_ENTRY(lease_past) by_number;
         const struct state *state;
-        bool pinned;
         struct leases *of; /* NULL: the reader was lost */
         uint64_t number;   /* a reader that began later has a larger number */
         size_t slot, n_slots;
 };
 
-/* Begins to read the present leases. @pin: they may change meanwhile. lease_past_fini()
- * follows. */
-void lease_past_begin(struct lease_past *p, struct state *s, bool pin);
+/* Begins to read the present leases. lease_past_fini() follows. */
+void lease_past_begin(struct lease_past *p, struct state *s);
 void lease_past_fini(struct lease_past *p);
 
 /* Reads the next lease. Works for about *@steps units of 50 ns, and subtracts those used.

@@ -19,12 +19,11 @@ static void take(size_t *left, size_t steps)
         *left -= min_of(*left, steps);
 }
 
-static int load_head(struct state_loader *l, size_t *left)
+static int load_head(struct state_loader *l, size_t *left unused_)
 {
         struct state *s = l->state;
         int r = snapshot_load_head(&l->in, s);
 
-        (void) left;
         return r == 0 && s->kv.compacted > s->revision
                        ? snapshot_wrong(&l->in, "it is compacted beyond its revision")
                        : r;
@@ -78,7 +77,7 @@ static int load_version(struct state_loader *l, size_t *left)
         *v = is;
         if (value.len > 0)
                 memcpy(v->value, value.p, value.len);
-        r = kv_restore(&l->state->kv, l->key.p, l->key.len, v);
+        r = kv_restore(&l->state->kv, l->name, v, &l->key);
         if (r < 0)
                 free(v);
         return r == -EBADMSG ? snapshot_wrong(&l->in, "its versions are not in order") : r;
@@ -86,16 +85,15 @@ static int load_version(struct state_loader *l, size_t *left)
 
 static int end_key(struct state_loader *l)
 {
-        struct state *s = l->state;
-        struct kv_key *k = kv_find(&s->kv, l->key.p, l->key.len);
+        const struct kv_version *v = l->key->newest;
         struct lease *lease;
 
-        if (!kv_live(k) || k->newest->lease == 0)
+        if (v->version == 0 || v->lease == 0)
                 return 0;
-        lease = leases_find(&s->leases, k->newest->lease);
+        lease = leases_find(&l->state->leases, v->lease);
         if (!lease)
                 return snapshot_wrong(&l->in, "its lease does not exist");
-        leases_attach(k, lease);
+        leases_attach(l->key, lease);
         return 0;
 }
 
@@ -109,13 +107,14 @@ static int load_key(struct state_loader *l, size_t *left)
                 take(left, KEY_STEPS);
                 r = snapshot_load_key(&l->in, &is);
                 if (r == 0)
-                        r = load_bytes(l, is.len, &l->key);
+                        r = load_bytes(l, is.len, &l->name);
                 if (r == 0)
                         r = snapshot_load_versions(&l->in, &l->n_versions);
                 if (r < 0)
                         return r;
-                if (kv_find(&l->state->kv, l->key.p, l->key.len))
+                if (kv_find(&l->state->kv, l->name.p, l->name.len))
                         return snapshot_wrong(&l->in, "it is there twice");
+                l->key = NULL;
         }
         for (;;) {
                 r = load_version(l, left);
@@ -137,13 +136,12 @@ static int sort_history(struct state_loader *l, size_t *left)
         return r;
 }
 
-static int load_member(struct state_loader *l, size_t *left)
+static int load_member(struct state_loader *l, size_t *left unused_)
 {
         cleanup_(freep) char *name = NULL, *urls = NULL;
         struct saved_member is;
         int r = snapshot_load_member(&l->in, &is);
 
-        (void) left;
         if (r < 0)
                 return r;
         name = strndup((const char *) is.name.p, is.name.len);
@@ -151,13 +149,12 @@ static int load_member(struct state_loader *l, size_t *left)
         return name && urls ? state_set_member(l->state, is.id, name, urls) : -ENOMEM;
 }
 
-static int load_alarm(struct state_loader *l, size_t *left)
+static int load_alarm(struct state_loader *l, size_t *left unused_)
 {
         struct saved_alarm is;
         int r = snapshot_load_alarm(&l->in, &is);
         uint8_t type, why;
 
-        (void) left;
         if (r < 0)
                 return r;
         type = is.type_and_why & 15;
@@ -168,9 +165,8 @@ static int load_alarm(struct state_loader *l, size_t *left)
         return state_add_alarm(l->state, is.member, (Pb__AlarmType) type, why);
 }
 
-static int load_auth(struct state_loader *l, size_t *left)
+static int load_auth(struct state_loader *l, size_t *left unused_)
 {
-        (void) left;
         return snapshot_load_auth(&l->in, &l->state->auth);
 }
 
@@ -210,15 +206,13 @@ static int load_owner(struct state_loader *l, size_t *left)
         return leases_set_owner(t, lease, is.owner);
 }
 
-static int load_cached(struct state_loader *l, size_t *left)
+static int load_cached(struct state_loader *l, size_t *left unused_)
 {
-        (void) left;
         return snapshot_load_cached(&l->in, &l->state->cached.last_serial);
 }
 
-static int load_range(struct state_loader *l, size_t *left)
+static int load_range(struct state_loader *l, size_t *left unused_)
 {
-        (void) left;
         return cached_load_range(&l->state->cached, &l->in);
 }
 

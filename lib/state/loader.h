@@ -14,8 +14,9 @@ struct state_loader {
         unsigned part;       /* of the snapshot; the one that is being loaded, if ... */
         bool begun;          /* ... the number of its items was read */
         uint64_t i, n;       /* the item that is next, and how many there are */
-        struct view key;     /* of which ... */
+        struct view name;    /* of the key of which ... */
         uint64_t n_versions; /* ... so many versions are still to be loaded */
+        struct kv_key *key;  /* NULL before the first of them */
         struct kv_order order;
         char wrong[128]; /* why it was refused: a clause */
 };

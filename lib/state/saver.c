@@ -65,7 +65,7 @@ static int save_auth(struct state_saver *sv, size_t bytes)
 
         if (sv->auth_done)
                 return 0;
-        if (sv->leases.pinned && !sv->leases.of)
+        if (!sv->leases.of)
                 return -ESTALE; /* another state was loaded */
         if (a->revision != sv->auth_revision) {
                 a->n_missed++;
@@ -88,7 +88,7 @@ void state_save_start(struct state_saver *sv, struct state *s)
         sv->auth_revision = s->auth.revision;
         kv_iter_history(&sv->keys, &s->kv, s->revision);
         kv_iter_pin(&sv->keys, &s->kv);
-        lease_past_begin(&sv->leases, s, true);
+        lease_past_begin(&sv->leases, s);
         snapshot_save_head(s, &sv->out);
         buf_add_u64(&sv->out, s->leases.n);
         sv->n_keys = s->kv.n_all;

@@ -144,24 +144,24 @@ static const struct field issuer[] = {
 
 #define FIXED_MAX 96 /* bytes of a record without those of BYTES and TEXT */
 
-/* Inlined with its table, so that it costs no more than code for that record alone: there may
- * be a million. */
+/* Inlined with its table and unrolled, so that it costs no more than code for that record
+ * alone: there may be a million. */
 #define INLINE static inline __attribute__((always_inline))
-#define FOR_EACH(i, n) _Pragma("GCC unroll 16") for (size_t i = 0; i < (n); i++)
 
 INLINE void save(const struct field *f, size_t n, const void *from, struct buf *out)
 {
         size_t most = FIXED_MAX;
         uint8_t *to, *p;
 
-        FOR_EACH(i, n)
-        if (f[i].type == BYTES || f[i].type == TEXT)
-                most += ((const struct view *) ((const uint8_t *) from + f[i].at))->len;
+#pragma GCC unroll 16
+        for (size_t i = 0; i < n; i++)
+                if (f[i].type == BYTES || f[i].type == TEXT)
+                        most += ((const struct view *) ((const uint8_t *) from + f[i].at))->len;
         p = to = buf_reserve(out, most);
         if (!to)
                 return;
-        FOR_EACH(i, n)
-        {
+#pragma GCC unroll 16
+        for (size_t i = 0; i < n; i++) {
                 const uint8_t *at = (const uint8_t *) from + f[i].at;
                 const struct view *bytes = (const struct view *) at;
 
@@ -231,8 +231,8 @@ INLINE int read_field(const struct field *f, struct view *in, void *at, uint64_t
 
 INLINE int load(const struct field *f, size_t n, struct snapshot_in *in, void *to)
 {
-        FOR_EACH(i, n)
-        {
+#pragma GCC unroll 16
+        for (size_t i = 0; i < n; i++) {
                 void *at = (uint8_t *) to + f[i].at;
                 const struct view *text = at;
                 uint64_t value = 0;
