@@ -4,7 +4,7 @@
  *     record.c    one entry as bytes
  *     recover.c   from a directory to a store
  *     store.c     writing
- *     room.c      files made in advance, as a reserve for when the disk is full
+ *     reserve.c   files made in advance, as a reserve for when the disk is full
  */
 #pragma once
 
@@ -108,7 +108,7 @@ struct store {
         uint64_t snapshot_index;
         uint64_t snapshot_size;
 
-        /* Files made in advance (room.c). */
+        /* Files made in advance (reserve.c). */
         bool keeps_aside; /* otherwise, only files that the log waits for are made */
         bool wanted;      /* the log waits for a spare */
         STAILQ_HEAD(, spare) spares;
@@ -135,7 +135,7 @@ struct job *job_new(struct store *s, enum job_kind kind, const char *name);
 void job_start(struct job *j);
 void job_drop(struct disk_job *dj);
 
-/* ---- room.c ---- */
+/* ---- reserve.c ---- */
 
 /* The next snapshot is written into this. */
 #define ROOM "snapshot.room"
@@ -151,22 +151,22 @@ static inline bool no_room(int r)
 }
 
 /* A spare for a write of @n bytes, taken out of the list; NULL: none yet. Ends with free(). */
-struct spare *room_take(struct store *s, size_t n);
-must_check_ int room_add(struct store *s, const char *name, size_t size);
+struct spare *reserve_take(struct store *s, size_t n);
+must_check_ int reserve_add(struct store *s, const char *name, size_t size);
 /* Starts to make the files that are missing. */
-void room_tend(struct store *s);
+void reserve_tend(struct store *s);
 /* @seg, owned, is not needed any more. */
-void room_recycle(struct store *s, struct segment *seg);
+void reserve_recycle(struct store *s, struct segment *seg);
 /* A snapshot of @size is on the disk, and has used the room; the file @old ("": none) becomes
  * the room for the next one. */
-void room_used(struct store *s, const char *old, size_t size);
+void reserve_used(struct store *s, const char *old, size_t size);
 /* There was no room for a snapshot of @size. */
-void room_missed(struct store *s, size_t size);
-must_check_ int room_run(struct job *j);
-void room_done(struct job *j);
+void reserve_missed(struct store *s, size_t size);
+must_check_ int reserve_run(struct job *j);
+void reserve_done(struct job *j);
 /* The disk is full; @j waits. */
-void room_stall(struct store *s, struct job *j);
-void room_fini(struct store *s);
+void reserve_stall(struct store *s, struct job *j);
+void reserve_fini(struct store *s);
 
 void store_segment_name(uint64_t seq, char out[static 32]);
 

@@ -70,7 +70,7 @@ static int collect_name(const char *name, uint64_t size, void *arg)
                 return 0;
         if (sscanf(name, SPARE "%8x-%8x%c", &seq, &named, &end) == 2) {
                 all->store->spare_seq = max_of(all->store->spare_seq, (uint32_t) seq);
-                return room_add(all->store, name, size == named ? named : 0);
+                return reserve_add(all->store, name, size == named ? named : 0);
         }
         if (strncmp(name, WIP, strlen(WIP)) == 0) {
                 if (array_reserve(&all->half, &all->half_cap, all->n_half + 1,

@@ -30,7 +30,7 @@ struct store *store_free(struct store *s)
                 STAILQ_REMOVE_HEAD(&s->segments, next);
                 free(seg);
         }
-        room_fini(s);
+        reserve_fini(s);
         buf_fini(&s->queued);
         buf_fini(&s->reused);
         free(s);
@@ -184,7 +184,7 @@ static void run_job(struct disk_job *dj)
         case JOB_SPARE:
         case JOB_RECYCLE:
         case JOB_ROOM:
-                j->r = room_run(j);
+                j->r = reserve_run(j);
                 break;
         }
 }
@@ -210,7 +210,7 @@ static void trim(struct store *s)
         while ((seg = STAILQ_FIRST(&s->segments)) && (next = STAILQ_NEXT(seg, next)) &&
                next->there && seg->last <= s->trimmed) {
                 STAILQ_REMOVE_HEAD(&s->segments, next);
-                room_recycle(s, seg);
+                reserve_recycle(s, seg);
         }
 }
 
@@ -235,7 +235,7 @@ static void snapshot_written(struct store *s, const struct job *j)
                 snprintf(old, sizeof(old), "snapshot-%016" PRIx64, was);
         s->snapshot_index = j->index;
         s->snapshot_size = buf_len(&j->bytes) + blob_view(j->data).len;
-        room_used(s, old, s->snapshot_size);
+        reserve_used(s, old, s->snapshot_size);
         if (j->kind == JOB_INSTALL) {
                 s->durable = j->index; /* the snapshot is all there is */
                 s->installing = false;
@@ -280,7 +280,7 @@ static void job_done(struct disk_job *dj)
         switch (j->kind) {
         case JOB_LOG:
                 if (full)
-                        return room_stall(s, j);
+                        return reserve_stall(s, j);
                 keep_memory(s, &j->bytes);
                 if (j->r < 0)
                         store_fail(s, j->name, j->r);
@@ -293,9 +293,9 @@ static void job_done(struct disk_job *dj)
                 PROBE_IF(full && j->kind == JOB_INSTALL,
                          "another replica's snapshot does not fit on the disk");
                 if (full)
-                        room_missed(s, buf_len(&j->bytes) + blob_view(j->data).len);
+                        reserve_missed(s, buf_len(&j->bytes) + blob_view(j->data).len);
                 if (full && j->kind == JOB_INSTALL)
-                        return room_stall(s, j);
+                        return reserve_stall(s, j);
                 /* Without a snapshot of our own the log only gets longer. */
                 if (j->r < 0 && j->kind == JOB_SNAPSHOT)
                         s->ops->snapshot_failed(s->userdata, j->index, j->r);
@@ -311,7 +311,7 @@ static void job_done(struct disk_job *dj)
         case JOB_SPARE:
         case JOB_RECYCLE:
         case JOB_ROOM:
-                room_done(j);
+                reserve_done(j);
                 break;
         }
         job_drop(dj);
@@ -353,7 +353,7 @@ static int next_segment(struct store *s, size_t need, char from[static 32])
 
         if (need > SEGMENT_MOST)
                 return -EFBIG;
-        sp = room_take(s, need);
+        sp = reserve_take(s, need);
         if (!sp)
                 return -EAGAIN;
         seg = calloc(1, sizeof(*seg));
@@ -411,7 +411,7 @@ void store_flush(struct store *s)
                 if (r < 0 && r != -EAGAIN)
                         return store_fail(s, "the log", r);
         }
-        room_tend(s);
+        reserve_tend(s);
         if (n == 0 || s->writing || s->installing || s->failed || r < 0)
                 return;
         seg = STAILQ_LAST(&s->segments, segment, next);

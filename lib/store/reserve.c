@@ -28,7 +28,7 @@ static size_t n_ready(const struct store *s)
         return n;
 }
 
-struct spare *room_take(struct store *s, size_t n)
+struct spare *reserve_take(struct store *s, size_t n)
 {
         struct spare *sp;
 
@@ -47,7 +47,7 @@ struct spare *room_take(struct store *s, size_t n)
         return sp;
 }
 
-int room_add(struct store *s, const char *name, size_t size)
+int reserve_add(struct store *s, const char *name, size_t size)
 {
         struct spare *sp = calloc(1, sizeof(*sp));
 
@@ -136,7 +136,7 @@ void store_keep_aside(struct store *s)
         s->keeps_aside = true;
 }
 
-void room_tend(struct store *s)
+void reserve_tend(struct store *s)
 {
         size_t n = s->keeps_aside ? SPARES : s->wanted;
 
@@ -157,7 +157,7 @@ void room_tend(struct store *s)
                 make_room(s, SECOND_ROOM, "", s->segment_size);
 }
 
-void room_recycle(struct store *s, struct segment *seg)
+void reserve_recycle(struct store *s, struct segment *seg)
 {
         if (seg->size == s->segment_size && n_ready(s) + s->n_making < SPARES)
                 make_spare(s, JOB_RECYCLE, seg->name, seg->size);
@@ -166,7 +166,7 @@ void room_recycle(struct store *s, struct segment *seg)
         free(seg);
 }
 
-void room_used(struct store *s, const char *old, size_t size)
+void reserve_used(struct store *s, const char *old, size_t size)
 {
         if (!s->keeps_aside)
                 return; /* the next start finds @old */
@@ -175,14 +175,14 @@ void room_used(struct store *s, const char *old, size_t size)
         make_room(s, ROOM, *old ? old : SECOND_ROOM, s->room_goal);
 }
 
-void room_missed(struct store *s, size_t size)
+void reserve_missed(struct store *s, size_t size)
 {
         s->room = 0;
         s->room_goal = max_of(s->room_goal, size + size / 4);
         s->lacks_room = s->blocked = true;
 }
 
-int room_run(struct job *j)
+int reserve_run(struct job *j)
 {
         struct disk *d = j->store->disk;
         const char *target = j->kind == JOB_ROOM ? j->name : j->wip;
@@ -204,7 +204,7 @@ int room_run(struct job *j)
         return r;
 }
 
-void room_done(struct job *j)
+void reserve_done(struct job *j)
 {
         struct store *s = j->store;
         int r = j->r;
@@ -225,7 +225,7 @@ void room_done(struct job *j)
         } else if (r < 0) {
                 s->lacks_spare = true;
         } else {
-                if (room_add(s, j->name, j->size) < 0)
+                if (reserve_add(s, j->name, j->size) < 0)
                         return store_fail(s, j->name, -ENOMEM);
                 if (j->size >= s->large)
                         s->large = 0;
@@ -238,7 +238,7 @@ void room_done(struct job *j)
         store_flush(s);
 }
 
-void room_stall(struct store *s, struct job *j)
+void reserve_stall(struct store *s, struct job *j)
 {
         PROBE_IF(j->kind == JOB_LOG, "the log does not fit on the disk");
         s->blocked = true;
@@ -270,7 +270,7 @@ void store_retry(struct store *s)
         store_flush(s);
 }
 
-void room_fini(struct store *s)
+void reserve_fini(struct store *s)
 {
         struct spare *sp;
         struct job *j;
