@@ -586,6 +586,8 @@ void append_run(struct replica *r);
 void reads_add(struct replica *r, uint64_t peer, uint64_t id);
 /* At the end of a turn: a leader starts a round, another replica asks the leader. */
 void reads_flush(struct replica *r);
+/* A link to or from @peer is new: repeats to it what one before may have lost. */
+void reads_link_made(struct replica *r, uint64_t peer);
 /* Repeats requests that were not answered in time. */
 void reads_run(struct replica *r);
 /* Whether a read waits for its answer. */

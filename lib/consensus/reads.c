@@ -127,7 +127,16 @@ void reads_flush(struct replica *r)
         replica_send(r, leader, FRAME_READ_ASK, &r->reading.newest, 1);
 }
 
-/* Frames may be lost. */
+void reads_link_made(struct replica *r, uint64_t peer)
+{
+        if (r->reading.round_on)
+                replica_send(r, peer, FRAME_READ_PING,
+                             (uint64_t[]){replica_term(r), r->reading.round}, 2);
+        else if (peer == replica_leader(r))
+                r->reading.asks = true;
+}
+
+/* Frames may be lost without a link that breaks. */
 void reads_run(struct replica *r)
 {
         if (r->reading.round_on && boot_diff(r->now, r->reading.round_at) >= READ_RETRY) {

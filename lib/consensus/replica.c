@@ -447,6 +447,7 @@ void replica_peer_up(struct replica *r, uint64_t peer, struct boot_time now)
         append_link_up(r, peer);
         queue_link_up(r, peer);
         sending_link_up(r, peer);
+        reads_link_made(r, peer);
 }
 
 void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now)
@@ -462,6 +463,8 @@ void replica_peer_called(struct replica *r, uint64_t peer, struct boot_time now)
 {
         r->now = boot_max(r->now, now);
         members_heard(r, peer);
+        if (!r->dead)
+                reads_link_made(r, peer);
 }
 
 /* Our rank among the remaining voters: they stand for election one after the other, so that

@@ -542,6 +542,42 @@ TEST(a_read_whose_answer_is_lost_is_asked_for_again)
         stop();
 }
 
+static bool is_of_reads(const struct frame *f)
+{
+        uint8_t type = *buf_head(&f->bytes);
+
+        return type >= FRAME_READ_PING && type <= FRAME_READ_TELL;
+}
+
+/* Whichever of the two links between them is new. */
+TEST(a_read_that_a_link_lost_is_asked_for_again_at_once)
+{
+        struct net_node *leader, *other;
+        uint64_t id = 0;
+
+        start();
+        leader = elect();
+        other = follower(leader);
+        for (unsigned round = 0; round < 4; round++) {
+                struct net_node *asks = round % 2 ? leader : other;
+                uint64_t peer = id_of(round % 2 ? other : leader);
+
+                net.n_read = 0;
+                net.lost = is_of_reads;
+                replica_read(asks->replica, ++id);
+                pass(20 * MS);
+                net.lost = NULL;
+                if (round < 2)
+                        replica_peer_up(asks->replica, peer, net.now);
+                else
+                        replica_peer_called(asks->replica, peer, net.now);
+                pass(20 * MS);
+                CHECK_EQ(net.n_read, 1);
+                CHECK_EQ(slow_reads(asks), 0);
+        }
+        stop();
+}
+
 /* I8: those who confirm the round did so before it came. */
 TEST(a_read_that_comes_during_a_round_waits_for_the_next_one)
 {
