@@ -110,3 +110,17 @@ TEST(whatever_grows_is_measured_at_the_door)
         CHECK_EQ(ask(ADMIT_DOOR, CMD_GRANT, &grant, "", 1000), STATE_E_TTL_TOO_LARGE);
         state_fini(&s);
 }
+
+/* What a replica says of itself is not checked, as before there was this order. */
+TEST(a_member_names_itself_whatever_user_the_entry_has)
+{
+        Pb__Member q = PB__MEMBER__INIT;
+
+        state_init(&s);
+        s.auth.enabled = true;
+        q.name = (char *) (uintptr_t) "a";
+        CHECK_EQ(ask(ADMIT_APPLIED, CMD_MEMBER, &q, "", 0), STATE_OK);
+        CHECK_EQ(ask(ADMIT_APPLIED, CMD_MEMBER, &q, "nobody", 0), STATE_OK);
+        s.auth.enabled = false;
+        state_fini(&s);
+}
