@@ -13,6 +13,7 @@
 #define OWNER_STEPS 2
 #define USER_STEPS 4 /* plus one for each of its roles */
 #define ROLE_STEPS 3 /* plus one for each of its permissions */
+#define FEW_STEPS 4  /* a member, an alarm or a cached range */
 
 static void take(size_t *left, size_t steps)
 {
@@ -136,12 +137,13 @@ static int sort_history(struct state_loader *l, size_t *left)
         return r;
 }
 
-static int load_member(struct state_loader *l, size_t *left unused_)
+static int load_member(struct state_loader *l, size_t *left)
 {
         cleanup_(freep) char *name = NULL, *urls = NULL;
         struct saved_member is;
         int r = snapshot_load_member(&l->in, &is);
 
+        take(left, FEW_STEPS);
         if (r < 0)
                 return r;
         name = strndup((const char *) is.name.p, is.name.len);
@@ -149,12 +151,13 @@ static int load_member(struct state_loader *l, size_t *left unused_)
         return name && urls ? state_set_member(l->state, is.id, name, urls) : -ENOMEM;
 }
 
-static int load_alarm(struct state_loader *l, size_t *left unused_)
+static int load_alarm(struct state_loader *l, size_t *left)
 {
         struct saved_alarm is;
         int r = snapshot_load_alarm(&l->in, &is);
         uint8_t type, why;
 
+        take(left, FEW_STEPS);
         if (r < 0)
                 return r;
         type = is.type_and_why & 15;
@@ -211,8 +214,9 @@ static int load_cached(struct state_loader *l, size_t *left unused_)
         return snapshot_load_cached(&l->in, &l->state->cached.last_serial);
 }
 
-static int load_range(struct state_loader *l, size_t *left unused_)
+static int load_range(struct state_loader *l, size_t *left)
 {
+        take(left, FEW_STEPS);
         return cached_load_range(&l->state->cached, &l->in);
 }
 

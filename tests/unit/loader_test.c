@@ -4,6 +4,7 @@
 
 #include "../whole.h"
 #include "compares.h"
+#include "state/internal.h"
 
 /* Keys whose order differs from that of their changes, some with a history, on leases with
  * names and owners; users and roles. */
@@ -166,6 +167,44 @@ TEST(a_large_state_is_read_in_in_slices)
         state_loader_fini(&l);
         state_fini(&back);
         state_fini(&s);
+}
+
+/* How many slices of @steps it takes to load @s, which goes. */
+static unsigned slices(struct state *s, size_t steps)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        struct state_loader l;
+        struct state back;
+        unsigned n = 0;
+        int r;
+
+        state_save(s, &b);
+        state_load_start(&l, &back, (struct view){b.data, buf_len(&b)});
+        do {
+                size_t left = steps;
+
+                r = state_load_some(&l, &left);
+                n++;
+        } while (r > 0);
+        CHECK_EQ(r, 0);
+        CHECK_EQ(state_hash(&back), state_hash(s));
+        state_loader_fini(&l);
+        state_fini(&back);
+        state_fini(s);
+        return n;
+}
+
+TEST(members_and_alarms_are_read_in_in_slices)
+{
+        enum { N = 50 };
+        struct state s;
+
+        state_init(&s);
+        for (uint64_t id = 1; id <= N; id++) {
+                CHECK_EQ(state_set_member(&s, id, "name", "url"), 0);
+                CHECK_EQ(state_add_alarm(&s, id, PB__ALARM_TYPE__NOSPACE, ALARM_STANDS), 0);
+        }
+        CHECK(slices(&s, 1) > 2 * N);
 }
 
 /* No log makes such a key: it would outlive every lease, and its holder. */
