@@ -33,7 +33,7 @@ static inline void state_save(const struct state *s, struct buf *out)
 must_check_ static inline int state_load(struct state *s, struct view snapshot)
 {
         struct state_loader l;
-        size_t all = SIZE_MAX;
+        struct budget all = BUDGET_ALL;
         int r;
 
         state_load_start(&l, s, snapshot);

@@ -158,11 +158,9 @@ static int on_load_more(void *u, size_t *left, const char **ret_wrong)
 {
         struct core *c = u;
         struct budget b = {*left};
-        int r = core_free_gone(c, &b) ? 0 : 1;
+        int r = core_free_gone(c, &b) ? state_load_some(&c->loader, &b) : 1;
 
         *left = b.left;
-        if (r == 0)
-                r = state_load_some(&c->loader, left);
         *ret_wrong = c->loader.wrong;
         if (r == 0)
                 state_loader_fini(&c->loader);

@@ -66,7 +66,7 @@ void backup_end(struct backup *b, struct buf *out)
 static int check_state(struct backup_content *c)
 {
         struct state_loader l;
-        size_t all = SIZE_MAX;
+        struct budget all = BUDGET_ALL;
         struct state s;
         int r;
 

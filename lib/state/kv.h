@@ -203,15 +203,15 @@ static inline void kv_place_read(struct kv_place *p, const struct kv_version *v)
 must_check_ int kv_restore(struct kv *kv, struct view key, struct kv_version *v,
                            struct kv_key **at);
 
-/* Sorts the history after the last kv_restore(), in slices: subtracts its cost from *@left, in
- * units of roughly 0.3 us. Returns 1 if that was not enough, 0 or -ENOMEM. @o is zeroed at
- * first; the history is not in order until this has returned 0. kv_order_fini() follows. */
+/* Sorts the history after the last kv_restore(), in slices. Returns 1 if @left was not enough,
+ * 0 or -ENOMEM. @o is zeroed at first; the history is not in order until this has returned 0.
+ * kv_order_fini() follows. */
 struct kv_order {
         struct kv_version **to; /* owned; pairs of runs of the history, merged */
         size_t width;           /* of the runs; 0: they are being made */
         size_t done, a, b;      /* progress; and the next item of each of the two runs */
 };
-must_check_ int kv_restore_end(struct kv *kv, struct kv_order *o, size_t *left);
+must_check_ int kv_restore_end(struct kv *kv, struct kv_order *o, struct budget *left);
 void kv_order_fini(struct kv_order *o);
 
 /* Fills @out, borrowing from @v. */

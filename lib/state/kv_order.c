@@ -16,12 +16,12 @@ static int history_cmp(const void *a, const void *b)
         return x->sub < y->sub ? -1 : x->sub > y->sub;
 }
 
-static bool make_runs(struct kv *kv, struct kv_order *o, size_t *left)
+static bool make_runs(struct kv *kv, struct kv_order *o, struct budget *left)
 {
         for (; o->done < kv->history_to; o->done += RUN) {
-                if (*left == 0)
+                if (budget_is_spent(left))
                         return false;
-                *left -= min_of(*left, (size_t) RUN_STEPS);
+                budget_charge(left, RUN_STEPS);
                 qsort(kv->history + o->done, min_of(RUN, kv->history_to - o->done),
                       sizeof(struct kv_version *), history_cmp);
         }
@@ -31,7 +31,7 @@ static bool make_runs(struct kv *kv, struct kv_order *o, size_t *left)
 }
 
 /* Merges two adjacent runs, then the next two, and so on. */
-static bool merge_runs(const struct kv *kv, struct kv_order *o, size_t *left)
+static bool merge_runs(const struct kv *kv, struct kv_order *o, struct budget *left)
 {
         struct kv_version **from = kv->history;
 
@@ -40,9 +40,9 @@ static bool merge_runs(const struct kv *kv, struct kv_order *o, size_t *left)
                        middle = min_of(begin + o->width, kv->history_to),
                        end = min_of(middle + o->width, kv->history_to);
 
-                if (*left == 0)
+                if (budget_is_spent(left))
                         return false;
-                --*left;
+                budget_charge(left, 1);
                 if (o->done == begin) {
                         o->a = begin;
                         o->b = middle;
@@ -57,7 +57,7 @@ static bool merge_runs(const struct kv *kv, struct kv_order *o, size_t *left)
         return true;
 }
 
-int kv_restore_end(struct kv *kv, struct kv_order *o, size_t *left)
+int kv_restore_end(struct kv *kv, struct kv_order *o, struct budget *left)
 {
         struct kv_version **sorted;
 

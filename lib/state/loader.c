@@ -15,12 +15,7 @@
 #define ROLE_STEPS 3 /* plus one for each of its permissions */
 #define FEW_STEPS 4  /* a member, an alarm or a cached range */
 
-static void take(size_t *left, size_t steps)
-{
-        *left -= min_of(*left, steps);
-}
-
-static int load_head(struct state_loader *l, size_t *left unused_)
+static int load_head(struct state_loader *l, struct budget *left unused_)
 {
         struct state *s = l->state;
         int r = snapshot_load_head(&l->in, s);
@@ -30,14 +25,14 @@ static int load_head(struct state_loader *l, size_t *left unused_)
                        : r;
 }
 
-static int load_lease(struct state_loader *l, size_t *left)
+static int load_lease(struct state_loader *l, struct budget *left)
 {
         struct leases *t = &l->state->leases;
         struct lease_then is;
         struct lease *lease;
         int r = snapshot_load_lease(&l->in, &is);
 
-        take(left, LEASE_STEPS);
+        budget_charge(left, LEASE_STEPS);
         if (r < 0)
                 return r;
         if (leases_at(t, is.slot) || leases_find(t, is.id) ||
@@ -58,7 +53,7 @@ static int load_bytes(struct state_loader *l, size_t n, struct view *ret)
                        : 0;
 }
 
-static int load_version(struct state_loader *l, size_t *left)
+static int load_version(struct state_loader *l, struct budget *left)
 {
         struct kv_version is = {0}, *v;
         struct view value;
@@ -71,7 +66,7 @@ static int load_version(struct state_loader *l, size_t *left)
         if (is.create_revision > is.mod_revision || is.mod_revision > l->state->revision ||
             (is.version == 0) != (is.create_revision == 0))
                 return snapshot_wrong(&l->in, "its revisions contradict each other");
-        take(left, VERSION_STEPS + value.len / BYTES_PER_STEP);
+        budget_charge(left, VERSION_STEPS + value.len / BYTES_PER_STEP);
         v = malloc(sizeof(*v) + value.len);
         if (!v)
                 return -ENOMEM;
@@ -99,13 +94,13 @@ static int end_key(struct state_loader *l)
 }
 
 /* One key may have a million versions. */
-static int load_key(struct state_loader *l, size_t *left)
+static int load_key(struct state_loader *l, struct budget *left)
 {
         struct kv_key is;
         int r;
 
         if (l->n_versions == 0) {
-                take(left, KEY_STEPS);
+                budget_charge(left, KEY_STEPS);
                 r = snapshot_load_key(&l->in, &is);
                 if (r == 0)
                         r = load_bytes(l, is.len, &l->name);
@@ -123,12 +118,12 @@ static int load_key(struct state_loader *l, size_t *left)
                         return r;
                 if (--l->n_versions == 0)
                         return end_key(l);
-                if (*left == 0)
+                if (budget_is_spent(left))
                         return 1;
         }
 }
 
-static int sort_history(struct state_loader *l, size_t *left)
+static int sort_history(struct state_loader *l, struct budget *left)
 {
         int r = kv_restore_end(&l->state->kv, &l->order, left);
 
@@ -137,13 +132,13 @@ static int sort_history(struct state_loader *l, size_t *left)
         return r;
 }
 
-static int load_member(struct state_loader *l, size_t *left)
+static int load_member(struct state_loader *l, struct budget *left)
 {
         cleanup_(freep) char *name = NULL, *urls = NULL;
         struct saved_member is;
         int r = snapshot_load_member(&l->in, &is);
 
-        take(left, FEW_STEPS);
+        budget_charge(left, FEW_STEPS);
         if (r < 0)
                 return r;
         name = strndup((const char *) is.name.p, is.name.len);
@@ -151,13 +146,13 @@ static int load_member(struct state_loader *l, size_t *left)
         return name && urls ? state_set_member(l->state, is.id, name, urls) : -ENOMEM;
 }
 
-static int load_alarm(struct state_loader *l, size_t *left)
+static int load_alarm(struct state_loader *l, struct budget *left)
 {
         struct saved_alarm is;
         int r = snapshot_load_alarm(&l->in, &is);
         uint8_t type, why;
 
-        take(left, FEW_STEPS);
+        budget_charge(left, FEW_STEPS);
         if (r < 0)
                 return r;
         type = is.type_and_why & 15;
@@ -168,39 +163,39 @@ static int load_alarm(struct state_loader *l, size_t *left)
         return state_add_alarm(l->state, is.member, (Pb__AlarmType) type, why);
 }
 
-static int load_auth(struct state_loader *l, size_t *left unused_)
+static int load_auth(struct state_loader *l, struct budget *left unused_)
 {
         return snapshot_load_auth(&l->in, &l->state->auth);
 }
 
-static int load_user(struct state_loader *l, size_t *left)
+static int load_user(struct state_loader *l, struct budget *left)
 {
         struct auth *a = &l->state->auth;
         size_t was = a->bytes;
         int r = auth_load_user(a, &l->in);
 
-        take(left, USER_STEPS + (a->bytes - was) / 32);
+        budget_charge(left, USER_STEPS + (a->bytes - was) / 32);
         return r;
 }
 
-static int load_role(struct state_loader *l, size_t *left)
+static int load_role(struct state_loader *l, struct budget *left)
 {
         struct auth *a = &l->state->auth;
         size_t was = a->bytes;
         int r = auth_load_role(a, &l->in);
 
-        take(left, ROLE_STEPS + (a->bytes - was) / 64);
+        budget_charge(left, ROLE_STEPS + (a->bytes - was) / 64);
         return r;
 }
 
-static int load_owner(struct state_loader *l, size_t *left)
+static int load_owner(struct state_loader *l, struct budget *left)
 {
         struct leases *t = &l->state->leases;
         struct lease *lease;
         struct lease_then is;
         int r = snapshot_load_owner(&l->in, &is);
 
-        take(left, OWNER_STEPS);
+        budget_charge(left, OWNER_STEPS);
         if (r < 0)
                 return r;
         lease = leases_at(t, is.slot);
@@ -209,23 +204,22 @@ static int load_owner(struct state_loader *l, size_t *left)
         return leases_set_owner(t, lease, is.owner);
 }
 
-static int load_cached(struct state_loader *l, size_t *left unused_)
+static int load_cached(struct state_loader *l, struct budget *left unused_)
 {
         return snapshot_load_cached(&l->in, &l->state->cached.last_serial);
 }
 
-static int load_range(struct state_loader *l, size_t *left)
+static int load_range(struct state_loader *l, struct budget *left)
 {
-        take(left, FEW_STEPS);
+        budget_charge(left, FEW_STEPS);
         return cached_load_range(&l->state->cached, &l->in);
 }
 
 /* In this order (snapshot.h). */
 static const struct part {
         const char *name;
-        int (*one)(struct state_loader *l, size_t *left); /* subtracts its cost from *@left and
-                                                           * returns 0, 1 if there is more to do
-                                                           * for this item, or an error */
+        /* Charges its cost. Returns 0, 1 if there is more to do for this item, or an error. */
+        int (*one)(struct state_loader *l, struct budget *left);
         uint64_t max;  /* items of a list; 0: it is not a list */
         bool optional; /* the snapshot may end before it */
 } parts[] = {
@@ -254,12 +248,12 @@ static int begin_part(struct state_loader *l, const struct part *p)
         return 0;
 }
 
-static int load_part(struct state_loader *l, const struct part *p, size_t *left)
+static int load_part(struct state_loader *l, const struct part *p, struct budget *left)
 {
         int r = l->begun ? 0 : begin_part(l, p);
 
         for (; r == 0 && l->i < l->n; l->i += r == 0)
-                r = *left > 0 ? p->one(l, left) : 1;
+                r = budget_is_spent(left) ? 1 : p->one(l, left);
         l->part += r == 0;
         l->begun = r != 0;
         return r;
@@ -271,7 +265,7 @@ void state_load_start(struct state_loader *l, struct state *s, struct view snaps
         *l = (struct state_loader){.state = s, .in.rest = snapshot};
 }
 
-int state_load_some(struct state_loader *l, size_t *left)
+int state_load_some(struct state_loader *l, struct budget *left)
 {
         int r = 0;
 
@@ -280,7 +274,7 @@ int state_load_some(struct state_loader *l, size_t *left)
 
                 if (p->optional && !l->begun && l->in.rest.len == 0)
                         return 0;
-                r = *left > 0 ? load_part(l, p, left) : 1;
+                r = budget_is_spent(left) ? 1 : load_part(l, p, left);
                 if (r == -EBADMSG)
                         snprintf(l->wrong, sizeof(l->wrong), "%s %" PRIu64 ": %s", p->name,
                                  l->i + 1, l->in.wrong);

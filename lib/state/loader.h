@@ -24,8 +24,8 @@ struct state_loader {
 /* Begins to load @snapshot. @s is uninitialized; the caller frees it in any case. */
 void state_load_start(struct state_loader *l, struct state *s, struct view snapshot);
 
-/* Continues: subtracts its cost from *@left, in units of roughly 0.3 us. Returns 1 if that was
- * not enough; 0 when everything was loaded; -EBADMSG, and why in `wrong`; or -ENOMEM. */
-must_check_ int state_load_some(struct state_loader *l, size_t *left);
+/* Continues in slices. Returns 1 if @left was not enough; 0 when everything was loaded;
+ * -EBADMSG, and why in `wrong`; or -ENOMEM. */
+must_check_ int state_load_some(struct state_loader *l, struct budget *left);
 
 void state_loader_fini(struct state_loader *l);

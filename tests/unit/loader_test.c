@@ -80,14 +80,14 @@ TEST(a_state_read_in_in_slices_is_the_same)
                 cleanup_(buf_fini) struct buf b = {0};
                 struct state_loader l;
                 struct state s, back;
-                size_t left = 1;
+                struct budget left = {1};
                 int r;
 
                 fill(&s, sizes[i]);
                 state_save(&s, &b);
                 state_load_start(&l, &back, (struct view){b.data, buf_len(&b)});
                 while ((r = state_load_some(&l, &left)) > 0)
-                        left = (size_t) rnd(1, 50);
+                        left.left = (size_t) rnd(1, 50);
                 CHECK_EQ(r, 0);
                 state_loader_fini(&l);
                 CHECK_EQ(state_hash(&back), state_hash(&s));
@@ -110,7 +110,7 @@ TEST(a_state_that_is_half_read_in_goes)
         fill(&s, 60);
         state_save(&s, &b);
         for (size_t steps = 1; steps < 4000; steps += 7) {
-                size_t left = steps;
+                struct budget left = {steps};
 
                 state_load_start(&l, &back, (struct view){b.data, buf_len(&b)});
                 (void) !state_load_some(&l, &left);
@@ -118,12 +118,12 @@ TEST(a_state_that_is_half_read_in_goes)
                 go(&back);
         }
         for (size_t n = 0; n < buf_len(&b); n += 11) {
-                size_t left = 10;
+                struct budget left = {10};
                 int r;
 
                 state_load_start(&l, &back, (struct view){b.data, n});
                 while ((r = state_load_some(&l, &left)) > 0)
-                        left = 10;
+                        left.left = 10;
                 CHECK(r == -EBADMSG || r == 0);
                 if (r == 0) { /* without users, or owners: that is a state, too */
                         cleanup_(buf_fini) struct buf again = {0};
@@ -154,7 +154,7 @@ TEST(a_large_state_is_read_in_in_slices)
         state_load_start(&l, &back, (struct view){b.data, buf_len(&b)});
         do {
                 uint64_t was = compares();
-                size_t left = 2000;
+                struct budget left = {2000};
 
                 r = state_load_some(&l, &left);
                 most = max_of(most, compares() - was);
@@ -181,7 +181,7 @@ static unsigned slices(struct state *s, size_t steps)
         state_save(s, &b);
         state_load_start(&l, &back, (struct view){b.data, buf_len(&b)});
         do {
-                size_t left = steps;
+                struct budget left = {steps};
 
                 r = state_load_some(&l, &left);
                 n++;

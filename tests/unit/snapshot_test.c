@@ -26,7 +26,7 @@ static int load(struct state *s, struct view in, char wrong[static 128])
 
         state_load_start(&l, s, in);
         do {
-                size_t left = (size_t) rnd(1, 40);
+                struct budget left = {(size_t) rnd(1, 40)};
 
                 r = state_load_some(&l, &left);
         } while (r > 0);
