@@ -152,7 +152,7 @@ struct status core_admit(struct core *c, enum cmd_type type, const struct cmd_us
         if (r == STATE_E_NOSPACE) {
                 PROBE("a write is refused before the log because of the quota");
                 c->upkeep.refused = true;
-        } else if (r == 0 && is_disk_full(c) && ret->grows) {
+        } else if (r == 0 && ret->grows && is_disk_full(c)) {
                 r = STATE_E_NOSPACE;
         }
         return status_of((enum state_outcome) r);

@@ -29,6 +29,8 @@ enum state_outcome state_awaits_caches(struct state *s, enum cmd_type type, cons
         const Pb__PutRequest *put = m;
         const Pb__DeleteRangeRequest *del = m;
 
+        if (s->cached.n == 0)
+                return STATE_OK;
         switch (type) {
         case CMD_PUT:
                 change(s, &put->key, &none, wait);
@@ -53,7 +55,6 @@ enum state_outcome state_awaits_caches(struct state *s, enum cmd_type type, cons
 static void steady_until(const struct state *s, const struct kv_span *span,
                          struct lease_time *until, struct budget *left)
 {
-
         for (struct kv_key *k = kv_live_first(&s->kv, span); k; k = kv_live_next(span, k)) {
                 struct lease_time end;
 
