@@ -36,6 +36,14 @@ class Line:
     def begin(self, *words):
         return self.hosts[-1].background("switchover", self.lock, *words)
 
+    def begin_for_one_who_goes(self):
+        """While the first one's command stops for h3, that one goes."""
+        asked = self.begin("h3")
+        eventually(self[0].has_been_told)
+        self[2].signal(signal.SIGTERM)
+        assert self[2].wait() == -signal.SIGTERM
+        return asked
+
     def request(self):
         return self.core.get(f"{self.lock}.switchover")
 
@@ -158,11 +166,7 @@ def test_a_second_switchover_is_refused_and_a_holder_that_does_not_answer_keeps_
 
 def test_the_holder_goes_on_if_the_target_goes_while_the_command_stops(engine, line):
     at = line("slow", "", "")
-    asked = at.begin("h3")
-    eventually(at[0].has_been_told)
-
-    at[2].signal(signal.SIGTERM)
-    assert at[2].wait() == -signal.SIGTERM
+    asked = at.begin_for_one_who_goes()
     at.duty.let_end()
 
     assert asked.wait() == 2
@@ -189,10 +193,7 @@ def test_a_request_whose_target_has_gone_stops_the_command_once(engine, line):
 
 def test_the_next_may_be_asked_for_while_the_command_stops_for_a_target_that_has_gone(line):
     at = line("slow", "", "")
-    first = at.begin("h3")
-    eventually(at[0].has_been_told)
-    at[2].signal(signal.SIGTERM)
-    assert at[2].wait() == -signal.SIGTERM and first.wait() == 2
+    assert at.begin_for_one_who_goes().wait() == 2
     eventually(lambda: len(at.duty.line()) == 2)  # h2 was passed over, and waits again
 
     second = at.begin("h2")
@@ -205,10 +206,7 @@ def test_the_next_may_be_asked_for_while_the_command_stops_for_a_target_that_has
 
 def test_a_holder_that_goes_on_and_loses_its_key_at_once_runs_nothing(engine, line):
     at = line("slow", "", "")
-    asked = at.begin("h3")
-    eventually(at[0].has_been_told)
-    at[2].signal(signal.SIGTERM)
-    assert at[2].wait() == -signal.SIGTERM
+    asked = at.begin_for_one_who_goes()
     at.duty.let_end()
 
     eventually(lambda: "it stays here" in at[0].log_text())
