@@ -70,7 +70,7 @@ static void write_text(struct buf *b, const struct tenure_event *e, const struct
         buf_printf(b, "%s.%03ld ", when, now->tv_nsec / 1000000);
         if (e->type == TENURE_UNCACHED) {
                 buf_printf(b, "not cached: ");
-                text_add(b, text_of(e->reason));
+                text_add(b, view_str(e->reason));
                 buf_add(b, "\n", 1);
                 return;
         }

@@ -313,7 +313,7 @@ static int revoke_one(struct asking *a, const char *text)
         pb_free(t.reply);
         if (!a->core.json) {
                 printf("lease ");
-                text_print(text_of(name));
+                text_print(view_str(name));
                 printf(" revoked\n");
         }
         return 0;

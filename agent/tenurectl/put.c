@@ -209,7 +209,7 @@ static int write_guarded(struct ctl *c, const struct core_options *core, const s
         else {
                 struct json_object *o = json_object_new_object();
 
-                json_object_object_add(o, "key", text_json(text_of(key)));
+                json_object_object_add(o, "key", text_json(view_str(key)));
                 json_object_object_add(
                         o, "revision",
                         json_object_new_int64(p->header ? p->header->revision : 0));

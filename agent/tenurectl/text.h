@@ -7,13 +7,6 @@
 #include "base/base.h"
 #include "base/buf.h"
 
-static inline struct view text_of(const char *s)
-{
-        const void *p = s;
-
-        return (struct view){p, strlen(s)};
-}
-
 /* Anybody may have written the bytes: those that are not text, or control a terminal, become
  * \xNN. */
 void text_add(struct buf *b, struct view v);

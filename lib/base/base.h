@@ -60,6 +60,12 @@ static inline void freep(void *p)
                 _max_a > _max_b ? _max_a : _max_b; \
         })
 
+/* @a - @b, or 0 where that is less. */
+static inline size_t sub_sat(size_t a, size_t b)
+{
+        return a - min_of(a, b);
+}
+
 /* memcmp() over two strings of bytes: shorter sorts first where one is the other's beginning.
  */
 static inline int bytes_cmp(const void *a, size_t a_len, const void *b, size_t b_len)

@@ -28,7 +28,7 @@ static inline bool budget_is_spent(const struct budget *b)
 
 static inline void budget_charge(struct budget *b, size_t steps)
 {
-        b->left -= min_of(b->left, steps);
+        b->left = sub_sat(b->left, steps);
 }
 
 /* @bytes are compared, or copied. */

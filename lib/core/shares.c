@@ -109,21 +109,17 @@ struct party *party_unref(struct party *p)
         return NULL;
 }
 
-static size_t less(size_t a, size_t b)
-{
-        return a - min_of(a, b);
-}
-
 size_t shares_left(const struct shares *s, enum pot pot, struct requester by)
 {
-        size_t all = less(s->pots[pot].max, s->pots[pot].n + s->pots[pot].elsewhere), n = all;
+        size_t all = sub_sat(s->pots[pot].max, s->pots[pot].n + s->pots[pot].elsewhere),
+               n = all;
 
         if (by.conn) {
-                size_t address = less(all, by.conn->of->has[pot]);
+                size_t address = sub_sat(all, by.conn->of->has[pot]);
 
-                n = less(address, by.conn->has[pot]);
+                n = sub_sat(address, by.conn->has[pot]);
         }
-        return by.user ? min_of(n, less(all, by.user->has[pot])) : n;
+        return by.user ? min_of(n, sub_sat(all, by.user->has[pot])) : n;
 }
 
 bool shares_take(struct shares *s, enum pot pot, struct requester by, size_t n)

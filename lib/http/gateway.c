@@ -176,7 +176,7 @@ bool gateway_output(struct exchange *x, struct buf *json, size_t max)
 
 static void add_string(struct buf *json, const char *s)
 {
-        json_append_string(json, (struct view){(const uint8_t *) s, strlen(s)});
+        json_append_string(json, view_str(s));
 }
 
 void gateway_error(const struct exchange *x, enum rpc_code code, const char *message,

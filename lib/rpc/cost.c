@@ -35,7 +35,7 @@ void cost_headers(struct call *k)
 static bool may_cost(const struct rpc_account *a, size_t bytes)
 {
         size_t max =
-                a->parent ? min_of(a->max, less(a->parent->max, a->parent->calls)) : a->max;
+                a->parent ? min_of(a->max, sub_sat(a->parent->max, a->parent->calls)) : a->max;
 
         return bytes <= max_of(max, SPARE);
 }
@@ -74,7 +74,7 @@ void cost_frames(struct rpc_conn *c)
         const struct rpc_account *own = c->limits.account;
 
         if (own)
-                set_frames_cost(c, less(rpc_conn_backlog(c), c->n_calls) * FRAME_COST);
+                set_frames_cost(c, sub_sat(rpc_conn_backlog(c), c->n_calls) * FRAME_COST);
 }
 
 void cost_frames_came(struct rpc_conn *c)

@@ -82,10 +82,10 @@ void rpc_call_charge_request(struct rpc_call *pub, size_t bytes)
  * there are. */
 size_t rpc_account_spare(const struct rpc_account *a)
 {
-        size_t n = less(a->max, a->held);
+        size_t n = sub_sat(a->max, a->held);
 
         if (a->parent)
-                n = min_of(n, less(less(a->parent->max, a->parent->held), a->held));
+                n = min_of(n, sub_sat(sub_sat(a->parent->max, a->parent->held), a->held));
         return n;
 }
 
@@ -123,7 +123,7 @@ static bool may_keep(const struct rpc_account *own, size_t bytes)
                 return true;
         max = own->kept_max;
         if (own->parent)
-                max = min_of(max, less(own->parent->kept_max, own->parent->kept));
+                max = min_of(max, sub_sat(own->parent->kept_max, own->parent->kept));
         return own->kept + bytes <= max_of(max, min_of(KEPT_SPARE, own->kept_max));
 }
 
@@ -176,7 +176,7 @@ static bool was_given_room(const struct call *k)
 static void count_reserved(struct call *k)
 {
         struct rpc_conn *c = k->pub.conn;
-        size_t now = was_given_room(k) ? less(k->room, k->in_memory + k->apart) : 0;
+        size_t now = was_given_room(k) ? sub_sat(k->room, k->in_memory + k->apart) : 0;
 
         account(c, k->reserved, now);
         c->reserved = c->reserved - k->reserved + now;
@@ -469,7 +469,7 @@ static void give_room(struct rpc_conn *c)
                 c->rooms += k->room;
                 if (c->h2) {
                         /* reserve all at once; otherwise the buffer would grow by copying */
-                        buf_expect(&k->in, less(FRAME_HEADER + k->room, buf_len(&k->in)));
+                        buf_expect(&k->in, sub_sat(FRAME_HEADER + k->room, buf_len(&k->in)));
                         widen(k, (int32_t) k->room);
                 }
                 count_reserved(k);

@@ -106,11 +106,6 @@ struct rpc_conn {
         size_t n_priorities;      /* frames that made a stream depend on another */
 };
 
-static inline size_t less(size_t a, size_t b)
-{
-        return a - min_of(a, b);
-}
-
 static inline struct call *call_of(struct rpc_call *pub)
 {
         return container_of(pub, struct call, pub);
