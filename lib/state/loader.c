@@ -108,6 +108,9 @@ static int load_key(struct state_loader *l, struct budget *left)
                         r = snapshot_load_versions(&l->in, &l->n_versions);
                 if (r < 0)
                         return r;
+                /* It is searched for here, and again when it gets its place. */
+                budget_charge_read(left,
+                                   2 * budget_search_bytes(l->state->kv.n_all, l->name.len));
                 if (kv_find(&l->state->kv, l->name.p, l->name.len))
                         return snapshot_wrong(&l->in, "it is there twice");
                 l->key = NULL;

@@ -194,6 +194,22 @@ static unsigned slices(struct state *s, size_t steps)
         return n;
 }
 
+/* Each is compared with others that begin alike. */
+TEST(long_keys_are_read_in_a_few_at_a_time)
+{
+        enum { KEYS = 60, LEN = 64 << 10 };
+        cleanup_(freep) char *key = calloc(1, LEN);
+        struct kv_key *k;
+        struct state s;
+
+        state_init(&s);
+        for (int i = 0; i < KEYS; i++) {
+                key[LEN - 1] = (char) i;
+                CHECK_EQ(kv_put(&s.kv, ++s.revision, 0, key, LEN, NULL, 0, 0, &k), 0);
+        }
+        CHECK(slices(&s, 200) > KEYS / 3);
+}
+
 TEST(members_and_alarms_are_read_in_in_slices)
 {
         enum { N = 50 };
