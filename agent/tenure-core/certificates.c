@@ -89,6 +89,15 @@ int certificates_read(struct certificates *c, const struct options *o)
         return r;
 }
 
+struct admission certificates_admission(const struct options *o)
+{
+        return (struct admission){
+                .cn = o->peer_cert_allowed_cn,
+                .host = *o->peer_cert_allowed_hostname ? o->peer_cert_allowed_hostname : NULL,
+                .anybody = peers_make_certificates(o),
+                .plaintext = o->allow_plaintext_peers};
+}
+
 void certificates_replace(struct certificates *c, struct certificates *fresh)
 {
         if (fresh->clients)

@@ -1,6 +1,7 @@
 /* The certificates of tenure-core: read together, and replaced together. */
 #pragma once
 
+#include "consensus/admission.h"
 #include "loop/cert_end.h"
 #include "options.h"
 
@@ -12,6 +13,9 @@ struct certificates {
 
 /* Returns 0, or a negative errno that was logged. */
 must_check_ int certificates_read(struct certificates *c, const struct options *o);
+
+/* Which certificates of other replicas are accepted. */
+struct admission certificates_admission(const struct options *o);
 
 /* Replaces the certificates in @c by @fresh, for new connections, and watches when the new ones
  * expire. */

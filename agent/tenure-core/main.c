@@ -21,11 +21,11 @@
 #include "bus/messages.h"
 #include "bus/notify.h"
 #include "certificates.h"
-#include "consensus/join.h"
 #include "etcd.h"
 #include "etcd/node.h"
 #include "etcd/server.h"
 #include "expiries.h"
+#include "identity.h"
 #include "leaderless.h"
 #include "links.h"
 #include "options.h"
@@ -42,8 +42,7 @@ struct program {
         struct arguments args;
         struct options opt;
         struct options_cluster cluster;
-        uint64_t cluster_id, member_id;
-        struct joined joined; /* the members that the others named; empty: we do not join */
+        struct identity identity;
         struct loop *loop;
         struct resolver *resolver;
         struct disk *disk;
@@ -338,152 +337,13 @@ static int open_data_dir(struct program *p)
         return r;
 }
 
-static void on_joined(void *u, const struct joined *who, const char *why)
-{
-        struct program *p = u;
-
-        if (!who) {
-                log_warning("Joining: %s; trying again.", why);
-                notify_status("Joining: %s.", why);
-                return;
-        }
-        p->joined = *who;
-        p->cluster_id = who->cluster_id;
-        p->member_id = who->member_id;
-        loop_stop(p->loop);
-}
-
-static struct admission admission_of(const struct options *o)
-{
-        return (struct admission){
-                .cn = o->peer_cert_allowed_cn,
-                .host = *o->peer_cert_allowed_hostname ? o->peer_cert_allowed_hostname : NULL,
-                .anybody = peers_make_certificates(o),
-                .plaintext = o->allow_plaintext_peers};
-}
-
-/* Asks the running members which member we are; runs the loop until one answers. */
-static int join(struct program *p)
-{
-        cleanup_(buf_fini) struct buf urls = {0};
-        cleanup_(join_freep) struct join *j = NULL;
-        const char *cursor = p->cluster.peers[p->cluster.self].urls;
-        const struct admission admission = admission_of(&p->opt);
-        char own[320];
-        int r;
-
-        (void) list_next(&cursor, own, sizeof(own));
-        for (size_t i = 0; i < p->cluster.n_peers; i++)
-                if (i != p->cluster.self)
-                        buf_printf(&urls, "%s%s", buf_len(&urls) > 0 ? "," : "",
-                                   p->cluster.peers[i].urls);
-        if (buf_len(&urls) == 0) {
-                log_error("--initial-cluster-state=existing with an empty %s: "
-                          "--initial-cluster must name the existing members.",
-                          p->opt.data_dir);
-                return -EINVAL;
-        }
-        buf_add_u8(&urls, 0);
-        r = buf_error(&urls);
-        if (r == 0)
-                r = join_new(&j, p->loop, p->resolver,
-                             &(struct join_config){.urls = (const char *) buf_head(&urls),
-                                                   .self = own,
-                                                   .tls = p->tls.peers_out,
-                                                   .admission = &admission},
-                             on_joined, p);
-        if (r < 0)
-                return r;
-        log_info("Joining as %s.", own);
-        loop_run(p->loop);
-        return p->joined.n_members > 0 ? 0 : -EINTR; /* told to stop */
-}
-
-/* Finds out which member we are: from the data directory, from the configuration, or from the
- * other members. */
-static int identify(struct program *p)
-{
-        const struct options_peer *self = &p->cluster.peers[p->cluster.self];
-        bool existing = p->opt.initial_cluster_state == CLUSTER_EXISTING;
-        struct store_identity id;
-        struct store_error err;
-        int r = store_peek(p->disk, &id, &err);
-
-        p->cluster_id = p->cluster.cluster_id;
-        p->member_id = self->id;
-        if (r == -ENOENT && (!existing || p->args.restore || p->args.force_new))
-                return 0;
-        if (r == -ENOENT)
-                return join(p);
-        if (r < 0) {
-                log_error("Data directory %s: %s", p->opt.data_dir, err.text);
-                return r;
-        }
-        if (!existing && id.member_id != self->id) {
-                log_error("The data directory %s belongs to member %016" PRIx64
-                          " of cluster %016" PRIx64
-                          ", but the configuration makes this member %016" PRIx64
-                          "; use its own --name, --initial-cluster and "
-                          "--initial-cluster-token, --initial-cluster-state=existing if it had "
-                          "joined, or another --data-dir.",
-                          p->opt.data_dir, id.member_id, id.cluster_id, self->id);
-                return -EINVAL;
-        }
-        p->cluster_id = id.cluster_id;
-        p->member_id = id.member_id;
-        return 0;
-}
-
-/* Of the members that the data directory knows: which one we are, and which one has our
- * URLs. */
-struct place {
-        const struct program *program;
-        bool ours;           /* one of our URLs belongs to the member that we are */
-        uint64_t other;      /* or belongs to this member; 0: to none */
-        const char *address; /* of the member that we are; borrowed */
-};
-
-static void look(uint64_t id, const char *address, bool voter, void *arg)
-{
-        struct place *at = arg;
-        const struct program *p = at->program;
-        bool met = urls_meet(address, p->cluster.peers[p->cluster.self].urls);
-
-        (void) voter;
-        if (id == p->member_id) {
-                at->address = address;
-                at->ours = met;
-        } else if (met) {
-                at->other = id;
-        }
-}
-
-/* A member is identified by its data directory. So the directory of another member, or a copy
- * of it, would start a second instance of that member, which votes and acknowledges beside the
- * first. The URLs tell them apart. */
-static int check_place(const struct program *p)
-{
-        struct place at = {.program = p};
-
-        core_each_peer(p->node.core, look, &at);
-        if (!at.address || at.ours || at.other == 0)
-                return 0;
-        log_error("The data directory %s belongs to member %016" PRIx64
-                  " at %s, but --initial-cluster puts %s at %s, which is member %016" PRIx64
-                  "; give each member its own --data-dir, or correct --initial-cluster if the "
-                  "member has moved.",
-                  p->opt.data_dir, p->member_id, at.address, p->opt.name,
-                  p->cluster.peers[p->cluster.self].urls, at.other);
-        return -EINVAL;
-}
-
 static struct core_config core_config_of(const struct program *p, uint64_t seed)
 {
         const struct options *o = &p->opt;
 
         return (struct core_config){
-                .cluster_id = p->cluster_id,
-                .member_id = p->member_id,
+                .cluster_id = p->identity.cluster_id,
+                .member_id = p->identity.member_id,
                 .min_ttl = o->min_ttl,
                 .quota = o->quota,
                 .max_txn_ops = o->max_txn_ops,
@@ -505,11 +365,11 @@ static int make_replica(struct program *p)
         const struct options_peer *self = &p->cluster.peers[p->cluster.self];
         struct boot_time now = loop_lap(p->loop, "the start", NULL);
         struct replica_config cfg = {
-                .id = p->member_id,
-                .cluster_id = p->cluster_id,
+                .id = p->identity.member_id,
+                .cluster_id = p->identity.cluster_id,
                 .peers = peers,
-                .n_peers = p->joined.n_members ? p->joined.n_members : p->cluster.n_peers,
-                .join = p->joined.n_members > 0,
+                .n_peers = identity_members(&p->identity, peers),
+                .join = p->identity.joined.n_members > 0,
                 .any_change = !p->opt.strict_reconfig_check,
                 .election = p->opt.election,
                 .heartbeat = p->opt.heartbeat,
@@ -522,13 +382,6 @@ static int make_replica(struct program *p)
         if (getrandom(&seed, sizeof(seed), 0) < 0)
                 seed = (uint64_t) now.ns;
         cfg.seed = seed ^ (uint64_t) now.ns;
-        for (size_t i = 0; i < p->cluster.n_peers; i++)
-                peers[i] = (struct replica_peer){
-                        .id = i == p->cluster.self ? p->member_id : p->cluster.peers[i].id,
-                        .address = p->cluster.peers[i].urls};
-        for (size_t i = 0; i < p->joined.n_members; i++)
-                peers[i] = (struct replica_peer){.id = p->joined.members[i].id,
-                                                 .address = p->joined.members[i].urls};
         if (p->args.force_new)
                 return force_new_cluster(p->loop, p->disk, &cfg, p->opt.data_dir);
         if (p->args.restore)
@@ -557,22 +410,6 @@ static int make_replica(struct program *p)
         return r;
 }
 
-/* A replica that joined and ended before its first entry knows nobody, and nobody else could
- * reach it: it asks again. */
-static int join_again(struct program *p)
-{
-        uint64_t id = p->member_id;
-        bool must = p->joined.n_members == 0 && replica_status(p->node.replica).last == 0;
-        int r = must ? join(p) : 0;
-
-        if (r < 0 || p->member_id == id)
-                return r;
-        log_error("This replica is member %016" PRIx64 " now; move its data directory %s away, "
-                  "which belongs to member %016" PRIx64 " and is empty.",
-                  p->member_id, p->opt.data_dir, id);
-        return -EINVAL;
-}
-
 static int make_port(struct program *p)
 {
         char err[512] = "";
@@ -598,14 +435,14 @@ static int make_port(struct program *p)
 static int make_links(struct program *p)
 {
         return links_start(&p->links, p->loop, p->resolver, p->node.core, p->node.replica,
-                           &p->joined,
+                           &p->identity.joined,
                            &(struct peers_config){
-                                   .cluster_id = p->cluster_id,
-                                   .member_id = p->member_id,
+                                   .cluster_id = p->identity.cluster_id,
+                                   .member_id = p->identity.member_id,
                                    .listen_urls = p->opt.listen_peer_urls,
                                    .tls_server = p->tls.peers_in,
                                    .tls_client = p->tls.peers_out,
-                                   .admission = admission_of(&p->opt),
+                                   .admission = certificates_admission(&p->opt),
                            });
 }
 
@@ -666,19 +503,25 @@ static int run(struct program *p)
         loop_signal_start(&p->sigterm, p->loop, SIGTERM, on_sigterm);
         loop_signal_start(&p->sigint, p->loop, SIGINT, on_sigint);
         loop_signal_start(&p->sighup, p->loop, SIGHUP, on_sighup);
-        r = identify(p);
+        p->identity = (struct identity){.options = &p->opt,
+                                        .cluster = &p->cluster,
+                                        .tls = &p->tls,
+                                        .loop = p->loop,
+                                        .resolver = p->resolver,
+                                        .disk = p->disk};
+        r = identity_find(&p->identity, !p->args.restore && !p->args.force_new);
         if (r == 0)
                 r = make_replica(p);
         if (p->args.restore || p->args.force_new)
                 return r;
         if (r == 0)
-                r = join_again(p);
+                r = identity_find_again(&p->identity, p->node.replica);
         if (r == 0)
                 r = make_port(p);
         if (r == 0)
                 r = node_start(&p->node);
         if (r == 0 && p->opt.initial_cluster_state == CLUSTER_EXISTING)
-                r = check_place(p);
+                r = identity_check_place(&p->identity, p->node.core);
         if (r < 0)
                 return r;
         loop_hook_start(&p->decide, p->loop, LOOP_DECIDE, decide);
@@ -688,8 +531,8 @@ static int run(struct program *p)
                 return r;
         log_info("tenure-core %s (member %016" PRIx64 " of cluster %016" PRIx64
                  ") serves clients on %s; data in %s.",
-                 p->opt.name, p->member_id, p->cluster_id, p->opt.listen_client_urls,
-                 p->opt.data_dir);
+                 p->opt.name, p->identity.member_id, p->identity.cluster_id,
+                 p->opt.listen_client_urls, p->opt.data_dir);
         certificates_watch(&p->tls, p->loop);
         notify_ready();
         leaderless_start(&p->leaderless, p->loop, p->node.core, &p->links);

@@ -1,0 +1,41 @@
+/*
+ * Which member of which cluster this replica is: as the data directory says; for an empty one,
+ * as --initial-cluster says, or the members of the cluster that this replica joins.
+ */
+#pragma once
+
+#include "certificates.h"
+#include "consensus/join.h"
+#include "core/core.h"
+
+struct identity {
+        /* Borrowed, and set by the caller. */
+        const struct options *options;
+        const struct options_cluster *cluster;
+        const struct certificates *tls;
+        struct loop *loop;
+        struct resolver *resolver;
+        struct disk *disk;
+
+        uint64_t cluster_id, member_id;
+        struct joined joined; /* the members that the others named; empty: we do not join */
+};
+
+/* Finds out which member we are. @join: a fresh directory may be that of a member that others
+ * have added, which asks them; runs the loop until one answers. Returns 0; -EINTR if we were
+ * told to stop; or another negative errno. All but -EINTR were logged. */
+must_check_ int identity_find(struct identity *id, bool join);
+
+/* A replica that joined and ended before its first entry knows nobody, and nobody else could
+ * reach it: it asks again. Returns as identity_find(). */
+must_check_ int identity_find_again(struct identity *id, const struct replica *r);
+
+/* Writes the members of a new cluster, or of the one that we join; their addresses are borrowed
+ * from @id. Returns how many there are. */
+size_t identity_members(const struct identity *id,
+                        struct replica_peer members[static REPLICA_PEERS_MAX]);
+
+/* A member is identified by its data directory. So the directory of another member, or a copy
+ * of it, would start a second instance of that member, which votes and acknowledges beside the
+ * first. The URLs tell them apart. Returns 0, or -EINVAL, which was logged. */
+must_check_ int identity_check_place(const struct identity *id, const struct core *c);
