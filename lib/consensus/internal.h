@@ -92,6 +92,7 @@ struct asked_reads {
 
 /* The configuration as last seen. */
 struct configured {
+        uint64_t index; /* of the last one that is committed */
         unsigned n;
         uint64_t id[REPLICA_PEERS_MAX];
         int role[REPLICA_PEERS_MAX];

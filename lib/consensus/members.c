@@ -242,13 +242,11 @@ static bool same(const struct raft_configuration *c, const struct configured *se
  *     covered renewals       wait for a read
  *     proposals              wait for an entry, or for their term to end
  */
-void members_step(struct replica *r)
+static void begin_anew(struct replica *r)
 {
         const struct raft_configuration *c = replica_conf(r);
         bool first = r->configured.n == 0;
 
-        if (same(c, &r->configured))
-                return;
         beacons_members_changed(r);
         memset(r->sent_commit, 0, sizeof(r->sent_commit));
         r->configured.n = c->n;
@@ -258,6 +256,20 @@ void members_step(struct replica *r)
         }
         if (!first)
                 reads_members_changed(r);
+}
+
+/* A new URL counts once the change is committed: its member may have to acknowledge it, and
+ * listens at the former URL until then. */
+void members_step(struct replica *r)
+{
+        bool is_same = same(replica_conf(r), &r->configured);
+        uint64_t index = libraft_committed(r, NULL);
+
+        if (is_same && index == r->configured.index)
+                return;
+        r->configured.index = index;
+        if (!is_same)
+                begin_anew(r);
         if (r->ops->configured)
                 r->ops->configured(r->userdata);
 }

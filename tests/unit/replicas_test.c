@@ -34,6 +34,7 @@ static struct {
                 bool full;             /* the links to it ... */
                 size_t pipe;           /* ... or they hold so many bytes; 0: any number */
                 bool stuck;            /* its disk */
+                unsigned configured;   /* how often it was told that the members have changed */
                 bool may_end, ended;
                 char why[64]; /* it ended, the beginning */
         } node[MOST];
@@ -199,12 +200,18 @@ static void on_fatal(void *u, const char *why)
         snprintf(n->why, sizeof(n->why), "%s", why);
 }
 
+static void on_configured(void *u)
+{
+        ((struct net_node *) u)->configured++;
+}
+
 static void on_removed(void *u)
 {
         net.removed |= 1u << id_of(u);
 }
 
 static const struct replica_ops ops = {
+        .configured = on_configured,
         .removed = on_removed,
         .send = on_send,
         .room = on_room,
@@ -2064,6 +2071,24 @@ TEST(a_follower_takes_entries_after_the_last_one_that_its_log_has_dropped)
         CHECK(libraft_match(leader->replica, mute, &match));
         CHECK_EQ(match, log_last(&leader->replica->log));
         CHECK_EQ(replica_forgetful(leader->replica), 0);
+        stop();
+}
+
+TEST(all_learn_that_a_member_has_moved)
+{
+        unsigned before[3];
+        struct net_node *leader;
+
+        n_nodes = 3;
+        start();
+        leader = elect();
+        pass(6 * NSEC_PER_SEC);
+        for (unsigned i = 0; i < 3; i++)
+                before[i] = net.node[i].configured;
+        replica_change_members(leader->replica, 1, REPLICA_MOVE, 2, "http://9:1");
+        pass(300 * MS);
+        for (unsigned i = 0; i < 3; i++)
+                CHECK(net.node[i].configured > before[i]);
         stop();
 }
 
