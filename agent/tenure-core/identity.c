@@ -1,6 +1,7 @@
 #include "identity.h"
 
 #include <inttypes.h>
+#include <stdio.h>
 
 #include "base/log.h"
 #include "bus/notify.h"
@@ -37,8 +38,8 @@ static int join(struct identity *id)
                         buf_printf(&urls, "%s%s", buf_len(&urls) > 0 ? "," : "",
                                    c->peers[i].urls);
         if (buf_len(&urls) == 0) {
-                log_error("--initial-cluster-state=existing with an empty %s: "
-                          "--initial-cluster must name the existing members.",
+                log_error("This replica joins a cluster, and its data directory %s is empty: "
+                          "--initial-cluster must name the other members, which know its id.",
                           id->options->data_dir);
                 return -EINVAL;
         }
@@ -60,29 +61,16 @@ static int join(struct identity *id)
 
 int identity_find(struct identity *id, bool may_join)
 {
-        const struct options_peer *self = &id->cluster->peers[id->cluster->self];
         bool existing = id->options->initial_cluster_state == CLUSTER_EXISTING;
         struct store_identity had;
         struct store_error err;
         int r = store_peek(id->disk, &had, &err);
 
-        id->cluster_id = id->cluster->cluster_id;
-        id->member_id = self->id;
         if (r == -ENOENT)
                 return existing && may_join ? join(id) : 0;
         if (r < 0) {
                 log_error("Data directory %s: %s", id->options->data_dir, err.text);
                 return r;
-        }
-        if (!existing && had.member_id != self->id) {
-                log_error("The data directory %s belongs to member %016" PRIx64
-                          " of cluster %016" PRIx64
-                          ", but the configuration makes this member %016" PRIx64
-                          "; use its own --name, --initial-cluster and "
-                          "--initial-cluster-token, --initial-cluster-state=existing if it had "
-                          "joined, or another --data-dir.",
-                          id->options->data_dir, had.member_id, had.cluster_id, self->id);
-                return -EINVAL;
         }
         id->cluster_id = had.cluster_id;
         id->member_id = had.member_id;
@@ -119,42 +107,127 @@ size_t identity_members(const struct identity *id,
         return c->n_peers;
 }
 
-/* Of the members that the data directory knows: which one we are, and which one has our
- * URLs. */
-struct place {
+/* The members in the data directory, compared with those of the settings. */
+struct comparison {
         const struct identity *identity;
+        size_t n;            /* members in the directory */
+        size_t n_same;       /* with the same URLs in the list */
+        bool known;          /* one of them has a URL that is in the list */
         bool ours;           /* one of our URLs belongs to the member that we are */
         uint64_t other;      /* or belongs to this member; 0: to none */
-        const char *address; /* of the member that we are; borrowed */
+        const char *calls;   /* the list gives the URL of that member another name than ours;
+                              * NULL: it does not */
+        char urls[URLS_MAX]; /* of that member; "": the directory does not have it */
 };
 
-static void look(uint64_t id, const char *address, bool voter, void *arg)
+static void compare(uint64_t id, const char *urls, bool voter, void *arg)
 {
-        struct place *at = arg;
-        const struct options_cluster *c = at->identity->cluster;
-        bool met = urls_meet(address, c->peers[c->self].urls);
+        struct comparison *m = arg;
+        const struct options_cluster *c = m->identity->cluster;
+        bool we = id == m->identity->member_id;
 
         (void) voter;
-        if (id == at->identity->member_id) {
-                at->address = address;
-                at->ours = met;
-        } else if (met) {
-                at->other = id;
+        m->n++;
+        for (size_t i = 0; i < c->n_peers; i++) {
+                if (!urls_meet(urls, c->peers[i].urls))
+                        continue;
+                m->known = true;
+                m->n_same += strcmp(urls, c->peers[i].urls) == 0;
+                if (we && i == c->self)
+                        m->ours = true;
+                else if (we)
+                        m->calls = c->peers[i].name;
+                else if (i == c->self)
+                        m->other = id;
         }
+        if (we)
+                snprintf(m->urls, sizeof(m->urls), "%s", urls);
 }
 
-int identity_check_place(const struct identity *id, const struct core *c)
-{
-        struct place at = {.identity = id};
+#define NOT_NEEDED \
+        "--initial-cluster (InitialCluster=), which is used only for an empty directory"
 
-        core_each_peer(c, look, &at);
-        if (!at.address || at.ours || at.other == 0)
+/* The directory of another member, or a copy of it, would start a second instance of that
+ * member, which votes and acknowledges beside the first. The URLs tell them apart. */
+static bool is_anothers(const struct comparison *m, struct store_error *err)
+{
+        const struct options_cluster *c = m->identity->cluster;
+        const struct options_peer *self = &c->peers[c->self];
+
+        if (!m->ours && m->other != 0)
+                snprintf(err->text, sizeof(err->text),
+                         "it belongs to member %016" PRIx64
+                         " at %.100s, but the settings put %s at %.100s, which is member "
+                         "%016" PRIx64 "; give each member its own --data-dir, or correct its "
+                         "URL in the settings if the member has moved.",
+                         m->identity->member_id, m->urls, self->name, self->urls, m->other);
+        else if (!m->ours && m->calls && m->identity->member_id != self->id)
+                snprintf(err->text, sizeof(err->text),
+                         "it belongs to member %016" PRIx64
+                         " at %.100s, which --initial-cluster calls %s, but this replica is "
+                         "%s; give each member its own --data-dir, or correct "
+                         "--initial-cluster if the member has moved.",
+                         m->identity->member_id, m->urls, m->calls, self->name);
+        return *err->text;
+}
+
+/* @first: the members are those with which the directory was founded or restored. */
+static bool is_of_another_cluster(const struct comparison *m, bool first,
+                                  struct store_error *err)
+{
+        const struct options_cluster *c = m->identity->cluster;
+        uint64_t id = m->identity->cluster_id;
+
+        if (id == c->cluster_id)
+                return false; /* the list has founded it */
+        if (!m->known)
+                snprintf(err->text, sizeof(err->text),
+                         "it belongs to cluster %016" PRIx64
+                         ", but --initial-cluster names none of its members, such as %.100s; "
+                         "use another --data-dir. If this is the right one, remove " NOT_NEEDED
+                         ".",
+                         id, m->urls);
+        else if (first && m->n == 1 && c->n_peers > 1)
+                snprintf(err->text, sizeof(err->text),
+                         "its cluster %016" PRIx64
+                         " began with this member alone, but --initial-cluster names others; "
+                         "if it was started alone by mistake, move the directory away; if not, "
+                         "remove " NOT_NEEDED ", and add the others (tenurectl core add).",
+                         id);
+        else if (first && m->n_same == m->n && m->n == c->n_peers)
+                snprintf(err->text, sizeof(err->text),
+                         "its cluster %016" PRIx64
+                         " began with another --initial-cluster-token; correct the token, or "
+                         "use another --data-dir.",
+                         id);
+        return *err->text;
+}
+
+int identity_check(void *identity, const struct store_recovered *had, struct store_error *err)
+{
+        struct identity *id = identity;
+        struct options_cluster *c = id->cluster;
+        struct comparison m = {.identity = id};
+        bool first;
+        int r = replica_each_recovered(had, compare, &m, &first);
+
+        *err->text = '\0';
+        if (r < 0)
+                snprintf(err->text, sizeof(err->text),
+                         "its members cannot be read (%s). " STORE_WAY_OUT, strerror(-r));
+        if (r < 0 || !*m.urls)
+                return r;
+        if (is_anothers(&m, err))
+                return -EINVAL;
+        if (!c->given) {
+                strcpy(c->peers[c->self].urls, m.urls);
                 return 0;
-        log_error("The data directory %s belongs to member %016" PRIx64
-                  " at %s, but --initial-cluster puts %s at %s, which is member %016" PRIx64
-                  "; give each member its own --data-dir, or correct --initial-cluster if the "
-                  "member has moved.",
-                  id->options->data_dir, id->member_id, at.address, id->options->name,
-                  id->cluster->peers[id->cluster->self].urls, at.other);
-        return -EINVAL;
+        }
+        if (is_of_another_cluster(&m, first, err))
+                return -EINVAL;
+        if (m.n_same != m.n || m.n != c->n_peers)
+                log_warning("The data directory %s has other members, or other URLs of them, "
+                            "than " NOT_NEEDED "; remove it from the settings.",
+                            id->options->data_dir);
+        return 0;
 }

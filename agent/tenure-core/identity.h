@@ -1,23 +1,23 @@
 /*
- * Which member of which cluster this replica is: as the data directory says; for an empty one,
- * as --initial-cluster says, or the members of the cluster that this replica joins.
+ * Which member of which cluster this replica is: as the data directory says, whatever the
+ * settings are; for an empty one, as --initial-cluster says, or the members of the cluster that
+ * this replica joins. A directory that cannot be this replica's is refused.
  */
 #pragma once
 
 #include "certificates.h"
 #include "consensus/join.h"
-#include "core/core.h"
 
 struct identity {
         /* Borrowed, and set by the caller. */
         const struct options *options;
-        const struct options_cluster *cluster;
+        struct options_cluster *cluster;
         const struct certificates *tls;
         struct loop *loop;
         struct resolver *resolver;
         struct disk *disk;
 
-        uint64_t cluster_id, member_id;
+        uint64_t cluster_id, member_id; /* at first those of the settings */
         struct joined joined; /* the members that the others named; empty: we do not join */
 };
 
@@ -35,7 +35,8 @@ must_check_ int identity_find_again(struct identity *id, const struct replica *r
 size_t identity_members(const struct identity *id,
                         struct replica_peer members[static REPLICA_PEERS_MAX]);
 
-/* A member is identified by its data directory. So the directory of another member, or a copy
- * of it, would start a second instance of that member, which votes and acknowledges beside the
- * first. The URLs tell them apart. Returns 0, or -EINVAL, which was logged. */
-must_check_ int identity_check_place(const struct identity *id, const struct core *c);
+/* replica_config.check: compares the members in the data directory with those of the settings.
+ * Logs a difference that does no harm. If no list was given, our URL in @identity becomes the
+ * one in the directory. */
+must_check_ int identity_check(void *identity, const struct store_recovered *had,
+                               struct store_error *err);

@@ -370,6 +370,8 @@ static int make_replica(struct program *p)
                 .peers = peers,
                 .n_peers = identity_members(&p->identity, peers),
                 .join = p->identity.joined.n_members > 0,
+                .check = identity_check,
+                .check_arg = &p->identity,
                 .any_change = !p->opt.strict_reconfig_check,
                 .election = p->opt.election,
                 .heartbeat = p->opt.heartbeat,
@@ -508,8 +510,11 @@ static int run(struct program *p)
                                         .tls = &p->tls,
                                         .loop = p->loop,
                                         .resolver = p->resolver,
-                                        .disk = p->disk};
-        r = identity_find(&p->identity, !p->args.restore && !p->args.force_new);
+                                        .disk = p->disk,
+                                        .cluster_id = p->cluster.cluster_id,
+                                        .member_id = p->cluster.peers[p->cluster.self].id};
+        if (!p->args.restore)
+                r = identity_find(&p->identity, !p->args.force_new);
         if (r == 0)
                 r = make_replica(p);
         if (p->args.restore || p->args.force_new)
@@ -520,8 +525,6 @@ static int run(struct program *p)
                 r = make_port(p);
         if (r == 0)
                 r = node_start(&p->node);
-        if (r == 0 && p->opt.initial_cluster_state == CLUSTER_EXISTING)
-                r = identity_check_place(&p->identity, p->node.core);
         if (r < 0)
                 return r;
         loop_hook_start(&p->decide, p->loop, LOOP_DECIDE, decide);

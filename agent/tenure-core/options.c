@@ -76,9 +76,9 @@ const struct conf_option options_table[] = {
         {"Clients", "MaxClientBytes", "max-client-bytes", CONF_UINT, FIELD(max_client_bytes), "268435456", "bytes held for all clients: answers not read yet, incomplete requests and waiting requests; the clients of one address may hold half of that; watches, observers and snapshots may take as much again, and so may open calls", 16 << 20, INT64_C(1) << 40, false, NULL},
         {"Peers", "ListenPeerURLs", "listen-peer-urls", CONF_LIST, FIELD(listen_peer_urls), "http://127.0.0.1:2380", "URLs to listen on for the other replicas", 0, 0, false, NULL},
         {"Peers", "InitialAdvertisePeerURLs", "initial-advertise-peer-urls", CONF_LIST, FIELD(initial_advertise_peer_urls), "", "URLs at which the other replicas reach this one [its URL in InitialCluster, else the listen URL]", 0, 0, false, NULL},
-        {"Peers", "InitialCluster", "initial-cluster", CONF_LIST, FIELD(initial_cluster), "", "all replicas, NAME=URL,... [this one alone]", 0, 0, false, NULL},
-        {"Peers", "InitialClusterState", "initial-cluster-state", CONF_ENUM, FIELD(initial_cluster_state), "new", "whether the cluster is new, or this replica was added to an existing one", 0, 0, false, states},
-        {"Peers", "InitialClusterToken", "initial-cluster-token", CONF_STRING, FIELD(initial_cluster_token), "tenure", "distinguishes clusters that have the same URLs", 0, 0, false, NULL},
+        {"Peers", "InitialCluster", "initial-cluster", CONF_LIST, FIELD(initial_cluster), "", "all replicas, NAME=URL,...; for an empty data directory [this one alone]", 0, 0, false, NULL},
+        {"Peers", "InitialClusterState", "initial-cluster-state", CONF_ENUM, FIELD(initial_cluster_state), "new", "for an empty data directory: whether the cluster is new, or this replica was added to an existing one", 0, 0, false, states},
+        {"Peers", "InitialClusterToken", "initial-cluster-token", CONF_STRING, FIELD(initial_cluster_token), "tenure", "for an empty data directory: distinguishes clusters that have the same URLs", 0, 0, false, NULL},
         {"Peers", "PeerCertFile", "peer-cert-file", CONF_STRING, FIELD(peer_cert_file), NULL, "certificate for links between replicas (PEM), for clients and servers, issued for the host of this replica's peer URL", 0, 0, false, NULL},
         {"Peers", "PeerKeyFile", "peer-key-file", CONF_STRING, FIELD(peer_key_file), NULL, "its key (PEM); a bare name is a credential of the unit", 0, 0, false, NULL},
         {"Peers", "PeerTrustedCAFile", "peer-trusted-ca-file", CONF_STRING, FIELD(peer_trusted_ca_file), NULL, "CAs that sign replicas' certificates (PEM) [the system's CAs]", 0, 0, false, NULL},
@@ -456,7 +456,7 @@ static int resolve(struct options *o, struct options_cluster *c, struct conf_err
 {
         int r;
 
-        *c = (struct options_cluster){0};
+        *c = (struct options_cluster){.given = *o->initial_cluster};
         r = check_client_urls(o, "listen-client-urls", o->listen_client_urls, err);
         if (r == 0 && *o->listen_metrics_urls)
                 r = check_client_urls(o, "listen-metrics-urls", o->listen_metrics_urls, err);

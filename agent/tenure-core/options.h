@@ -69,6 +69,7 @@ struct options_cluster {
         struct options_peer peers[OPTIONS_PEERS_MAX];
         size_t n_peers;
         size_t self; /* index into peers */
+        bool given;  /* --initial-cluster; otherwise we are the only one */
         uint64_t cluster_id;
 };
 

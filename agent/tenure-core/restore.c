@@ -272,6 +272,12 @@ int force_new_cluster(struct loop *l, struct disk *d, const struct replica_confi
                 store_free(s);
                 return -ENOENT;
         }
+        r = cfg->check(cfg->check_arg, store_recovered(s), &err);
+        if (r < 0) {
+                log_error("Data directory %s: %s", data_dir, err.text);
+                store_free(s);
+                return r;
+        }
         r = replica_leave_alone(s, cfg, &index);
         if (r < 0)
                 log_error("Cannot write to %s: %s.", data_dir, strerror(-r));

@@ -628,6 +628,10 @@ unsigned members_voters(const struct raft_configuration *c,
                         uint64_t ret[static REPLICA_PEERS_MAX]);
 /* The position of @id in @c, or -1. */
 must_check_ int members_position(const struct raft_configuration *c, uint64_t id);
+/* Calls @fn for each member in @c. */
+void members_each(const struct raft_configuration *c,
+                  void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
+                  void *arg);
 /* Leader: of the voters that answer, the one that lacks the fewest entries; 0: none answers. */
 uint64_t members_heir(struct replica *r);
 /* @peer says that we are no member, as of entry @index. */

@@ -542,6 +542,15 @@ int members_position(const struct raft_configuration *c, uint64_t id)
         return -1;
 }
 
+void members_each(const struct raft_configuration *c,
+                  void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
+                  void *arg)
+{
+        for (unsigned i = 0; i < c->n; i++)
+                fn(c->servers[i].id, c->servers[i].address, c->servers[i].role == RAFT_VOTER,
+                   arg);
+}
+
 uint64_t replica_excludes(const struct replica *r, uint64_t id)
 {
         const struct raft_configuration *c;

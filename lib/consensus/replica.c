@@ -129,9 +129,7 @@ void replica_each_peer(const struct replica *r,
                        void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
                        void *arg)
 {
-        for (unsigned i = 0; i < replica_conf(r)->n; i++)
-                fn(replica_conf(r)->servers[i].id, replica_conf(r)->servers[i].address,
-                   replica_conf(r)->servers[i].role == RAFT_VOTER, arg);
+        members_each(replica_conf(r), fn, arg);
 }
 
 void replica_send_frame(struct replica *r, uint64_t peer, const struct buf *frame)

@@ -34,6 +34,11 @@ struct replica_config {
         size_t n_peers;
         bool join; /* a fresh directory belongs to a member that others have added: it waits
                     * until they send it the log */
+        /* Whether we may run on a directory that is not fresh; called before an entry, a term
+         * or a vote is written to it. Returns 0, or a negative errno with the reason in *@err.
+         * NULL: yes. */
+        int (*check)(void *arg, const struct store_recovered *had, struct store_error *err);
+        void *check_arg;
         bool any_change; /* members may be changed even if that may cost the majority */
         nsec_t election, heartbeat;
         uint64_t seed;             /* random; another one in each life of the process */
@@ -150,6 +155,15 @@ void replica_end_without_memory(void);
 must_check_ int replica_new(struct replica **ret, const struct replica_config *cfg,
                             struct disk *d, const struct replica_ops *ops, void *userdata,
                             struct boot_time now, struct store_error *err);
+
+/* Calls @fn for each member that a directory names. *@ret_first: these are the members with
+ * which it was founded or restored. (After a restore that is not known for long: the next
+ * snapshot looks like one of members that have changed.) Returns 0, -ENOMEM, or -EBADMSG if the
+ * members are damaged. */
+must_check_ int replica_each_recovered(const struct store_recovered *had,
+                                       void (*fn)(uint64_t id, const char *address, bool voter,
+                                                  void *arg),
+                                       void *arg, bool *ret_first);
 
 /* Fills a new directory, opened as @s, with a state as of @index, for a replica of the
  * configured cluster. The store's `snapshot_done` follows; then call replica_restored(), which

@@ -178,6 +178,9 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                         rec->lacks);
                 return -EBADMSG;
         }
+        k = rec->fresh || !r->cfg.check ? 0 : r->cfg.check(r->cfg.check_arg, rec, err);
+        if (k < 0)
+                return k;
         if (rec->snapshot.index > 0) {
                 k = message_decode_conf(rec->snapshot.conf, &meta->configuration);
                 if (k == 0)
@@ -241,6 +244,33 @@ static int leave_term(struct replica *r)
         return store_vote(r->store, r->start.term, r->start.vote);
 }
 
+int replica_each_recovered(const struct store_recovered *had,
+                           void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
+                           void *arg, bool *ret_first)
+{
+        const struct store_snapshot *snap = &had->snapshot;
+        struct raft_configuration c;
+        struct view conf = snap->conf;
+        bool first =
+                snap->conf_index == 1 || (snap->term == 1 && snap->conf_index == snap->index);
+        int k;
+
+        for (size_t i = 0; i < had->n_entries; i++)
+                if (had->entries[i].type == RAFT_CHANGE) {
+                        conf = had->entries[i].data;
+                        first = had->entries[i].index == 1;
+                }
+        *ret_first = first;
+        if (conf.len == 0)
+                return 0; /* it has joined, and got nothing yet */
+        k = message_decode_conf(conf, &c);
+        if (k < 0)
+                return k;
+        members_each(&c, fn, arg);
+        raft_configuration_close(&c);
+        return 0;
+}
+
 int replica_new(struct replica **ret, const struct replica_config *cfg, struct disk *d,
                 const struct replica_ops *ops, void *userdata, struct boot_time now,
                 struct store_error *err)
@@ -268,7 +298,7 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
                 store_set_segment_size(r->store, cfg->segment_size);
         store_keep_aside(r->store);
         /* If the directory belongs to another member, two of the peers may have the same id;
-         * the directory is refused later. */
+         * then cfg->check refuses the directory. */
         for (size_t i = 0; i < cfg->n_peers && !r->address; i++)
                 if (cfg->peers[i].id == cfg->id)
                         r->address = strdup(cfg->peers[i].address);

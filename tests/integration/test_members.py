@@ -147,18 +147,6 @@ def test_streams_that_ask_for_a_leader_end_when_there_is_none_and_no_others(clus
 
 # ---- data ----
 
-def test_the_directory_of_another_member_is_refused(cluster):
-    a, b = cluster.replicas["a"], cluster.replicas["b"]
-    a.kill()
-    b.kill()
-    b.data.rename(a.data.with_suffix(".aside"))
-    a.data.rename(b.data)
-    b.configure(cluster.replicas.values(), "existing")
-    assert b.start().wait() == 1
-    assert b.said(f"belongs to member [0-9a-f]+ at {a.peer_url}, "
-                  "but --initial-cluster puts b at ")
-
-
 def test_all_replicas_have_the_same_hash(shared_cluster, prefix):
     revision = shared_cluster.put(prefix + "k", "v")
     hashes = set()
