@@ -14,7 +14,12 @@ DESTDIR ?=
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 DOCDIR ?= $(PREFIX)/share/doc
 PYTHONDIR ?= $(PREFIX)/lib/python3/dist-packages
-VERSION := 0.1.0
+# The one place that says it. (In a package's build, debhelper wants it in debian/.)
+CHANGELOG := $(firstword $(wildcard conf/debian/changelog debian/changelog))
+VERSION := $(shell sed -n '1s/^tenure (\(.*\)-[0-9]*) .*/\1/p' $(CHANGELOG))
+ifeq ($(VERSION),)
+$(error the first line of conf/debian/changelog names no version)
+endif
 
 WARN := -Wno-unknown-warning-option -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wformat=2 -Wundef -Wno-format-truncation -Wno-restrict $(WERROR)
 # CI says -Werror: another compiler has other warnings, and a user is not to be kept from building.
@@ -57,7 +62,7 @@ LIBDIR ?= $(PREFIX)/lib
 
 .DEFAULT_GOAL := all
 
-.PHONY: all help deps deps-run deps-test run test check bench install deb clean format
+.PHONY: all help version deps deps-run deps-test run test check bench install deb clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -122,6 +127,10 @@ $(O)/gen/%.o: $(O)/gen/%.c
 $(O)/%.o: %.c | $(O)/gen/wire/rpc.pb-c.h
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) $(WARN) -MMD -MP -c -o $@ $<
+
+# What says the version is compiled again when that changes.
+SAY_VERSION := $(shell grep -l TENURE_VERSION lib/*/*.c agent/*/*.c)
+$(SAY_VERSION:%.c=$(O)/%.o) $(SAY_VERSION:%.c=$(O)/pic/%.o) $(O)/so/libtenure.pc: $(CHANGELOG)
 
 # The page for browsers is a part of the program.
 $(O)/lib/etcd/status_page.o: $(wildcard conf/page/*.html conf/page/*.css conf/page/*.js conf/page/*.svg)
@@ -228,6 +237,9 @@ abi: build/.deps-test
 
 deb: build/.deps-deb
 	@.ci/deb
+
+version:
+	@echo $(VERSION)
 
 -include tests/tests.mk
 -include $(shell find build/$(MODE) -name '*.d' 2>/dev/null)
