@@ -62,7 +62,7 @@ LIBDIR ?= $(PREFIX)/lib
 
 .DEFAULT_GOAL := all
 
-.PHONY: all help version deps deps-run deps-test run test check bench install deb clean format
+.PHONY: all help version deps deps-run deps-test run test check bench install deb dist clean format
 .DELETE_ON_ERROR:
 .SECONDARY:
 
@@ -88,6 +88,7 @@ help:
 	@echo "make bench      figures, side by side with etcd"
 	@echo "make install    into DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)"
 	@echo "make deb        Debian packages, into build/deb"
+	@echo "make dist       the release's tarball, build/tenure-$(VERSION).tar.gz, of what is committed"
 	@echo "make abi        write down what programs that use libtenure may rely on, at a release"
 	@echo "make sim        one simulated world again, SEED=n; make worlds: fresh ones for SECONDS=n"
 	@echo "make soak       fresh worlds, storm, starve, each for SECONDS=n; hosts with sanitizers (root)"
@@ -237,6 +238,15 @@ abi: build/.deps-test
 
 deb: build/.deps-deb
 	@.ci/deb
+
+# The same bytes whoever makes it, and wherever.
+dist: TAR := build/tenure-$(VERSION).tar
+dist:
+	@mkdir -p build
+	@git diff --quiet HEAD || echo "dist: what is not committed is not in it" >&2
+	@git -c tar.umask=0022 archive --prefix=tenure-$(VERSION)/ -o $(TAR) HEAD
+	@gzip -nf9 $(TAR)
+	@echo $(TAR).gz
 
 version:
 	@echo $(VERSION)
