@@ -1,6 +1,7 @@
 """The Debian packages: how they are built, and hosts on which they are installed."""
 import re
 import shutil
+import subprocess
 
 from .debian import HOUR, fetch, finish, within
 from .places import TOP
@@ -19,6 +20,17 @@ def _copy_sources(to):
         {"build", ".git"} if folder == str(TOP) else {"__pycache__"}))
 
 
+def _unpack_tarball(to):
+    """What `make dist` makes of this tree, if everything is committed. Returns whether it is."""
+    changed = subprocess.run(["git", "-C", TOP, "status", "--porcelain"], capture_output=True)
+    if changed.returncode != 0 or changed.stdout != b"":
+        return False
+    to.mkdir(parents=True)
+    run("tar", "-xf", TOP / run("make", "-sC", TOP, "dist").strip(), "-C", to,
+        "--strip-components=1")
+    return True
+
+
 def sources(tree):
     """The names of all files but what is built."""
     return {str(file.relative_to(tree)) for file in tree.rglob("*")
@@ -27,7 +39,8 @@ def sources(tree):
 
 class Builds:
     """The packages of the tree as it is, built twice: in .first, and in .second by another user, in
-    another directory, time zone, language and umask. In .folder, which commands see as /srv."""
+    another directory, time zone, language and umask, from the release's tarball if that has the
+    same files (.of_tarball). In .folder, which commands see as /srv."""
 
     def __init__(self, folder, debian):
         self.folder, self.debian = folder, debian
@@ -37,7 +50,9 @@ class Builds:
         self.versions = [f"{upstream}-{revision}", f"{upstream}-{int(revision) + 1}"]
         self._tree = f"a/build/deb/tenure-{upstream}"  # what is compiled in the first build
         _copy_sources(folder / "a")
-        _copy_sources(folder / "b/elsewhere")
+        self.of_tarball = _unpack_tarball(folder / "b/elsewhere")
+        if not self.of_tarball:
+            _copy_sources(folder / "b/elsewhere")
         run("chown", "-R", "65534:65534", folder / "b")
         self.sources_before = sources(folder / "a")
         # The unit tests run elsewhere as well, but not with a suite's libraries.

@@ -22,11 +22,22 @@ def test_all_packages_are_built(builds):
     assert names == PACKAGES
 
 
-def test_packages_of_two_users_are_equal_to_the_byte(builds):
+def unequal(builds):
+    """The packages that the two builds made differently."""
     names = builds.names(builds.first)
     assert builds.names(builds.second) == names
-    assert [name for name in names if
-            (builds.first / name).read_bytes() != (builds.second / name).read_bytes()] == []
+    return [name for name in names if
+            (builds.first / name).read_bytes() != (builds.second / name).read_bytes()]
+
+
+def test_packages_of_two_users_are_equal_to_the_byte(builds):
+    assert unequal(builds) == []
+
+
+def test_packages_of_the_releases_tarball_are_those_of_the_tree(builds):
+    if not builds.of_tarball:
+        pytest.skip("this is no clone of the repository, or something is not committed")
+    assert unequal(builds) == []
 
 
 def test_a_build_leaves_the_sources_as_they_are(builds):
