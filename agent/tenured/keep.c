@@ -69,10 +69,14 @@ bool keep_load(struct keep *k, const char *cluster, const struct node_record *se
         char text[PLACE_BYTES_MAX];
         ssize_t n = k->fd < 0 ? 0 : pread(k->fd, text, sizeof(text), 0);
 
+        int r;
+
         if (n <= 0)
                 return false;
-        if (place_read(ret, text, (size_t) n) < 0) {
-                log_warning("The state that an earlier run left is damaged; joining anew.");
+        r = place_read(ret, text, (size_t) n);
+        if (r < 0) {
+                log_warning("The state that an earlier run left is %s; joining anew.",
+                            r == -ENOTSUP ? "that of a later version of tenured" : "damaged");
                 return false;
         }
         if (strcmp(ret->cluster, cluster) != 0 || strcmp(ret->self.name, self->name) != 0 ||

@@ -6,6 +6,7 @@
 #include "base/crc32c.h"
 
 #define CHECK "CHECK="
+#define FORMAT "FORMAT=" /* is written from format 2 on */
 
 #define TEXT(key, field)                                                                   \
         {                                                                                  \
@@ -58,6 +59,11 @@ void place_write(const struct place *p, struct buf *out)
                            crc32c(0, (const char *) buf_head(out) + from, buf_len(out) - from));
 }
 
+static bool begins(const char *line, size_t len, const char *key)
+{
+        return len >= strlen(key) && memcmp(line, key, strlen(key)) == 0;
+}
+
 static int set(struct place *p, const char *line, size_t len)
 {
         for (size_t i = 0; i < ARRAY_SIZE(fields); i++) {
@@ -92,24 +98,27 @@ int place_read(struct place *p, const void *bytes, size_t len)
 {
         const char *at = bytes, *end = at + len, *line_end;
         char check[sizeof(CHECK) + 9];
+        bool later = false;
 
         *p = (struct place){0};
         for (; at < end && (line_end = memchr(at, '\n', (size_t) (end - at)));
              at = line_end + 1) {
-                if ((size_t) (line_end - at) > strlen(CHECK) &&
-                    memcmp(at, CHECK, strlen(CHECK)) == 0) {
+                size_t n = (size_t) (line_end - at);
+
+                if (begins(at, n, CHECK)) {
                         snprintf(check, sizeof(check), CHECK "%08" PRIx32,
                                  crc32c(0, bytes, (size_t) (at - (const char *) bytes)));
-                        if ((size_t) (line_end - at) != strlen(check) ||
-                            memcmp(at, check, strlen(check)) != 0)
+                        if (n != strlen(check) || memcmp(at, check, n) != 0)
                                 return -EBADMSG;
+                        if (later)
+                                return -ENOTSUP;
                         return p->session.lease > 0 && p->session.ttl > 0 &&
                                                p->session.renewed_at.ns > 0
                                        ? 0
                                        : -EBADMSG;
                 }
-                if (memchr(at, '\0', (size_t) (line_end - at)) ||
-                    set(p, at, (size_t) (line_end - at)) < 0)
+                later |= begins(at, n, FORMAT);
+                if (memchr(at, '\0', n) || (!later && set(p, at, n) < 0))
                         return -EBADMSG;
         }
         return -EBADMSG;

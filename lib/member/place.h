@@ -2,6 +2,9 @@
  * What an agent stores for its restart within the same boot: the node, the lease, and until
  * when the lease is held. It is a small text of lines KEY=value, the last of which is a
  * checksum; a text that was truncated by a crash, or edited, counts as no place. Pure.
+ *
+ * A key that is not known is skipped: a later version adds what earlier ones may ignore. If
+ * they may not, it adds the line FORMAT=2, which has this version refuse the text.
  */
 #pragma once
 
@@ -21,5 +24,5 @@ struct place {
 
 void place_write(const struct place *p, struct buf *out);
 
-/* Returns 0, or -EBADMSG. */
+/* Returns 0; -EBADMSG; or -ENOTSUP: it is whole, and of a later version. */
 must_check_ int place_read(struct place *p, const void *bytes, size_t len);

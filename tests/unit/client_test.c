@@ -1,3 +1,6 @@
+#include <inttypes.h>
+
+#include "base/crc32c.h"
 #include "consensus/message.h"
 #include "member/membership.h"
 #include "member/pace.h"
@@ -194,6 +197,31 @@ TEST(the_place_that_release_0_1_0_wrote_is_read_and_written_alike)
         place_write(&p, &again);
         CHECK_EQ(buf_len(&again), sizeof(kept) - 1);
         CHECK_EQ(memcmp(again.data, kept, sizeof(kept) - 1), 0);
+}
+
+/* ... or downgraded. What a later release adds is skipped, unless that release says that the
+ * text has another meaning without it. */
+TEST(the_place_of_a_later_release_is_read_or_refused)
+{
+        static const struct {
+                const char *line;
+                int r;
+        } c[] = {{"ADDED=1\n", 0}, {"FORMAT=2\n", -ENOTSUP}, {"FORMAT=\n", -ENOTSUP}};
+        cleanup_(buf_fini) struct buf whole = {0};
+        struct place a = {.cluster = "c", .session = {1, NSEC_PER_SEC, {77}, 1000}}, b;
+
+        place_write(&a, &whole);
+        for (size_t i = 0; i < ARRAY_SIZE(c); i++) {
+                cleanup_(buf_fini) struct buf text = {0};
+
+                buf_printf(&text, "%s", c[i].line);
+                buf_add(&text, whole.data, buf_len(&whole) - strlen("CHECK=00000000\n"));
+                buf_printf(&text, "CHECK=%08" PRIx32 "\n",
+                           crc32c(0, text.data, buf_len(&text)));
+                CHECK_EQ(place_read(&b, text.data, buf_len(&text)), c[i].r);
+                text.data[0] ^= 1;
+                CHECK_EQ(place_read(&b, text.data, buf_len(&text)), -EBADMSG);
+        }
 }
 
 /* Messages of peers: whatever comes, it is read whole or refused, and nothing leaks or is read
