@@ -43,15 +43,17 @@ static int wait_for_other(int watch, nsec_t *pause, int break_fd, struct boot_ti
 
 int host_lock(int fd, int64_t lease, const char *name, int break_fd, struct boot_time deadline)
 {
-        int watch = host_turn_watch(fd), r;
+        int watch = host_turn_watch(fd), earlier = -1, r;
         nsec_t pause = 0;
 
-        while ((r = host_turn_take(fd, lease, name)) == -EAGAIN) {
+        while ((r = host_turn_take(fd, &earlier, lease, name)) == -EAGAIN) {
                 r = wait_for_other(watch, &pause, break_fd, deadline);
                 if (r < 0)
                         break;
         }
         if (watch >= 0)
                 close(watch);
+        if (r == 0 && earlier >= 0) /* open until this process and the command have ended */
+                fcntl(earlier, F_SETFD, 0);
         return r;
 }

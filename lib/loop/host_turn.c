@@ -1,8 +1,12 @@
 #include "loop/host_turn.h"
 
 #include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <sys/inotify.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include "base/hash.h"
@@ -20,16 +24,60 @@ static off_t place_of(int64_t lease, const char *name)
         return (off_t) (hash_end(hash_add(h, name, strlen(name))) >> 2);
 }
 
-int host_turn_take(int fd, int64_t lease, const char *name)
+#define BACKLOG 4096 /* programs of release 0.1.0 that wait */
+
+static bool is_trusted(int connected)
+{
+        struct ucred peer;
+        socklen_t len = sizeof(peer);
+
+        return getsockopt(connected, SOL_SOCKET, SO_PEERCRED, &peer, &len) == 0 &&
+               (peer.uid == 0 || peer.uid == geteuid());
+}
+
+/* The turn as release 0.1.0 has it. While such a program has it, *@fd is a connection, which
+ * ends with the turn. */
+static int take_earlier(int *fd, int64_t lease, const char *name)
+{
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        struct pollfd p = {.fd = *fd, .events = POLLIN};
+        socklen_t len = (socklen_t) offsetof(struct sockaddr_un, sun_path) + 1;
+
+        if (*fd >= 0 && poll(&p, 1, 0) == 0)
+                return -EAGAIN;
+        if (*fd >= 0)
+                close(*fd);
+        *fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+        if (*fd < 0)
+                return -errno;
+        len += (socklen_t) snprintf(a.sun_path + 1, sizeof(a.sun_path) - 1,
+                                    "tenure-lock-%016" PRIx64 "-%016" PRIx64, (uint64_t) lease,
+                                    hash_end(hash_add(HASH_START, name, strlen(name))));
+        if (bind(*fd, (const void *) &a, len) == 0 && listen(*fd, BACKLOG) == 0)
+                return 0;
+        if (connect(*fd, (const void *) &a, len) == 0 && is_trusted(*fd))
+                return -EAGAIN;
+        close(*fd);
+        *fd = -1;
+        return 0;
+}
+
+int host_turn_take(int fd, int *earlier, int64_t lease, const char *name)
 {
         struct flock l = {.l_type = F_WRLCK,
                           .l_whence = SEEK_SET,
                           .l_start = place_of(lease, name),
                           .l_len = 1};
 
-        if (fcntl(fd, F_OFD_SETLK, &l) == 0)
-                return 0;
-        return errno == EACCES ? -EAGAIN : -errno;
+        int r = take_earlier(earlier, lease, name);
+
+        if (r < 0 || fcntl(fd, F_OFD_SETLK, &l) == 0)
+                return r;
+        r = errno == EACCES ? -EAGAIN : -errno;
+        if (*earlier >= 0)
+                close(*earlier);
+        *earlier = -1;
+        return r;
 }
 
 int host_turn_watch(int fd)
@@ -70,7 +118,7 @@ static void stop_waiting(struct host_turn *h)
 /* An error, such as a lack of memory for locks, may pass. */
 static void try(struct host_turn *h)
 {
-        if (host_turn_take(h->fd, h->lease, h->name) == 0) {
+        if (host_turn_take(h->fd, &h->earlier, h->lease, h->name) == 0) {
                 stop_waiting(h);
                 return h->fn(h);
         }
@@ -98,6 +146,7 @@ void host_turn_begin(struct host_turn *h, struct loop *l, int fd, int64_t lease,
 {
         *h = (struct host_turn){.loop = l,
                                 .fd = fd,
+                                .earlier = -1,
                                 .lease = lease,
                                 .name = name,
                                 .watch = host_turn_watch(fd),
@@ -114,5 +163,7 @@ void host_turn_end(struct host_turn *h)
                 return;
         stop_waiting(h);
         close(h->fd);
+        if (h->earlier >= 0)
+                close(h->earlier);
         *h = (struct host_turn){0};
 }

@@ -6,15 +6,20 @@
  * that has the descriptor. Programs that wait are told by inotify(7) that somebody has closed
  * the file. The kernel tells so a moment before it frees the lock (__fput() in
  * fs/file_table.c), and not everybody may watch the file, so they also look by themselves.
+ *
+ * Programs of release 0.1.0 know nothing of the file: with them a turn is a socket that is
+ * bound to an address, which any user can take. So whoever has the turn has that address, too,
+ * unless another user has it, who is not root.
  */
 #pragma once
 
 #include "loop/loop.h"
 
-/* Takes the turn if nobody has it. @fd: from the agent, and for this turn only; the turn ends
- * with it. Two names with the same hash wait for each other, which does no harm. Returns 0;
- * -EAGAIN: somebody has it; or another negative errno. */
-must_check_ int host_turn_take(int fd, int64_t lease, const char *name);
+/* Takes the turn if nobody has it. @fd: from the agent, and for this turn only. *@earlier: -1
+ * at first, and what the last call left there while somebody has the turn. The turn ends when
+ * both descriptors are closed. Two names with the same hash wait for each other, which does no
+ * harm. Returns 0; -EAGAIN: somebody has it; or another negative errno. */
+must_check_ int host_turn_take(int fd, int *earlier, int64_t lease, const char *name);
 
 /* Returns a descriptor that becomes readable when somebody closes the file; -1: nobody tells.
  */
@@ -28,7 +33,7 @@ nsec_t host_turn_pause(int watch, nsec_t last);
 /* Embedded. When zeroed, and after host_turn_end(), it neither waits nor has a turn. */
 struct host_turn {
         struct loop *loop;
-        int fd; /* owned */
+        int fd, earlier; /* owned */
         int64_t lease;
         const char *name; /* borrowed */
         int watch;        /* while it waits; -1: nobody tells */

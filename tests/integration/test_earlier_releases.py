@@ -1,6 +1,9 @@
 """What programs of earlier releases have written is read with the same meaning."""
+import contextlib
 import json
+import os
 import random
+import socket
 
 import pytest
 
@@ -52,6 +55,60 @@ def test_a_snapshot_of_an_earlier_release_is_restored(release, tmp_path, ports, 
         said = as_json(portrait(rpc))
     for part in "revision", "hash", "keys", "users", "roles", "leases":
         assert said[part] == release.portrait[part]
+
+
+# ---- turns of the programs of a host ----
+
+def name_hash(name):
+    """lib/base/hash.h"""
+    h, mask = 0xcbf29ce484222325, (1 << 64) - 1
+    for byte in name.encode():
+        h = (h ^ byte) * 0x100000001b3 & mask
+    for factor in 0xff51afd7ed558ccd, 0xc4ceb9fe1a85ec53:
+        h = (h ^ h >> 33) * factor & mask
+    return h ^ h >> 33
+
+
+@contextlib.contextmanager
+def acting_as(user):
+    os.seteuid(os.getuid() if user is None else user)
+    yield
+    os.seteuid(os.getuid())
+
+
+@contextlib.contextmanager
+def turn_of_0_1_0(agent, name, user=None):
+    """The turn for a lock as a program of that release takes it."""
+    address = f"\0tenure-lock-{agent.status().lease_id:016x}-{name_hash(name):016x}"
+    with socket.socket(socket.AF_UNIX) as turn:
+        turn.bind(address)
+        with acting_as(user):
+            turn.listen()  # the kernel notes who does this
+        yield
+
+
+def test_no_command_runs_beside_one_of_release_0_1_0(agent, duty):
+    with turn_of_0_1_0(agent, duty.lock):
+        assert agent.refusal("--wait=300ms", "lock", duty.lock, "--", "true")[1] == 124
+        assert agent.refusal("unlock", duty.lock)[1] == 124
+        waits = agent.background("lock", duty.lock, "--", "true")
+    assert waits.wait() == 0
+
+
+def test_none_of_release_0_1_0_runs_beside_a_command(agent, duty):
+    held = duty.begin(agent)
+    with pytest.raises(OSError, match="Address already in use"), turn_of_0_1_0(agent, duty.lock):
+        pass
+    held.kill()
+    duty.ends()
+    with turn_of_0_1_0(agent, duty.lock):
+        pass
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs root, to act as another user")
+def test_another_user_keeps_no_command_waiting(agent, duty):
+    with turn_of_0_1_0(agent, duty.lock, user=65534):
+        duty.begin(agent)
 
 
 @pytest.mark.night("builds the programs of each release")

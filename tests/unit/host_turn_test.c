@@ -7,7 +7,7 @@
 #include "test.h"
 #include "virtual_time.h"
 
-#define LEASE 7
+#define LEASE getpid() /* no other process takes this turn */
 #define NAME "job"
 #define PATIENCE (60 * NSEC_PER_SEC)
 
@@ -15,7 +15,7 @@ static struct {
         struct loop *loop;
         struct host_turn turn;
         struct loop_timer then, end;
-        int file, other; /* `other` has the turn */
+        int file, other, earlier; /* these two have the turn */
         bool ours;
 } w;
 
@@ -49,7 +49,8 @@ static void wait_for_other(void (*fn)(struct loop_timer *t))
         w.file = memfd_create("turns", MFD_CLOEXEC);
         CHECK(w.file >= 0);
         w.other = open_again();
-        CHECK_EQ(host_turn_take(w.other, LEASE, NAME), 0);
+        w.earlier = -1;
+        CHECK_EQ(host_turn_take(w.other, &w.earlier, LEASE, NAME), 0);
         host_turn_begin(&w.turn, w.loop, open_again(), LEASE, NAME, on_turn);
         loop_timer_init(&w.then, w.loop, fn);
         loop_timer_in(&w.then, 5 * NSEC_PER_SEC);
@@ -67,6 +68,7 @@ static void close_other(struct loop_timer *t unused_)
 {
         CHECK(!w.ours);
         close(w.other);
+        close(w.earlier);
 }
 
 TEST(a_turn_is_taken_when_its_descriptor_is_closed)
@@ -82,6 +84,7 @@ static void unlock(struct loop_timer *t unused_)
 
         CHECK(!w.ours);
         CHECK_EQ(fcntl(w.other, F_OFD_SETLK, &all), 0);
+        close(w.earlier);
 }
 
 static void tell_and_unlock(struct loop_timer *t)
@@ -96,4 +99,47 @@ TEST(a_turn_is_taken_that_is_freed_after_that_was_told)
         wait_for_other(tell_and_unlock);
         CHECK(w.ours);
         close(w.other);
+}
+
+/* ... of release 0.1.0, which knows nothing of the file. */
+static void close_earlier(struct loop_timer *t unused_)
+{
+        CHECK(!w.ours);
+        close(w.earlier);
+}
+
+static void unlock_file(struct loop_timer *t)
+{
+        struct flock all = {.l_type = F_UNLCK, .l_whence = SEEK_SET};
+
+        CHECK_EQ(fcntl(w.other, F_OFD_SETLK, &all), 0);
+        t->fn = close_earlier;
+        loop_timer_in(t, 5 * NSEC_PER_SEC);
+}
+
+TEST(a_turn_is_taken_when_a_program_of_release_0_1_0_gives_it_up)
+{
+        wait_for_other(unlock_file);
+        CHECK(w.ours);
+        close(w.other);
+}
+
+/* A program that was started before an upgrade goes on beside those that are started after it.
+ */
+TEST(programs_of_all_releases_lock_the_same_byte)
+{
+        struct flock any = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        int earlier = -1, other;
+
+        w.file = memfd_create("turns", MFD_CLOEXEC);
+        other = open_again();
+        while (host_turn_take(w.file, &earlier, 7, NAME) == -EAGAIN)
+                usleep(1000); /* in another run of this test */
+        CHECK_EQ(fcntl(other, F_OFD_GETLK, &any), 0);
+        CHECK_EQ(any.l_type, F_WRLCK);
+        CHECK_EQ(any.l_start, INT64_C(3588577504906780918));
+        CHECK_EQ(any.l_len, 1);
+        close(w.file);
+        close(other);
+        close(earlier);
 }
