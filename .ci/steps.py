@@ -51,6 +51,7 @@ def nightly(name, command, why, **more):
 build("release", "programs tests-release build/release/so/libtenure.so.0", "check")
 step("layers", ".ci/layers", "check", tree=None)
 step("what is applied is bounded", ".ci/budgets", "check", tree=None)
+step("bytes are those that were written down", ".ci/bytes", "check", tree=None)
 step("the walks of CONTRIBUTING.md", ".ci/walk", "check", tree=None)
 step("how others failed: each row has a test", ".ci/lessons", "check", tree=None)
 step("format", ".ci/format", "check", tree=None)
