@@ -1,13 +1,16 @@
 #!/usr/bin/python3
 """Keeps what the programs of a release write, as files for the tests of later ones.
 
-usage: BIN=.../build/release/bin tests/compat/make.py VERSION
+usage: BIN=.../build/release/bin tests/compat/make.py
 
-The programs in BIN are those of the release. README.md says what is in the folder VERSION."""
+The programs in BIN, and the tests beside them, are those of the release, as is this tree. README.md
+says what is in the folder that this makes."""
 import json
+import os
 import pathlib
 import random
 import shutil
+import subprocess
 import sys
 import tarfile
 import tempfile
@@ -19,8 +22,10 @@ from harness import ledger  # noqa: E402
 from harness.agent import Agent  # noqa: E402
 from harness.cluster import Cluster  # noqa: E402
 from harness.earlier import token_of  # noqa: E402
+from harness.places import BIN, TOP  # noqa: E402
 from harness.ports import Ports  # noqa: E402
 from harness.portrait import portrait  # noqa: E402
+from harness.program import run  # noqa: E402
 from harness.random_calls import YEARS, wander  # noqa: E402
 from harness.rpc import pb  # noqa: E402
 from harness.waiting import eventually  # noqa: E402
@@ -96,9 +101,20 @@ def make(folder, ports, to):
     alone.stop()
 
 
+def forms(to):
+    """What bytes consist of, and samples of them."""
+    lines = (TOP / "lib/BYTES").read_text().splitlines()[1:]
+    (to / "bytes").write_text("".join(line.split(" ", 1)[1] + "\n" for line in lines))
+    subprocess.run([BIN.parent / "tests/unit/unit",
+                    "what_leaves_a_process_has_the_bytes_of_each_release"], cwd=TOP, check=True,
+                   env={**os.environ, "SAMPLES": str(to / "samples")})
+
+
 def main():
-    to = TESTS / "compat" / sys.argv[1]
+    to = TESTS / "compat" / run("make", "-sC", TOP, "version").strip()
     to.mkdir()
+    (to / "commit").write_text(run("git", "-C", TOP, "rev-parse", "HEAD"))
+    forms(to)
     ledger.begin()
     with tempfile.TemporaryDirectory() as folder:
         make(pathlib.Path(folder), Ports(), to)
