@@ -79,6 +79,8 @@ int ctl_open(struct ctl *c, const char *method, const char *lock, const char *wh
                         fd = fcntl(fd, F_DUPFD_CLOEXEC, 3);
                         return fd < 0 ? ctl_fail(what, -errno, NULL) : fd;
                 }
+                if (lock && sd_bus_error_has_name(&error, SD_BUS_ERROR_UNKNOWN_METHOD))
+                        return -ENOSYS;
                 if (!sd_bus_error_has_name(&error, SD_BUS_ERROR_LIMITS_EXCEEDED) ||
                     !boot_before(boot_now(), until))
                         return ctl_fail(what, r, &error);

@@ -36,7 +36,8 @@ must_check_ int ctl_call(struct ctl *c, sd_bus_message *m, uint64_t timeout_usec
 
 /* Calls a method of the agent that returns a descriptor; for a while again, as long as others
  * of this user have all that the agent gives out at a time. @lock: its argument; NULL: it has
- * none. Returns the descriptor; or -1 after printing why, and that @what. */
+ * none. Returns the descriptor; -1 after printing why, and that @what; or -ENOSYS for a lock:
+ * the agent is of release 0.1.0, and knows no such method. */
 must_check_ int ctl_open(struct ctl *c, const char *method, const char *lock, const char *what);
 
 /* Prints what failed; returns -1. @error may be NULL. */

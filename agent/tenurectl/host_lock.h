@@ -11,11 +11,12 @@
 #include "base/clock.h"
 #include "ctl.h"
 
-/* Asks the agent for a descriptor. Returns it, or -1 after printing why. */
+/* Asks the agent for a descriptor. Returns it; -ENOSYS: an agent of release 0.1.0 has none to
+ * give; or -1 after printing why. */
 must_check_ int host_lock_open(struct ctl *c, const char *name);
 
-/* Waits until @name is ours, for the place on @lease; a command that inherits @fd keeps it.
- * Returns 0; -EINTR: @break_fd is readable; -ETIMEDOUT: @deadline has passed; or another
- * negative errno. */
+/* Waits until @name is ours, for the place on @lease; a command that inherits @fd keeps it. @fd
+ * may be -ENOSYS. Returns 0; -EINTR: @break_fd is readable; -ETIMEDOUT: @deadline has passed;
+ * or another negative errno. */
 must_check_ int host_lock(int fd, int64_t lease, const char *name, int break_fd,
                           struct boot_time deadline);

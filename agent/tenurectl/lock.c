@@ -659,7 +659,7 @@ static int begin(struct locking *l, const char *name, bool endpoints_given)
                 return -1;
         }
         l->turn = host_lock_open(l->ctl, name);
-        if (l->turn < 0)
+        if (l->turn == -1)
                 return -1;
         l->lease = t.lease;
         l->follow = !endpoints_given;

@@ -37,7 +37,7 @@ static bool is_trusted(int connected)
 
 /* The turn as release 0.1.0 has it. While such a program has it, *@fd is a connection, which
  * ends with the turn. */
-static int take_earlier(int *fd, int64_t lease, const char *name)
+static int take_earlier(int *fd, int64_t lease, const char *name, bool alone)
 {
         struct sockaddr_un a = {.sun_family = AF_UNIX};
         struct pollfd p = {.fd = *fd, .events = POLLIN};
@@ -55,11 +55,11 @@ static int take_earlier(int *fd, int64_t lease, const char *name)
                                     hash_end(hash_add(HASH_START, name, strlen(name))));
         if (bind(*fd, (const void *) &a, len) == 0 && listen(*fd, BACKLOG) == 0)
                 return 0;
-        if (connect(*fd, (const void *) &a, len) == 0 && is_trusted(*fd))
+        if (connect(*fd, (const void *) &a, len) == 0 && (alone || is_trusted(*fd)))
                 return -EAGAIN;
         close(*fd);
         *fd = -1;
-        return 0;
+        return alone ? -EAGAIN : 0;
 }
 
 int host_turn_take(int fd, int *earlier, int64_t lease, const char *name)
@@ -69,9 +69,9 @@ int host_turn_take(int fd, int *earlier, int64_t lease, const char *name)
                           .l_start = place_of(lease, name),
                           .l_len = 1};
 
-        int r = take_earlier(earlier, lease, name);
+        int r = take_earlier(earlier, lease, name, fd < 0);
 
-        if (r < 0 || fcntl(fd, F_OFD_SETLK, &l) == 0)
+        if (r < 0 || fd < 0 || fcntl(fd, F_OFD_SETLK, &l) == 0)
                 return r;
         r = errno == EACCES ? -EAGAIN : -errno;
         if (*earlier >= 0)
@@ -162,7 +162,8 @@ void host_turn_end(struct host_turn *h)
         if (!h->loop)
                 return;
         stop_waiting(h);
-        close(h->fd);
+        if (h->fd >= 0)
+                close(h->fd);
         if (h->earlier >= 0)
                 close(h->earlier);
         *h = (struct host_turn){0};

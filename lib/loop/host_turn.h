@@ -17,8 +17,9 @@
 
 /* Takes the turn if nobody has it. @fd: from the agent, and for this turn only. *@earlier: -1
  * at first, and what the last call left there while somebody has the turn. The turn ends when
- * both descriptors are closed. Two names with the same hash wait for each other, which does no
- * harm. Returns 0; -EAGAIN: somebody has it; or another negative errno. */
+ * both descriptors are closed. @fd negative: the agent is of release 0.1.0, and the address
+ * alone is the turn. Two names with the same hash wait for each other, which does no harm.
+ * Returns 0; -EAGAIN: somebody has it; or another negative errno. */
 must_check_ int host_turn_take(int fd, int *earlier, int64_t lease, const char *name);
 
 /* Returns a descriptor that becomes readable when somebody closes the file; -1: nobody tells.

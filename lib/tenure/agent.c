@@ -347,10 +347,10 @@ static int on_turn(sd_bus_message *m, void *userdata, sd_bus_error *error unused
         int r;
 
         if (e) {
-                answer_turn(q,
-                            sd_bus_error_has_name(e, SD_BUS_ERROR_ACCESS_DENIED) ? -EACCES
-                                                                                 : -EHOSTDOWN,
-                            e->message ? e->message : e->name);
+                r = sd_bus_error_has_name(e, SD_BUS_ERROR_ACCESS_DENIED)    ? -EACCES
+                    : sd_bus_error_has_name(e, SD_BUS_ERROR_UNKNOWN_METHOD) ? -ENOSYS
+                                                                            : -EHOSTDOWN;
+                answer_turn(q, r, e->message ? e->message : e->name);
                 return 0;
         }
         r = read_descriptor(m);

@@ -30,8 +30,8 @@ struct turn_request {
         LIST_ENTRY(turn_request) entry;
         struct tenure *tie; /* NULL: it is not asked */
         sd_bus_slot *call;
-        /* @fd: the caller's; -EACCES: the agent does not allow it; or another negative errno:
-         * ask again. */
+        /* @fd: the caller's; -EACCES: the agent does not allow it; -ENOSYS: it is of release
+         * 0.1.0, and has none; or another negative errno: ask again. */
         void (*fn)(struct turn_request *q, int fd, const char *why);
 };
 LIST_HEAD(turn_request_list, turn_request);

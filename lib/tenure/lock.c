@@ -531,7 +531,7 @@ static void on_descriptor(struct turn_request *q, int fd, const char *why)
         struct tenure *t = l->tenure;
         char text[512];
 
-        if (fd >= 0)
+        if (fd >= 0 || fd == -ENOSYS) /* an agent of release 0.1.0 gives no descriptor */
                 return host_turn_begin(&l->turn, t->loop, fd, l->lease, l->name, on_turn);
         snprintf(text, sizeof(text), "the agent gives this program no turn for locks: %s", why);
         if (fd == -EACCES)

@@ -10,10 +10,11 @@ import pytest
 from harness.earlier import RELEASES, Release, token_of
 from harness.places import BIN
 from harness.portrait import portrait
+from harness.program import Daemon, run
 from harness.random_calls import wander
 from harness.restarts import Crowd, Restarts
 from harness.rpc import pb
-from harness.waiting import eventually_is
+from harness.waiting import ProgramError, eventually, eventually_is
 
 
 @pytest.fixture(params=RELEASES)
@@ -109,6 +110,29 @@ def test_none_of_release_0_1_0_runs_beside_a_command(agent, duty):
 def test_another_user_keeps_no_command_waiting(agent, duty):
     with turn_of_0_1_0(agent, duty.lock, user=65534):
         duty.begin(agent)
+
+
+@pytest.mark.night("builds the programs of each release")
+def test_commands_of_two_releases_keep_each_other_waiting(release, agent, duty):
+    earlier = release.programs() / "tenurectl", f"--bus={agent.bus.address}"
+    held = Daemon(agent.log.with_name("earlier.log"), *earlier, "lock", duty.lock, "--", "sleep",
+                  "36000").start()
+    eventually(duty.line)
+    assert agent.refusal("--wait=300ms", "lock", duty.lock, "--", "true")[1] == 124
+    held.stop()
+    eventually_is([], duty.line)
+    duty.begin(agent)
+    with pytest.raises(ProgramError) as refused:
+        run(*earlier, "--wait=300ms", "lock", duty.lock, "--", "true")
+    assert refused.value.status == 124
+
+
+@pytest.mark.night("builds the programs of each release")
+def test_a_command_takes_turns_at_an_agent_of_an_earlier_release(release, agent, duty):
+    agent.command[0] = release.programs() / "tenured"
+    agent.restart()
+    duty.begin(agent)
+    assert agent.refusal("--wait=300ms", "lock", duty.lock, "--", "true")[1] == 124
 
 
 @pytest.mark.night("builds the programs of each release")
