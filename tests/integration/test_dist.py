@@ -1,11 +1,11 @@
-"""make dist: the release's tarball."""
+"""The version, and make dist: the release's tarball."""
 import os
 import re
 import subprocess
 import tarfile
 
 import pytest
-from harness.places import TOP
+from harness.places import BIN, TOP
 from harness.program import run
 
 VERSION = re.match(r"tenure \((.+)-", (TOP / "conf/debian/changelog").read_text())[1]
@@ -33,3 +33,8 @@ def test_a_tarball_has_what_is_committed(tmp_path):
         names = {m.name for m in tar if not m.isdir()}
     tracked = run("git", "-C", TOP, "ls-tree", "-rz", "--name-only", "HEAD").split("\0")
     assert names == {f"tenure-{VERSION}/{name}" for name in tracked if name}
+
+
+@pytest.mark.parametrize("program", ["tenure-core", "tenured", "tenurectl"])
+def test_programs_say_the_version_of_the_changelog(program):
+    assert run(BIN / program, "--version").split()[1] == VERSION
