@@ -78,7 +78,7 @@ static int apply_entry(struct core *c, uint64_t index, uint64_t term, struct lea
         rest.p = (const uint8_t *) rest.p + c->part.at;
         rest.len -= c->part.at;
         c->part.on = false;
-        while ((r = cmd_next(&rest, &cmd)) == 0) {
+        while ((r = cmd_next(&rest, c->newest, &cmd)) == 0) {
                 r = !budget_is_spent(left) ? apply_command(c, &cmd, term, left) : 1;
                 if (r < 0)
                         return r;
@@ -96,8 +96,9 @@ static int apply_entry(struct core *c, uint64_t index, uint64_t term, struct lea
 
 static int on_check(void *u, struct view commands)
 {
-        (void) u;
-        return cmd_check(commands);
+        const struct core *c = u;
+
+        return cmd_check(commands, c->newest);
 }
 
 static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at,
@@ -150,6 +151,7 @@ static int on_load(void *u, struct view snapshot)
         if (!c->loaded)
                 return -ENOMEM;
         state_load_start(&c->loader, &c->loaded->state, snapshot);
+        c->loader.newest = c->newest;
         return 0;
 }
 

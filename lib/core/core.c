@@ -13,6 +13,7 @@ int core_new(struct core **ret, const struct core_config *cfg, struct boot_time 
         if (!c)
                 return -ENOMEM;
         c->cfg = *cfg;
+        c->newest = cfg->version > 0 ? cfg->version : CLUSTER_NEWEST;
         c->now = now;
         state_init(&c->state);
         rnd_init(&c->rnd, cfg->seed);

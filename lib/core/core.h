@@ -26,8 +26,10 @@ struct core;
 
 struct core_config {
         uint64_t cluster_id, member_id;
-        nsec_t min_ttl; /* shorter TTLs are raised to it */
-        nsec_t timeout; /* for a request that cannot be committed */
+        uint32_t version; /* the newest cluster version that this replica knows; 0:
+                           * CLUSTER_NEWEST; a lower one is for tests */
+        nsec_t min_ttl;   /* shorter TTLs are raised to it */
+        nsec_t timeout;   /* for a request that cannot be committed */
         size_t max_txn_ops;
         enum lease_tie lease_tie;
         uint64_t quota;       /* bytes of keys and values; beyond it, NOSPACE is raised; 0: no

@@ -51,6 +51,7 @@ struct aside {
  * structs below; any other is BOOT_TIME_NEVER while there is nothing to wait for. */
 struct core {
         struct core_config cfg;
+        uint32_t newest; /* cluster version that we know */
         struct state state;
         struct state_saver saver;
         struct aside *loaded; /* NULL: none; loaded with ... */

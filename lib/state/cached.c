@@ -293,8 +293,6 @@ enum { SINGLE = 1, TO_END = 2, AWAITED = 4 };
 
 void cached_save(const struct cached *c, struct buf *out)
 {
-        if (c->last_serial == 0)
-                return;
         snapshot_save_cached(&c->last_serial, out);
         buf_add_u64(out, c->n);
         for (size_t i = 0; i < c->n; i++) {

@@ -113,8 +113,8 @@ void cached_change(struct cached *c, const struct kv_span *span, struct lease_ti
 /* The same for range @i alone, which the change touches; the range may be removed. */
 void cached_touch(struct cached *c, size_t i, struct lease_time now, struct cached_wait *wait);
 
-/* For saver.h and loader.h; nothing is written if there never was a range. A range is loaded
- * after `last_serial`. Returns 0, -EBADMSG or -ENOMEM. */
+/* For saver.h and loader.h. A range is loaded after `last_serial`. Returns 0, -EBADMSG or
+ * -ENOMEM. */
 struct snapshot_in;
 void cached_save(const struct cached *c, struct buf *out);
 must_check_ int cached_load_range(struct cached *c, struct snapshot_in *in);

@@ -218,6 +218,19 @@ static int load_range(struct state_loader *l, struct budget *left)
         return cached_load_range(&l->state->cached, &l->in);
 }
 
+static int load_cluster(struct state_loader *l, struct budget *left unused_)
+{
+        uint32_t version;
+        int r = snapshot_load_cluster(&l->in, l->state);
+
+        version = l->state->version;
+        if (r == 0 && version > l->newest)
+                return snapshot_wrong(&l->in, "it is %s (%u), and this program knows up to %s",
+                                      cluster_version_name(version), version,
+                                      cluster_version_name(l->newest));
+        return r;
+}
+
 /* In this order (snapshot.h). */
 static const struct part {
         const char *name;
@@ -238,6 +251,7 @@ static const struct part {
         {"owner", load_owner, UINT64_MAX, true},
         {"cache", load_cached, 0, true},
         {"cached range", load_range, CACHED_RANGES_MAX, false},
+        {"cluster version", load_cluster, 0, true},
 };
 
 static int begin_part(struct state_loader *l, const struct part *p)
@@ -265,7 +279,7 @@ static int load_part(struct state_loader *l, const struct part *p, struct budget
 void state_load_start(struct state_loader *l, struct state *s, struct view snapshot)
 {
         state_init(s);
-        *l = (struct state_loader){.state = s, .in.rest = snapshot};
+        *l = (struct state_loader){.state = s, .in.rest = snapshot, .newest = CLUSTER_NEWEST};
 }
 
 int state_load_some(struct state_loader *l, struct budget *left)

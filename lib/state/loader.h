@@ -19,6 +19,8 @@ struct state_loader {
         struct kv_key *key;  /* NULL before the first of them */
         struct kv_order order;
         char wrong[128]; /* why it was refused: a clause */
+        uint32_t newest; /* the cluster version up to which snapshots are loaded; CLUSTER_NEWEST
+                          * unless the caller sets it */
 };
 
 /* Begins to load @snapshot. @s is uninitialized; the caller frees it in any case. */

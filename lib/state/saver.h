@@ -24,7 +24,7 @@ struct state_saver {
         struct lease_past leases;
         bool leases_done;
         struct buf owners; /* owners of the leases that were encoded */
-        struct buf cached; /* the cached ranges, which follow the owners */
+        struct buf cached; /* what follows the owners: cached ranges, and the version */
         uint64_t n_owners;
         struct kv_iter keys;
         uint64_t n_keys;     /* still to be encoded */

@@ -121,7 +121,7 @@ static const struct field owner[] = {
 };
 
 static const struct field cached[] = {
-        {"last_serial", 0, U64, 1, UINT64_MAX},
+        {"last_serial", 0, U64, 0, UINT64_MAX},
 };
 
 static const struct field range[] = {
@@ -137,6 +137,10 @@ static const struct field range[] = {
 static const struct field issuer[] = {
         {FIELD(struct cached_issuer, id, U64), 0, UINT64_MAX},
         {FIELD(struct cached_issuer, until, U64), 0, INT64_MAX},
+};
+
+static const struct field cluster[] = {
+        {FIELD(struct state, version, U32), CLUSTER_0_1 + 1, UINT32_MAX},
 };
 /* clang-format on */
 

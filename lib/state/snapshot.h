@@ -13,9 +13,10 @@
  *     auth          the first snapshots end before it
  *     n user*       each followed by the names of its roles
  *     n role*       each followed by its permissions
- *     n owner*      nothing if no lease has one and no range is cached
- *     cached        nothing if no range was ever cached
+ *     n owner*      at cluster version 0.1, nothing if no lease has one and no range is cached
+ *     cached        at cluster version 0.1, nothing if no range was ever cached
  *     n range*      each followed by its issuers
+ *     cluster       its version: nothing if that is 0.1
  */
 #pragma once
 
@@ -81,7 +82,8 @@ must_check_ int snapshot_wrong(struct snapshot_in *in, const char *fmt, ...) pri
         X(owner, struct lease_then)            \
         X(cached, uint64_t)                    \
         X(range, struct saved_range)           \
-        X(issuer, struct cached_issuer)
+        X(issuer, struct cached_issuer)        \
+        X(cluster, struct state)
 
 /* snapshot_save_x() appends a record x; snapshot_load_x() reads one into *@ret, which borrows
  * from the snapshot, and returns 0 or -EBADMSG: it is cut short, or a value is not allowed. Of

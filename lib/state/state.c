@@ -21,7 +21,7 @@ const struct histogram_shape state_ttl_shape = {
 
 void state_init(struct state *s)
 {
-        *s = (struct state){.revision = 1};
+        *s = (struct state){.revision = 1, .version = CLUSTER_0_1};
         kv_init(&s->kv);
         leases_init(&s->leases);
         deadlines_init(&s->deadlines);
@@ -447,6 +447,14 @@ void state_begin(struct state *s, uint64_t index, struct lease_time at)
         s->time = lease_time_max(s->time, at);
 }
 
+static void raise_version(struct state *s, struct view body)
+{
+        uint32_t version;
+
+        if (cmd_version_read(body, &version) == 0)
+                s->version = max_of(s->version, version);
+}
+
 static int change_auth(struct state *s, const Pb__AuthChange *q, struct state_reply *reply)
 {
         int r = auth_change(&s->auth, q, &reply->outcome);
@@ -541,6 +549,9 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
                 return renew(s, c->body, c->type == CMD_RENEW_AHEAD);
         case CMD_EXPIRE:
                 return expire(s, c->body, left);
+        case CMD_VERSION:
+                raise_version(s, c->body);
+                return 0;
         case CMD_TICK:
                 return 0;
         }

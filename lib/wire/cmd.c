@@ -18,10 +18,18 @@ void cmd_append(struct buf *b, enum cmd_type type, uint64_t origin, uint64_t seq
         buf_add_bytes(b, body, body_len);
 }
 
-int cmd_next(struct view *entry, struct cmd *ret)
+/* The cluster version that a program must know to apply @c. */
+static int needs(const struct cmd *c, uint32_t *ret)
+{
+        *ret = CLUSTER_0_1;
+        return c->type == CMD_VERSION ? cmd_version_read(c->body, ret) : 0;
+}
+
+int cmd_next(struct view *entry, uint32_t newest, struct cmd *ret)
 {
         struct view at = *entry;
         struct cmd c = {0};
+        uint32_t needed;
         uint8_t type;
         int r;
 
@@ -45,21 +53,26 @@ int cmd_next(struct view *entry, struct cmd *ret)
         if (r < 0)
                 return r;
         type &= (uint8_t) ~(BY_USER | WITHIN);
-        if (type < CMD_PUT || type > CMD_LAST_)
+        if (type < CMD_PUT || type > (newest > CLUSTER_0_1 ? CMD_LAST_ : CMD_RENEW_AHEAD))
                 return -ENOTSUP;
         c.type = type;
+        r = needs(&c, &needed);
+        if (r < 0)
+                return r;
+        if (needed > newest)
+                return -ENOTSUP;
         *ret = c;
         *entry = at;
         return 0;
 }
 
-int cmd_check(struct view entry)
+int cmd_check(struct view entry, uint32_t newest)
 {
         struct cmd c;
         int r;
 
         do
-                r = cmd_next(&entry, &c);
+                r = cmd_next(&entry, newest, &c);
         while (r == 0);
         return r == -ENODATA ? 0 : r;
 }
@@ -147,4 +160,22 @@ int cmd_uncache_read(struct view body, uint64_t *ret_serial, uint64_t *ret_issue
         if (r == 0)
                 r = view_varint(&body, ret_until);
         return r == 0 && body.len > 0 ? -EBADMSG : r;
+}
+
+void cmd_version(struct buf *b, uint32_t version)
+{
+        buf_add_varint(b, version);
+}
+
+int cmd_version_read(struct view body, uint32_t *ret_version)
+{
+        uint64_t version;
+        int r = view_varint(&body, &version);
+
+        if (r < 0)
+                return r;
+        if (body.len > 0 || version > UINT32_MAX)
+                return -EBADMSG;
+        *ret_version = (uint32_t) version;
+        return 0;
 }

@@ -16,6 +16,7 @@
 #pragma once
 
 #include "base/buf.h"
+#include "base/version.h"
 
 enum cmd_type {
         CMD_PUT = 1,      /* PutRequest */
@@ -33,7 +34,8 @@ enum cmd_type {
         CMD_CACHE,        /* CacheTerm */
         CMD_UNCACHE,      /* cmd_uncache() below */
         CMD_RENEW_AHEAD,  /* as CMD_RENEW, but the terms begin later */
-        CMD_LAST_ = CMD_RENEW_AHEAD,
+        CMD_VERSION,      /* cmd_version() below */
+        CMD_LAST_ = CMD_VERSION,
 };
 
 static inline bool cmd_is_renewal(enum cmd_type type)
@@ -63,12 +65,13 @@ void cmd_append(struct buf *b, enum cmd_type type, uint64_t origin, uint64_t seq
                 const struct cmd_user *user, uint64_t quota, const void *body, size_t body_len);
 
 /* Takes the next command off @entry; what it holds is borrowed from there. Returns 0, -ENODATA
- * at the end, -ENOTSUP if this version does not know its type, or -EBADMSG. */
-must_check_ int cmd_next(struct view *entry, struct cmd *ret);
+ * at the end, -ENOTSUP if a program that knows cluster versions up to @newest cannot apply it,
+ * or -EBADMSG. */
+must_check_ int cmd_next(struct view *entry, uint32_t newest, struct cmd *ret);
 
 /* Whether @entry consists of commands that cmd_next() takes: 0, or the error of the first that
  * it does not take. */
-must_check_ int cmd_check(struct view entry);
+must_check_ int cmd_check(struct view entry, uint32_t newest);
 
 /*
  * RENEW = as_of:varint, then for each lease a varint: slot delta * 64 + age. The slots must
@@ -100,3 +103,7 @@ must_check_ int cmd_expire_next(struct view *body, struct cmd_slots *s, uint32_t
 void cmd_uncache(struct buf *b, uint64_t serial, uint64_t issuer, uint64_t until);
 must_check_ int cmd_uncache_read(struct view body, uint64_t *ret_serial, uint64_t *ret_issuer,
                                  uint64_t *ret_until);
+
+/* VERSION = the cluster version from now on, unless it is that or a later one already. */
+void cmd_version(struct buf *b, uint32_t version);
+must_check_ int cmd_version_read(struct view body, uint32_t *ret_version);

@@ -280,7 +280,7 @@ static void run_step(struct pair *p, struct view step)
                 hash(p, step);
                 break;
         case OP_RAW:
-                while (cmd_next(&step, &c) == 0)
+                while (cmd_next(&step, CLUSTER_NEWEST, &c) == 0)
                         apply(p, &c);
                 break;
         case OP_RENEW_SLOTS:

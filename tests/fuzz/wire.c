@@ -128,14 +128,14 @@ static void run_commands(struct view in)
 {
         struct cmd c, d;
 
-        while (cmd_next(&in, &c) == 0) {
+        while (cmd_next(&in, CLUSTER_NEWEST, &c) == 0) {
                 cleanup_(buf_fini) struct buf b = {0};
                 struct view back;
 
                 cmd_append(&b, c.type, c.origin, c.seq, c.by_user ? &c.user : NULL, c.quota,
                            c.body.p, c.body.len);
                 back = (struct view){b.data, buf_len(&b)};
-                HOLDS(cmd_next(&back, &d) == 0 && back.len == 0);
+                HOLDS(cmd_next(&back, CLUSTER_NEWEST, &d) == 0 && back.len == 0);
                 HOLDS(c.type == d.type && c.origin == d.origin && c.seq == d.seq &&
                       c.by_user == d.by_user && c.quota == d.quota &&
                       c.user.login == d.user.login);

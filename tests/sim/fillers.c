@@ -41,7 +41,7 @@ static bool has_alarm(struct view commands)
 {
         struct cmd c;
 
-        while (cmd_next(&commands, &c) == 0)
+        while (cmd_next(&commands, CLUSTER_NEWEST, &c) == 0)
                 if (c.type == CMD_ALARM)
                         return true;
         return false;

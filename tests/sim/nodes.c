@@ -408,7 +408,7 @@ static void see_revoked(struct view commands)
         MEMORY(MEMORY_OURS);
         struct cmd c;
 
-        while (cmd_next(&commands, &c) == 0) {
+        while (cmd_next(&commands, CLUSTER_NEWEST, &c) == 0) {
                 Pb__LeaseRevokeRequest *q = NULL;
 
                 if (c.type == CMD_REVOKE &&

@@ -44,7 +44,7 @@ int wider_apply(uint64_t index, struct lease_time at, struct view commands)
         if (index <= state.applied)
                 return 0;
         state_begin(&state, index, at);
-        while ((r = cmd_next(&commands, &c)) == 0)
+        while ((r = cmd_next(&commands, CLUSTER_NEWEST, &c)) == 0)
                 if ((r = apply(&c)) < 0)
                         return r;
         return r == -ENODATA ? 0 : r;

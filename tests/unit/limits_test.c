@@ -230,11 +230,11 @@ static enum state_outcome put_within(struct state *s, const char *key, size_t va
         pb_append(&body, &q.base);
         cmd_append(&entry, CMD_PUT, origin, 5, &who, quota, body.data, buf_len(&body));
         at = (struct view){entry.data, buf_len(&entry)};
-        CHECK_EQ(cmd_next(&at, &c), 0);
+        CHECK_EQ(cmd_next(&at, CLUSTER_NEWEST, &c), 0);
         CHECK_EQ(c.quota, quota);
         CHECK_EQ(c.origin, origin);
         CHECK_EQ(c.user.login, 7);
-        CHECK_EQ(cmd_next(&at, &c), -ENODATA);
+        CHECK_EQ(cmd_next(&at, CLUSTER_NEWEST, &c), -ENODATA);
         state_begin(s, s->applied + 1, (struct lease_time){NSEC_PER_SEC});
         CHECK_EQ(state_apply(s, &c, &reply), 0);
         return reply.outcome;

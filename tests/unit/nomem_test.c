@@ -210,6 +210,7 @@ static void others(struct script *s)
         say(s, CMD_CACHE, &term.base);
         put(s, "m", "waits", 0);
         cmd_uncache(&command(s, CMD_UNCACHE)->body, 1, 5, 0);
+        cmd_version(&command(s, CMD_VERSION)->body, CLUSTER_NEWEST);
         member.id = 7;
         member.name = (char *) (uintptr_t) "n1";
         member.clienturls = urls;

@@ -18,13 +18,15 @@ static struct view golden(void)
         return (struct view){snapshot_golden, (size_t) (snapshot_golden_end - snapshot_golden)};
 }
 
-/* Loads in slices. On failure, @wrong is why. */
-static int load(struct state *s, struct view in, char wrong[static 128])
+/* Loads in slices, as a program that knows cluster versions up to @newest. On failure, @wrong
+ * is why. */
+static int load_as(struct state *s, uint32_t newest, struct view in, char wrong[static 128])
 {
         struct state_loader l;
         int r;
 
         state_load_start(&l, s, in);
+        l.newest = newest;
         do {
                 struct budget left = {(size_t) rnd(1, 40)};
 
@@ -35,13 +37,42 @@ static int load(struct state *s, struct view in, char wrong[static 128])
         return r;
 }
 
-TEST(a_snapshot_of_release_0_1_0_is_loaded_and_saved_again_byte_for_byte)
+static int load(struct state *s, struct view in, char wrong[static 128])
+{
+        return load_as(s, CLUSTER_NEWEST, in, wrong);
+}
+
+static void check_saved(struct state *s, struct view as)
 {
         struct state_saver sv = {0};
+        int r;
+
+        state_save_start(&sv, s);
+        while ((r = state_save_more(&sv, rnd(1, 100))) > 0)
+                ;
+        CHECK_EQ(r, 0);
+        CHECK_EQ(bytes_cmp(buf_head(&sv.out), buf_len(&sv.out), as.p, as.len), 0);
+        state_saver_fini(&sv);
+}
+
+static void raise_version(struct state *s, uint32_t version)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+        struct state_reply reply = {0};
+
+        cmd_version(&body, version);
+        CHECK_EQ(state_apply(s,
+                             &(struct cmd){.type = CMD_VERSION,
+                                           .body = {body.data, buf_len(&body)}},
+                             &reply),
+                 0);
+}
+
+TEST(a_snapshot_of_release_0_1_0_is_loaded_and_saved_again_byte_for_byte)
+{
         struct view was = golden();
         struct state s;
         char wrong[128];
-        int r;
 
         CHECK_EQ(load(&s, was, wrong), 0);
         CHECK_EQ(s.leases.n, 3);
@@ -49,13 +80,88 @@ TEST(a_snapshot_of_release_0_1_0_is_loaded_and_saved_again_byte_for_byte)
         CHECK_EQ(s.n_alarms, 3);
         CHECK_EQ(s.auth.n_users, 3);
         CHECK_EQ(s.cached.n, 4);
-        state_save_start(&sv, &s);
-        while ((r = state_save_more(&sv, rnd(1, 100))) > 0)
-                ;
-        CHECK_EQ(r, 0);
-        CHECK_EQ(bytes_cmp(buf_head(&sv.out), buf_len(&sv.out), was.p, was.len), 0);
-        state_saver_fini(&sv);
+        CHECK_EQ(s.version, CLUSTER_0_1);
+        check_saved(&s, was);
         state_fini(&s);
+}
+
+/* From then on the state ends with the cluster version, by which 0.1.0 refuses it. */
+TEST(a_snapshot_says_the_cluster_version_once_it_is_raised)
+{
+        cleanup_(buf_fini) struct buf is = {0};
+        struct state s;
+        char wrong[128];
+
+        buf_add(&is, golden().p, golden().len);
+        buf_add_u32(&is, CLUSTER_0_2);
+        CHECK_EQ(load(&s, golden(), wrong), 0);
+        raise_version(&s, CLUSTER_0_1);
+        check_saved(&s, golden());
+        raise_version(&s, CLUSTER_0_2);
+        raise_version(&s, CLUSTER_0_1);
+        CHECK_EQ(s.version, CLUSTER_0_2);
+        check_saved(&s, (struct view){is.data, buf_len(&is)});
+        state_fini(&s);
+        CHECK_EQ(load(&s, (struct view){is.data, buf_len(&is)}, wrong), 0);
+        CHECK_EQ(s.version, CLUSTER_0_2);
+        state_fini(&s);
+        CHECK_EQ(load_as(&s, CLUSTER_0_1, (struct view){is.data, buf_len(&is)}, wrong),
+                 -EBADMSG);
+        CHECK_STR(wrong, "cluster version 1: it is 0.2 (2), and this program knows up to 0.1");
+        state_fini(&s);
+        is.data[golden().len] = CLUSTER_NEWEST + 1;
+        CHECK_EQ(load(&s, (struct view){is.data, buf_len(&is)}, wrong), -EBADMSG);
+        CHECK_STR(wrong,
+                  "cluster version 1: it is unknown (3), and this program knows up to 0.2");
+        state_fini(&s);
+}
+
+/* The parts before the cluster version are there even if they are empty. */
+TEST(an_empty_state_has_a_cluster_version)
+{
+        cleanup_(buf_fini) struct buf was = {0}, is = {0};
+        struct state s, back;
+        char wrong[128];
+
+        state_init(&s);
+        state_save(&s, &was);
+        raise_version(&s, CLUSTER_0_2);
+        state_save(&s, &is);
+        buf_add_u64(&was, 0); /* owners */
+        buf_add_u64(&was, 0); /* the serial of the last cached range */
+        buf_add_u64(&was, 0); /* cached ranges */
+        buf_add_u32(&was, CLUSTER_0_2);
+        CHECK_EQ(bytes_cmp(was.data, buf_len(&was), is.data, buf_len(&is)), 0);
+        CHECK_EQ(load(&back, (struct view){is.data, buf_len(&is)}, wrong), 0);
+        CHECK_EQ(state_hash(&back), state_hash(&s));
+        state_fini(&back);
+        state_fini(&s);
+}
+
+/* What a program that knows cluster versions up to @newest makes of an entry. */
+static int check_entry(enum cmd_type type, const struct buf *body, uint32_t newest)
+{
+        cleanup_(buf_fini) struct buf entry = {0};
+
+        cmd_append(&entry, CMD_TICK, 1, 0, NULL, 0, NULL, 0);
+        cmd_append(&entry, type, 1, 0, NULL, 0, buf_head(body), buf_len(body));
+        return cmd_check((struct view){entry.data, buf_len(&entry)}, newest);
+}
+
+TEST(a_command_of_a_newer_cluster_version_is_not_known)
+{
+        cleanup_(buf_fini) struct buf two = {0}, three = {0}, damaged = {0};
+
+        cmd_version(&two, CLUSTER_0_2);
+        cmd_version(&three, CLUSTER_NEWEST + 1);
+        CHECK_EQ(check_entry(CMD_RENEW_AHEAD, &two, CLUSTER_0_1), 0);
+        CHECK_EQ(check_entry(CMD_VERSION, &two, CLUSTER_0_1), -ENOTSUP);
+        CHECK_EQ(check_entry(CMD_VERSION, &two, CLUSTER_0_2), 0);
+        CHECK_EQ(check_entry(CMD_VERSION, &three, CLUSTER_NEWEST), -ENOTSUP);
+        CHECK_EQ(check_entry(CMD_LAST_ + 1, &two, CLUSTER_NEWEST), -ENOTSUP);
+        CHECK_EQ(check_entry(CMD_VERSION, &damaged, CLUSTER_0_2), -EBADMSG);
+        buf_add_u64(&two, 0);
+        CHECK_EQ(check_entry(CMD_VERSION, &two, CLUSTER_0_2), -EBADMSG);
 }
 
 /* The snapshot with @value at @at, over @width bytes. */
