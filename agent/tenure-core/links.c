@@ -216,6 +216,13 @@ static int on_frame(void *userdata, uint64_t id, struct view frame)
         return replica_input(l->replica, id, frame, boot_now());
 }
 
+static int on_introduction(void *userdata, uint64_t id, const struct introduction *in)
+{
+        struct links *l = userdata;
+
+        return replica_peer_introduced(l->replica, id, in, boot_now());
+}
+
 static void on_up(void *userdata, uint64_t id)
 {
         struct links *l = userdata;
@@ -272,7 +279,8 @@ static void tell_who(void *userdata, const char *url, struct joined *ret)
         core_each_peer(l->core, tell_member, &(struct asking){.url = url, .ret = ret});
 }
 
-static const struct peers_ops ops = {.frame = on_frame,
+static const struct peers_ops ops = {.introduced = on_introduction,
+                                     .frame = on_frame,
                                      .up = on_up,
                                      .called = on_called,
                                      .down = on_down,
@@ -290,9 +298,10 @@ int links_start(struct links *l, struct loop *loop, struct resolver *rv, struct 
         l->replica = r;
         l->joined = joined;
         l->cfg = *cfg;
+        l->cfg.self = replica_introduction(r);
         loop_timer_init(&l->listen_again, loop, on_listen_again);
         loop_timer_init(&l->link_again, loop, on_link_again);
-        k = peers_new(&l->peers, loop, rv, cfg, &ops, l);
+        k = peers_new(&l->peers, loop, rv, &l->cfg, &ops, l);
         if (k == 0)
                 k = listen_as_needed(l);
         if (k == 0)

@@ -204,6 +204,8 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         }
         if (rd.r < 0)
                 return rd.r;
+        if (versions_refuse(r, peer))
+                return -EPROTONOSUPPORT;
         f.rest = rd.in;
         members_heard(r, peer);
         if (type != FRAME_REMOVED)

@@ -15,6 +15,7 @@
  *     reads.c     linearizable reads
  *     beacons.c   lease time: the leader's beacons and their answers
  *     members.c   the members, and changes of them
+ *     versions.c  which versions they have
  */
 #pragma once
 
@@ -303,6 +304,18 @@ struct timekeeping {
         struct boot_time moved_at;
 };
 
+/* versions.c: what a peer said of itself on its last link. */
+struct member_version {
+        uint64_t id; /* 0: unused */
+        struct introduction is;
+        bool linked; /* the link stands, as far as is known */
+};
+
+struct versions {
+        struct member_version of[2 * REPLICA_PEERS_MAX];
+        uint32_t cluster; /* the cluster version; 0 until the state machine has said it */
+};
+
 /* Each file owns a part of this: libraft.c owns `raft`, replica.c the log and the applied
  * entries. */
 struct replica {
@@ -354,6 +367,8 @@ struct replica {
         unsigned n_changed;
         struct health health[2 * REPLICA_PEERS_MAX];
         struct disowned disowned;
+
+        struct versions versions;
 
         /* start.c: what was on the disk, until replica_start() hands it to raft. */
         struct {
@@ -638,3 +653,10 @@ uint64_t members_heir(struct replica *r);
 void members_told_removed(struct replica *r, uint64_t peer, uint64_t index);
 /* The leader reports that we acknowledged entries up to @index, which we lack. */
 void members_lack(struct replica *r, uint64_t index);
+
+/* ---- versions.c ---- */
+
+/* Whether @peer is too old for the cluster version: nothing of it is taken, and nothing sent to
+ * it. */
+bool versions_refuse(const struct replica *r, uint64_t peer);
+void versions_link_down(struct replica *r, uint64_t peer);

@@ -25,7 +25,8 @@ enum frame_type {
         FRAME_BEACON,  /* term:u64 clock:u64 lease_time:u64: leader to all, each heartbeat
                         (lease_clock.h) */
         FRAME_BEACON_ACK,   /* term:u64 clock:u64: answer to a beacon */
-        FRAME_TIME_ASK,     /* term:u64: new leader to all: which lease time do you know? */
+        FRAME_TIME_ASK,     /* term:u64: new leader to all: which lease time do you know? With
+                             * term 0 it is an introduction (introduction.h) */
         FRAME_CHANGE,       /* request:u64 what:u8 id:u64 address: to the leader: change the
                              * members */
         FRAME_CHANGED,      /* request:u64 outcome:u64: answer to a change */

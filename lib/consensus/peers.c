@@ -65,6 +65,8 @@ struct link_in {
         enum caller caller;
         bool reading, freed; /* in_free() waits for the reader of `rx` to return */
         uint64_t id;
+        bool introduced; /* its first frame has arrived ... */
+        char program[sizeof(((struct introduction *) 0)->program)]; /* ... and said this */
         struct buf rx;
         struct loop_timer timeout;
 };
@@ -129,6 +131,17 @@ static void out_retry(struct link_out *o)
         o->backoff = min_of(2 * o->backoff, RETRY_MAX);
 }
 
+static void send_introduction(struct link_out *o)
+{
+        cleanup_(buf_fini) struct buf f = {0};
+
+        if (o->peers->cfg.self.newest <= CLUSTER_0_1)
+                return;
+        introduction_append(&o->peers->cfg.self, &f);
+        buf_add_u32(stream_tx(o->stream), (uint32_t) buf_len(&f));
+        buf_add(stream_tx(o->stream), buf_head(&f), buf_len(&f));
+}
+
 static void out_connected(struct stream *s, void *userdata)
 {
         struct link_out *o = userdata;
@@ -143,6 +156,7 @@ static void out_connected(struct stream *s, void *userdata)
         le64_put(hello + 8, o->peers->cfg.cluster_id);
         le64_put(hello + 16, o->peers->cfg.member_id);
         buf_add(stream_tx(s), hello, sizeof(hello));
+        send_introduction(o);
         stream_kick(s);
         loop_timer_disarm(&o->retry);
         o->open = true;
@@ -495,6 +509,37 @@ static bool greet(struct link_in *i)
         return true;
 }
 
+/* Returns as frame() does. */
+static int take_frame(struct link_in *i, struct view frame)
+{
+        struct peers *p = i->peers;
+        struct introduction in;
+        int first = -ENODATA, r = 0;
+
+        if (!i->introduced) {
+                first = introduction_read(frame, &in);
+                if (first == -EBADMSG)
+                        return first;
+                PROBE_IF(first == -ENODATA, "a link begins as one of release 0.1.0");
+                i->introduced = true;
+                strcpy(i->program, in.program);
+                r = p->ops->introduced(p->userdata, i->id, &in);
+        }
+        return r < 0 || first == 0 || i->freed ? r : p->ops->frame(p->userdata, i->id, frame);
+}
+
+static void refuse_frame(struct link_in *i, int r)
+{
+        char why[128] = "it sent a malformed frame";
+
+        if (r == -EPROTONOSUPPORT)
+                snprintf(why, sizeof(why),
+                         "it runs tenure-core %s, which is too old for the cluster version; "
+                         "upgrade it",
+                         i->program);
+        refuse(i->peers, "a link from", i->id, stream_peer(i->stream), why);
+}
+
 /* Handles the frames that have arrived completely. Returns false if the link has ended. If a
  * frame made the owner free the link, everything but the link itself may be gone. */
 static bool take(struct link_in *i)
@@ -529,11 +574,9 @@ static bool take(struct link_in *i)
                 PROBE_IF(buf_len(&i->rx) < 4 + len, "a frame arrives in pieces");
                 if (buf_len(&i->rx) < 4 + len)
                         break;
-                r = i->peers->ops->frame(i->peers->userdata, i->id,
-                                         (struct view){buf_head(&i->rx) + 4, len});
+                r = take_frame(i, (struct view){buf_head(&i->rx) + 4, len});
                 if (r < 0 && !i->freed)
-                        refuse(i->peers, "a link from", i->id, stream_peer(i->stream),
-                               "it sent a malformed frame");
+                        refuse_frame(i, r);
                 if (r < 0)
                         return false;
                 if (i->caller == CALLER_MEMBER)

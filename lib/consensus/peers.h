@@ -3,7 +3,8 @@
  * one in from each, for the frames that it sends.
  *
  * After a greeting that names the cluster and the member, each link carries frames, each
- * preceded by its length; TLS is always mutual. A link that cannot be made is retried, at the
+ * preceded by its length, of which the first introduces the sender (introduction.h); TLS is
+ * always mutual. A link that cannot be made is retried, at the
  * member's next URL and at intervals that grow to half a second, and at once when that peer
  * calls; frames for it are lost meanwhile, as raft allows. A connection that does not begin
  * with a greeting is closed after a few seconds.
@@ -22,13 +23,17 @@
 #include "base/buf.h"
 #include "base/url.h"
 #include "consensus/admission.h"
+#include "consensus/introduction.h"
 #include "consensus/join.h"
 #include "loop/dial.h"
 
 struct peers;
 
 struct peers_ops {
-        /* A frame from member @id; borrowed. Returns 0, or -EBADMSG to end the link. */
+        /* The first frame on a link from member @id has arrived. This and `frame` return 0, or,
+         * to end the link, -EBADMSG; -EPROTONOSUPPORT: the member is too old. */
+        int (*introduced)(void *userdata, uint64_t id, const struct introduction *in);
+        /* A frame from member @id; borrowed. Introductions are not among them. */
         int (*frame)(void *userdata, uint64_t id, struct view frame);
         /* There is a new link to member @id: frames sent on the former one may be lost. */
         void (*up)(void *userdata, uint64_t id);
@@ -44,7 +49,8 @@ struct peers_ops {
 
 struct peers_config {
         uint64_t cluster_id, member_id;
-        const char *listen_urls;             /* joined by commas */
+        struct introduction self; /* newest CLUSTER_0_1 or 0: links do not begin with it */
+        const char *listen_urls;  /* joined by commas */
         struct tls *tls_server, *tls_client; /* for https://; borrowed */
         struct admission admission;
         size_t tx_full, tx_max; /* limits of what is queued for a link: of peers_room(), and of

@@ -136,6 +136,8 @@ void replica_send_frame(struct replica *r, uint64_t peer, const struct buf *fram
 {
         int i = replica_position(r, peer);
 
+        if (versions_refuse(r, peer))
+                return;
         if (i >= 0) {
                 r->queue.sent_to |= UINT64_C(1) << i;
                 replica_peer_counts(r, peer)->sent += buf_len(frame);
@@ -452,6 +454,7 @@ void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now)
 {
         r->now = boot_max(r->now, now);
         members_broke(r, peer);
+        versions_link_down(r, peer);
         if (!replica_leads(r) && peer == replica_leader(r) &&
             r->leader_down_at.ns == BOOT_TIME_NEVER.ns)
                 r->leader_down_at = boot_add(r->now, 3 * r->cfg.heartbeat / 2);

@@ -16,6 +16,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/histogram.h"
+#include "consensus/introduction.h"
 #include "store/store.h"
 
 struct replica;
@@ -39,7 +40,9 @@ struct replica_config {
          * NULL: yes. */
         int (*check)(void *arg, const struct store_recovered *had, struct store_error *err);
         void *check_arg;
-        bool any_change; /* members may be changed even if that may cost the majority */
+        bool any_change;  /* members may be changed even if that may cost the majority */
+        uint32_t version; /* the newest cluster version that this replica knows; 0:
+                           * CLUSTER_NEWEST; a lower one is for tests */
         nsec_t election, heartbeat;
         uint64_t seed;             /* random; another one in each life of the process */
         uint64_t snapshot_entries; /* entries between two snapshots; 0: the default */
@@ -185,7 +188,8 @@ must_check_ int replica_start(struct replica *r);
 struct replica *replica_free(struct replica *r);
 DEFINE_CLEANUP(struct replica *, replica_free)
 
-/* Handles a frame from a peer. Returns 0, or -EBADMSG: end that link. */
+/* Handles a frame from a peer. Returns 0; or, if that link is to end, -EBADMSG, or
+ * -EPROTONOSUPPORT: the peer is too old for the cluster version. */
 must_check_ int replica_input(struct replica *r, uint64_t peer, struct view frame,
                               struct boot_time now);
 
@@ -195,6 +199,18 @@ must_check_ int replica_input(struct replica *r, uint64_t peer, struct view fram
 void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now);
 /* @peer has connected to us. */
 void replica_peer_called(struct replica *r, uint64_t peer, struct boot_time now);
+
+/* What we say first on each link that we make. */
+struct introduction replica_introduction(const struct replica *r);
+/* The first frame on a new link of @peer has arrived. Returns 0 or -EPROTONOSUPPORT, as above.
+ */
+must_check_ int replica_peer_introduced(struct replica *r, uint64_t peer,
+                                        const struct introduction *in, struct boot_time now);
+/* What member @id last said of itself, and whether that link stands. False: nothing yet. */
+bool replica_member_version(const struct replica *r, uint64_t id, struct introduction *ret,
+                            bool *ret_linked);
+/* The state machine has this cluster version from now on. */
+void replica_set_version(struct replica *r, uint32_t version);
 
 /* There is a new link to @peer: frames that were under way on the former one are lost, and are
  * sent again. */

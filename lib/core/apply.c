@@ -52,6 +52,8 @@ static int apply_command(struct core *c, const struct cmd *cmd, uint64_t term,
                 r = buf_error(out);
         if (r != 0)
                 return r;
+        if (cmd->type == CMD_VERSION)
+                replica_set_version(c->replica, c->state.version);
         if (w && reply.outcome == STATE_E_CACHED)
                 core_write_waits(c, w, &reply.wait);
         else if (w)
@@ -186,6 +188,8 @@ static struct lease_time on_adopt(void *u)
         buf_fini(&c->part.out);
         memset(&c->part, 0, sizeof(c->part));
         c->installs++;
+        if (c->replica) /* otherwise it is our own, at the start */
+                replica_set_version(c->replica, c->state.version);
         return c->state.time;
 }
 

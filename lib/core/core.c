@@ -81,6 +81,7 @@ void core_attach(struct core *c, struct replica *r)
 {
         c->replica = c->changes.replica = r;
         c->replayed_to = replica_status(r).last;
+        replica_set_version(r, c->state.version);
 }
 
 struct state *core_state(struct core *c)

@@ -57,6 +57,14 @@ static void note(void *userdata, uint64_t id)
         (void) id;
 }
 
+static int welcome(void *userdata, uint64_t id, const struct introduction *in)
+{
+        (void) userdata;
+        (void) id;
+        (void) in;
+        return 0;
+}
+
 static uint64_t not_removed(void *userdata, uint64_t id)
 {
         (void) userdata;
@@ -78,7 +86,8 @@ static void tell_all(void *userdata, const char *url, struct joined *ret)
 
 static struct peers *start_other(struct loop *loop, struct resolver *rv, uint64_t id)
 {
-        static const struct peers_ops ops = {.frame = hear,
+        static const struct peers_ops ops = {.introduced = welcome,
+                                             .frame = hear,
                                              .called = note,
                                              .down = note,
                                              .strange = not_removed,

@@ -41,6 +41,20 @@ static int on_frame(void *userdata, uint64_t id, struct view frame)
         return 0;
 }
 
+static unsigned n_introduced;
+static struct introduction introduced; /* by member 1 */
+static int introduced_as;              /* what member 2 makes of it */
+
+static int on_introduced(void *userdata, uint64_t id, const struct introduction *in)
+{
+        (void) userdata;
+        if (id != 1)
+                return 0;
+        n_introduced++;
+        introduced = *in;
+        return introduced_as;
+}
+
 static unsigned n_down; /* links from members that ended */
 
 static void on_down(void *userdata, uint64_t id)
@@ -68,8 +82,11 @@ static uint64_t on_strange(void *userdata, uint64_t id)
         return removed_index;
 }
 
-static const struct peers_ops ops = {
-        .frame = on_frame, .called = on_up, .down = on_down, .strange = on_strange};
+static const struct peers_ops ops = {.introduced = on_introduced,
+                                     .frame = on_frame,
+                                     .called = on_up,
+                                     .down = on_down,
+                                     .strange = on_strange};
 
 static void on_end(struct loop_timer *t)
 {
@@ -121,7 +138,11 @@ static bool nobody(void *userdata, uint64_t id)
 
 static struct peers *start(struct resolver *rv, uint64_t id, const char *url)
 {
-        struct peers_config cfg = {.cluster_id = CLUSTER, .member_id = id, .listen_urls = url};
+        struct peers_config cfg = {
+                .cluster_id = CLUSTER,
+                .member_id = id,
+                .self = {.newest = CLUSTER_0_2, .directory = 5, .program = "0.2.0"},
+                .listen_urls = url};
         struct peers *p = NULL;
         char err[256];
 
@@ -136,7 +157,8 @@ static struct resolver *set_up(char from[static 64], char to[static 64])
 
         virtual_time_begin();
         memset(&w, 0, sizeof(w));
-        n_down = 0;
+        n_down = n_introduced = 0;
+        introduced_as = 0;
         free_url(from, 64, &w.ports[0]);
         free_url(to, 64, &w.ports[1]);
         CHECK_EQ(loop_new(&w.loop), 0);
@@ -415,6 +437,87 @@ static bool has_ended(int fd)
         char c;
 
         return recv(fd, &c, 1, MSG_DONTWAIT) >= 0 || errno == ECONNRESET;
+}
+
+/* Each link begins with it, whatever its sender has to say. */
+TEST(a_member_introduces_itself_on_each_link)
+{
+        char from[64], to[64];
+        struct resolver *rv = set_up(from, to);
+
+        w.from = start(rv, 1, from);
+        w.to = start(rv, 2, to);
+        CHECK_EQ(peers_add(w.to, 1, from), 0);
+        CHECK_EQ(peers_add(w.from, 2, to), 0);
+        run_for(100 * MS);
+        CHECK_EQ(n_introduced, 1);
+        CHECK_EQ(introduced.newest, CLUSTER_0_2);
+        CHECK_EQ(introduced.directory, 5);
+        CHECK_STR(introduced.program, "0.2.0");
+        loop_timer_in(&w.beat, 0);
+        run_for(5000 * MS);
+        CHECK_EQ(w.got, 1);
+        CHECK_EQ(n_introduced, 1);
+        peers_free(w.from);
+        w.from = start(rv, 1, from);
+        CHECK_EQ(peers_add(w.from, 2, to), 0);
+        run_for(1000 * MS);
+        CHECK_EQ(n_introduced, 2);
+        tear_down(rv);
+}
+
+/* The links of release 0.1.0 begin with any frame, which counts. */
+TEST(a_link_that_begins_otherwise_is_one_of_release_0_1_0)
+{
+        char from[64], to[64];
+        struct resolver *rv = set_up(from, to);
+        int fd;
+
+        w.to = start(rv, 2, to);
+        CHECK_EQ(peers_add(w.to, 1, from), 0);
+        fd = call_as(1, to);
+        run_for(5000 * MS);
+        CHECK_EQ(w.got, 1);
+        CHECK_EQ(n_introduced, 1);
+        CHECK_EQ(introduced.newest, CLUSTER_0_1);
+        CHECK_STR(introduced.program, "0.1.0");
+        close(fd);
+        /* One that is too old is not heard. */
+        introduced_as = -EPROTONOSUPPORT;
+        fd = call_as(1, to);
+        run_for(100 * MS);
+        CHECK_EQ(n_introduced, 2);
+        CHECK_EQ(w.got, 1);
+        CHECK(has_ended(fd));
+        close(fd);
+        tear_down(rv);
+}
+
+/* What release 0.1.0 gets from us. */
+TEST(an_introduction_follows_the_greeting)
+{
+        static const char is[] = "TENPEER1"
+                                 "\7\0\0\0\0\0\0\0"
+                                 "\1\0\0\0\0\0\0\0"
+                                 "\33\0\0\0" /* bytes */
+                                 "\11\0\0\0\0\0\0\0\0"
+                                 "\2\0\0\0"
+                                 "\5\0\0\0\0\0\0\0"
+                                 "\5"
+                                 "0.2.0";
+        char from[64], to[64], got[128];
+        struct resolver *rv = set_up(from, to);
+        int fd;
+
+        CHECK_EQ(listen(w.ports[1], 4), 0);
+        w.from = start(rv, 1, from);
+        CHECK_EQ(peers_add(w.from, 2, to), 0);
+        run_for(100 * MS);
+        fd = accept(w.ports[1], NULL, NULL);
+        CHECK_EQ(recv(fd, got, sizeof(got), MSG_DONTWAIT), sizeof(is) - 1);
+        CHECK_EQ(memcmp(got, is, sizeof(is) - 1), 0);
+        close(fd);
+        tear_down(rv);
 }
 
 /* A member has one link to us: the last one that it made. Whatever it left behind, as one that

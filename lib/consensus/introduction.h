@@ -1,0 +1,28 @@
+/*
+ * What a replica says of itself first on each link that it makes.
+ *
+ *     introduction = FRAME_TIME_ASK  term:u64 = 0  newest:u32  directory:u64  program:bytes
+ *
+ * Release 0.1.0 takes it for a question of a term that is over, and skips the bytes that it
+ * does not know. Its own links begin with any other frame, by which it is known. Later releases
+ * may add bytes, which are skipped. Pure.
+ */
+#pragma once
+
+#include "base/buf.h"
+#include "base/version.h"
+
+struct introduction {
+        uint32_t newest;    /* the cluster version up to which this program can go */
+        uint64_t directory; /* the id of its data directory; 0: not known */
+        char program[32];   /* its version: "0.2.0" */
+};
+
+/* Of a link that begins otherwise. */
+extern const struct introduction introduction_0_1;
+
+void introduction_append(const struct introduction *in, struct buf *out);
+
+/* Reads the first frame of a link. Returns 0; -ENODATA if it is another frame, and in *@ret
+ * what is known of its sender; or -EBADMSG. */
+must_check_ int introduction_read(struct view frame, struct introduction *ret);

@@ -1,0 +1,91 @@
+/*
+ * Which versions the members have, and the cluster version that is in force.
+ *
+ * Each replica hears from each other one, at the start of a link, how far its program can go.
+ * Once the cluster version is above that, the member is refused: it takes no part until it is
+ * upgraded.
+ */
+#include "base/probe.h"
+#include "consensus/internal.h"
+
+static struct member_version *version_of(const struct replica *r, uint64_t id)
+{
+        struct member_version *v = (struct member_version *) (uintptr_t) r->versions.of;
+
+        for (size_t i = 0; id != 0 && i < ARRAY_SIZE(r->versions.of); i++)
+                if (v[i].id == id)
+                        return &v[i];
+        return NULL;
+}
+
+/* A joining replica does not know the members yet when they introduce themselves. */
+static struct member_version *slot_for(struct replica *r, uint64_t id)
+{
+        struct member_version *v = version_of(r, id), *of = r->versions.of;
+
+        for (size_t i = 0; !v && i < ARRAY_SIZE(r->versions.of); i++)
+                if (of[i].id == 0)
+                        v = &of[i];
+        for (size_t i = 0; !v && i < ARRAY_SIZE(r->versions.of); i++)
+                if (replica_position(r, of[i].id) < 0)
+                        v = &of[i];
+        assert(v); /* there are more of them than of members */
+        return v;
+}
+
+bool versions_refuse(const struct replica *r, uint64_t peer)
+{
+        const struct member_version *v = version_of(r, peer);
+
+        return v && v->is.newest < r->versions.cluster;
+}
+
+int replica_peer_introduced(struct replica *r, uint64_t peer, const struct introduction *in,
+                            struct boot_time now)
+{
+        struct member_version *v = slot_for(r, peer);
+
+        r->now = boot_max(r->now, now);
+        *v = (struct member_version){.id = peer, .is = *in, .linked = true};
+        if (!versions_refuse(r, peer))
+                return 0;
+        PROBE("a member that is too old for the cluster version calls");
+        v->linked = false;
+        return -EPROTONOSUPPORT;
+}
+
+void versions_link_down(struct replica *r, uint64_t peer)
+{
+        struct member_version *v = version_of(r, peer);
+
+        if (v)
+                v->linked = false;
+}
+
+struct introduction replica_introduction(const struct replica *r)
+{
+        return (struct introduction){
+                .newest = r->cfg.version > 0 ? r->cfg.version : CLUSTER_NEWEST,
+                .program = TENURE_VERSION,
+        };
+}
+
+bool replica_member_version(const struct replica *r, uint64_t id, struct introduction *ret,
+                            bool *ret_linked)
+{
+        const struct member_version *v = version_of(r, id);
+
+        if (id == r->cfg.id)
+                *ret = replica_introduction(r);
+        else if (v)
+                *ret = v->is;
+        *ret_linked = id == r->cfg.id || (v && v->linked);
+        return id == r->cfg.id || v;
+}
+
+void replica_set_version(struct replica *r, uint32_t version)
+{
+        if (r->versions.cluster > 0 && version > r->versions.cluster)
+                log_notice("The cluster version is %s now.", cluster_version_name(version));
+        r->versions.cluster = version;
+}
