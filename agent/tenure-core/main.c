@@ -2,8 +2,7 @@
  * tenure-core: one replica of the lease core. Needs no capability; listens for clients and for
  * the other replicas.
  *
- * This file puts the parts together: disk, log, state machine, services, ports; and it is the
- * only place of this program that reads the clock for them.
+ * This file puts the parts together, and reads the clock for them.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -344,6 +343,7 @@ static struct core_config core_config_of(const struct program *p, uint64_t seed)
         return (struct core_config){
                 .cluster_id = p->identity.cluster_id,
                 .member_id = p->identity.member_id,
+                .finish_after = o->finish_upgrade_after,
                 .min_ttl = o->min_ttl,
                 .quota = o->quota,
                 .max_txn_ops = o->max_txn_ops,

@@ -17,6 +17,7 @@ struct options {
         char *initial_cluster, *initial_cluster_token;
         int initial_cluster_state; /* enum initial_state */
         nsec_t heartbeat, election, min_ttl, auth_token_ttl, watch_progress, cache_term;
+        nsec_t finish_upgrade_after;
         uint64_t max_connections, max_connections_per_address, max_client_bytes;
         uint64_t quota, max_txn_ops, max_request_bytes, snapshot_count;
         int lease_owners;    /* enum lease_tie */

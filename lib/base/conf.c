@@ -103,6 +103,19 @@ int nsec_parse(const char *s, nsec_t *ret)
         return nsec_parse_bare(s, NSEC_PER_SEC, ret);
 }
 
+/* A time of a setting, which may be infinite. */
+static int time_parse(const struct conf_option *o, const char *s, nsec_t *ret)
+{
+        int r = 0;
+
+        if (o->max == INT64_MAX && strcmp(s, "infinity") == 0)
+                *ret = INT64_MAX;
+        else
+                r = nsec_parse_bare(s, o->type == CONF_MSEC ? NSEC_PER_MSEC : NSEC_PER_SEC,
+                                    ret);
+        return r < 0 || *ret < o->min || *ret > o->max ? -EINVAL : 0;
+}
+
 void nsec_format(nsec_t t, char out[static 32])
 {
         static const char *const order[] = {"h", "min", "s", "ms", "us", "ns"};
@@ -117,6 +130,14 @@ void nsec_format(nsec_t t, char out[static 32])
                                 snprintf(out, 32, "%" PRId64 "%s", t / units[i].ns, order[k]);
                                 return;
                         }
+}
+
+void conf_time_format(nsec_t t, char out[static 32])
+{
+        if (t == INT64_MAX)
+                strcpy(out, "infinity");
+        else
+                nsec_format(t, out);
 }
 
 bool list_next(const char **cursor, char *out, size_t size)
@@ -282,11 +303,9 @@ static int set_option(const struct conf_option *o, void *target, const char *val
                 return 0;
         case CONF_NSEC:
         case CONF_MSEC:
-                if (nsec_parse_bare(value, o->type == CONF_MSEC ? NSEC_PER_MSEC : NSEC_PER_SEC,
-                                    &t) < 0 ||
-                    t < o->min || t > o->max) {
-                        nsec_format(o->min, lo);
-                        nsec_format(o->max, hi);
+                if (time_parse(o, value, &t) < 0) {
+                        conf_time_format(o->min, lo);
+                        conf_time_format(o->max, hi);
                         snprintf(why, why_size,
                                  "must be a time from %s to %s such as 500ms or 10s, not '%s'",
                                  lo, hi, value);

@@ -23,7 +23,8 @@ enum conf_type {
         CONF_LIST,   /* char *, owned: the items joined by commas; "" when empty */
         CONF_BOOL,   /* bool */
         CONF_UINT,   /* uint64_t, within [min, max] */
-        CONF_NSEC,   /* nsec_t, written as 500ms, 10s, 5min; min and max in nanoseconds */
+        CONF_NSEC,   /* nsec_t, written as 500ms, 10s, 5min; min and max in nanoseconds. With a
+                      * max of INT64_MAX also as infinity, which is that */
         CONF_MSEC,   /* the same, where a bare number is milliseconds */
         CONF_ENUM,   /* int: the value of one of the words */
 };
@@ -119,6 +120,8 @@ must_check_ int nsec_parse(const char *s, nsec_t *ret);
 
 /* Writes the shortest exact form with one unit, e.g. "1500ms". */
 void nsec_format(nsec_t t, char out[static 32]);
+/* The same for a setting: INT64_MAX is "infinity". */
+void conf_time_format(nsec_t t, char out[static 32]);
 
 /* Walks a CONF_LIST: copies the next item to @out and advances *@cursor. Returns false at the
  * end; an item that does not fit ends the list too. */

@@ -31,7 +31,7 @@ void conf_print(const struct conf_option *o, size_t n_o, const void *target, str
                         break;
                 case CONF_NSEC:
                 case CONF_MSEC:
-                        nsec_format(*(const nsec_t *) field, text);
+                        conf_time_format(*(const nsec_t *) field, text);
                         buf_printf(out, "%s=%s\n", o[i].key, text);
                         break;
                 case CONF_ENUM:
@@ -58,8 +58,8 @@ static void man_range(const struct conf_option *o, FILE *f)
         if (o->type == CONF_ENUM) {
                 fprintf(f, " %s", conf_words(o->words, words, sizeof(words)));
         } else if (o->type == CONF_NSEC || o->type == CONF_MSEC) {
-                nsec_format(o->min, low);
-                nsec_format(o->max, high);
+                conf_time_format(o->min, low);
+                conf_time_format(o->max, high);
                 fprintf(f, " from %s to %s", low, high);
         } else if (o->type == CONF_UINT && o->max > 0 && o->max < INT64_MAX) {
                 fprintf(f, " from %lld to %lld", (long long) o->min, (long long) o->max);

@@ -314,6 +314,7 @@ struct member_version {
 struct versions {
         struct member_version of[2 * REPLICA_PEERS_MAX];
         uint32_t cluster; /* the cluster version; 0 until the state machine has said it */
+        struct replica_rise rise;
 };
 
 /* Each file owns a part of this: libraft.c owns `raft`, replica.c the log and the applied
@@ -571,6 +572,9 @@ must_check_ int queue_proposed(struct replica *r, const struct peer_frame *in);
  * gather. */
 void queue_submit(struct replica *r);
 void queue_flush(struct replica *r);
+/* Leader: appends an entry of these commands, before those that wait. Returns 0, or -EAGAIN: no
+ * entry can be appended now. */
+must_check_ int queue_append(struct replica *r, const void *commands, size_t n);
 /* Leader: called once when its term begins. */
 void queue_term_begins(struct replica *r);
 /* Leader: acknowledges forwarded frames to their senders; called last in a flush. */
@@ -647,6 +651,8 @@ must_check_ int members_position(const struct raft_configuration *c, uint64_t id
 void members_each(const struct raft_configuration *c,
                   void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
                   void *arg);
+/* Leader: whether member @id answers. */
+bool members_answers(struct replica *r, uint64_t id);
 /* Leader: of the voters that answer, the one that lacks the fewest entries; 0: none answers. */
 uint64_t members_heir(struct replica *r);
 /* @peer says that we are no member, as of entry @index. */
@@ -660,3 +666,4 @@ void members_lack(struct replica *r, uint64_t index);
  * it. */
 bool versions_refuse(const struct replica *r, uint64_t peer);
 void versions_link_down(struct replica *r, uint64_t peer);
+void versions_members_changed(struct replica *r);

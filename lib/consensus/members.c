@@ -150,6 +150,11 @@ static bool answers(struct replica *r, uint64_t id, nsec_t since)
                (h->since.ns == 0 || boot_diff(r->now, h->since) >= since);
 }
 
+bool members_answers(struct replica *r, uint64_t id)
+{
+        return answers(r, id, 0);
+}
+
 /* [libraft] While entries are under way, no voter has all of the log; libraft would then ask
  * the last voter of the configuration, even if that is down. */
 uint64_t members_heir(struct replica *r)
@@ -256,6 +261,7 @@ static void begin_anew(struct replica *r)
         }
         if (!first)
                 reads_members_changed(r);
+        versions_members_changed(r);
 }
 
 /* A new URL counts once the change is committed: its member may have to acknowledge it, and

@@ -273,27 +273,45 @@ static bool may_submit(const struct replica *r)
                replica_transferee(r) == 0;
 }
 
+/* Makes an entry for @n bytes of commands, which the caller writes behind the stamp. False if
+ * there are too many entries under way. */
+static bool entry_new(struct replica *r, size_t n, struct raft_entry *ret)
+{
+        *ret = (struct raft_entry){
+                .term = replica_term(r), .type = RAFT_COMMAND, .buf.len = STAMP + n};
+        PROBE_IF(log_last(&r->log) - libraft_commit(r) >= UNCOMMITTED_MAX,
+                 "commands wait because too many entries are not committed");
+        if (log_last(&r->log) - libraft_commit(r) >= UNCOMMITTED_MAX ||
+            log_bytes(&r->log, r->applied + 1, log_last(&r->log)) > UNAPPLIED_BYTES_MAX)
+                return false;
+        ret->buf.base = ret->batch = raft_malloc(ret->buf.len);
+        if (!ret->batch) {
+                replica_fatal(r, "out of memory");
+                return false;
+        }
+        le64_put(ret->batch, (uint64_t) lease_clock_give(&r->time.clock, r->now).ns);
+        return true;
+}
+
+static void entry_append(struct replica *r, struct raft_entry *e)
+{
+        struct raft_event ev = {.type = RAFT_SUBMIT};
+
+        ev.submit.entries = e;
+        ev.submit.n = 1;
+        replica_step(r, &ev);
+}
+
 /* Appends one entry: urgent commands first, then the oldest batch. */
 static bool submit(struct replica *r)
 {
         struct batch *b = STAILQ_FIRST(&r->queue.batches);
         size_t n_urgent = buf_len(&r->queue.urgent),
                n = n_urgent + (b ? buf_len(&b->bytes) : 0);
-        struct raft_event ev = {.type = RAFT_SUBMIT};
-        struct raft_entry e = {.term = replica_term(r), .type = RAFT_COMMAND};
+        struct raft_entry e;
 
-        PROBE_IF(n > 0 && log_last(&r->log) - libraft_commit(r) >= UNCOMMITTED_MAX,
-                 "commands wait because too many entries are not committed");
-        if (n == 0 || log_last(&r->log) - libraft_commit(r) >= UNCOMMITTED_MAX ||
-            log_bytes(&r->log, r->applied + 1, log_last(&r->log)) > UNAPPLIED_BYTES_MAX)
+        if (n == 0 || !entry_new(r, n, &e))
                 return false;
-        e.buf.len = STAMP + n;
-        e.buf.base = e.batch = raft_malloc(e.buf.len);
-        if (!e.batch) {
-                replica_fatal(r, "out of memory");
-                return false;
-        }
-        le64_put(e.batch, (uint64_t) lease_clock_give(&r->time.clock, r->now).ns);
         if (n_urgent > 0)
                 memcpy((uint8_t *) e.batch + STAMP, buf_head(&r->queue.urgent), n_urgent);
         buf_clear(&r->queue.urgent);
@@ -302,10 +320,20 @@ static bool submit(struct replica *r)
                        buf_len(&b->bytes));
                 drop_first(r);
         }
-        ev.submit.entries = &e;
-        ev.submit.n = 1;
-        replica_step(r, &ev);
+        entry_append(r, &e);
         return true;
+}
+
+int queue_append(struct replica *r, const void *commands, size_t n)
+{
+        uint64_t last = log_last(&r->log);
+        struct raft_entry e;
+
+        if (!may_submit(r) || !entry_new(r, n, &e))
+                return -EAGAIN;
+        memcpy((uint8_t *) e.batch + STAMP, commands, n);
+        entry_append(r, &e);
+        return log_last(&r->log) > last ? 0 : -EAGAIN;
 }
 
 /* Commands gather while each turn of the loop brings more of them. An entry costs each replica

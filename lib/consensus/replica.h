@@ -209,6 +209,19 @@ must_check_ int replica_peer_introduced(struct replica *r, uint64_t peer,
 /* What member @id last said of itself, and whether that link stands. False: nothing yet. */
 bool replica_member_version(const struct replica *r, uint64_t id, struct introduction *ret,
                             bool *ret_linked);
+/* How far the cluster version can rise. */
+struct replica_rise {
+        uint32_t to;     /* the version up to which all members can go; 0: one of them has not
+                          * introduced itself ... */
+        uint64_t member; /* ... and who cannot go further, or has not introduced itself */
+        struct boot_time since; /* since when that is so */
+};
+struct replica_rise replica_rise(const struct replica *r);
+/* Leader: appends @commands, which raise the cluster version, at once, if the leader hears from
+ * all members now. Returns 0; -EAGAIN: no entry can be appended at the moment; or
+ * -EHOSTUNREACH: it does not hear from *@ret_member. */
+must_check_ int replica_raise(struct replica *r, const void *commands, size_t n,
+                              uint64_t *ret_member);
 /* The state machine has this cluster version from now on. */
 void replica_set_version(struct replica *r, uint32_t version);
 

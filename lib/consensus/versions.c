@@ -47,6 +47,7 @@ int replica_peer_introduced(struct replica *r, uint64_t peer, const struct intro
 
         r->now = boot_max(r->now, now);
         *v = (struct member_version){.id = peer, .is = *in, .linked = true};
+        versions_members_changed(r);
         if (!versions_refuse(r, peer))
                 return 0;
         PROBE("a member that is too old for the cluster version calls");
@@ -81,6 +82,55 @@ bool replica_member_version(const struct replica *r, uint64_t id, struct introdu
                 *ret = v->is;
         *ret_linked = id == r->cfg.id || (v && v->linked);
         return id == r->cfg.id || v;
+}
+
+static struct replica_rise rise_now(const struct replica *r)
+{
+        struct replica_rise rise = {.to = UINT32_MAX, .since = r->now};
+
+        for (unsigned i = 0; i < replica_conf(r)->n; i++) {
+                struct introduction in = {0};
+                bool linked;
+
+                (void) replica_member_version(r, replica_conf(r)->servers[i].id, &in, &linked);
+                if (in.newest >= rise.to)
+                        continue;
+                rise.to = in.newest;
+                rise.member = replica_conf(r)->servers[i].id;
+        }
+        return rise;
+}
+
+/* A member that is away for a while, or has another link, is still able to what it was. */
+void versions_members_changed(struct replica *r)
+{
+        struct replica_rise rise = rise_now(r);
+
+        if (rise.to == r->versions.rise.to)
+                rise.since = r->versions.rise.since;
+        r->versions.rise = rise;
+}
+
+struct replica_rise replica_rise(const struct replica *r)
+{
+        return r->versions.rise;
+}
+
+int replica_raise(struct replica *r, const void *commands, size_t n, uint64_t *ret_member)
+{
+        for (unsigned i = 0; i < replica_conf(r)->n; i++) {
+                uint64_t id = replica_conf(r)->servers[i].id;
+                struct introduction in;
+                bool linked;
+
+                (void) replica_member_version(r, id, &in, &linked);
+                if (linked && members_answers(r, id))
+                        continue;
+                PROBE("the cluster version cannot rise because a member does not answer");
+                *ret_member = id;
+                return -EHOSTUNREACH;
+        }
+        return queue_append(r, commands, n);
 }
 
 void replica_set_version(struct replica *r, uint32_t version)

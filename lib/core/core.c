@@ -310,6 +310,7 @@ void core_run(struct core *c, struct boot_time now)
         keep_up(c);
         changes_run(&c->changes, c->now);
         core_orders_run(c);
+        core_upgrade_run(c);
         introduce(c);
         core_reads_catch_up(c);
 }
@@ -346,7 +347,7 @@ struct boot_time core_next(struct core *c)
                         boot_max(upkeep_compact_next(&c->upkeep, &c->state, st.leader), soon));
         if (st.leader_id != 0 && upkeep_disk_due(&c->cfg, &c->state, st.short_of_room))
                 next = boot_min(next, boot_max(c->upkeep.disk_at, soon));
-        return next;
+        return boot_min(next, boot_max(core_upgrade_next(c), soon));
 }
 
 void core_flush(struct core *c, struct boot_time now)

@@ -26,10 +26,12 @@ struct core;
 
 struct core_config {
         uint64_t cluster_id, member_id;
-        uint32_t version; /* the newest cluster version that this replica knows; 0:
-                           * CLUSTER_NEWEST; a lower one is for tests */
-        nsec_t min_ttl;   /* shorter TTLs are raised to it */
-        nsec_t timeout;   /* for a request that cannot be committed */
+        uint32_t version;    /* the newest cluster version that this replica knows; 0:
+                              * CLUSTER_NEWEST; a lower one is for tests */
+        nsec_t finish_after; /* the cluster version rises by itself when all members have been
+                              * able to for so long; 0: never */
+        nsec_t min_ttl;      /* shorter TTLs are raised to it */
+        nsec_t timeout;      /* for a request that cannot be committed */
         size_t max_txn_ops;
         enum lease_tie lease_tie;
         uint64_t quota;       /* bytes of keys and values; beyond it, NOSPACE is raised; 0: no
@@ -262,6 +264,7 @@ struct core_order {
         void (*done)(struct core_order *o, struct status st);
         /* Private to the core. */
         LIST_ENTRY(core_order) next;
+        uint32_t version;  /* that the cluster is to have; 0: another order */
         uint64_t leader;   /* the member that is to lead; 0: a snapshot is to be written ... */
         uint64_t index;    /* ... with this entry ... */
         uint64_t failures; /* ... after so many that could not be */
@@ -271,6 +274,13 @@ void core_withdraw_order(struct core *c, struct core_order *o);
 
 /* Asks voter @member to lead: done when it does. */
 void core_move_leader(struct core *c, struct core_order *o, uint64_t member, nsec_t timeout);
+
+/* Raises the cluster version as far as all members can go: done when it is in force, also if it
+ * is already. Refused if a member does not know a higher version, or does not answer. */
+void core_finish_upgrade(struct core *c, struct core_order *o, nsec_t timeout);
+/* As replica_member_version(). */
+bool core_member_version(const struct core *c, uint64_t id, struct introduction *ret,
+                         bool *ret_linked);
 
 /* A number that changes whenever a snapshot replaces the state, which invalidates all pointers
  * into the old state. */

@@ -15,6 +15,7 @@
  *     changes.c   changes of the members
  *     shares.c    who has how much of what is bounded
  *     orders.c    what an operator orders of this replica
+ *     upgrade.c   the cluster version rises
  */
 #pragma once
 
@@ -115,6 +116,12 @@ struct core {
         struct lease_time grace_began;      /* the last time for them began here, and ends at
                                              * `expire_not_before` */
         struct upkeep upkeep;
+        struct {
+                uint64_t term; /* in which we last appended the command that raises it ... */
+                uint32_t to;   /* ... to this one */
+                struct boot_time again_at; /* when it may rise by itself again */
+                char why[320];             /* it cannot */
+        } upgrade;
         struct changes changes;
         LIST_HEAD(, core_order) orders;
         struct boot_time tick_at; /* when to check again whether the log needs a lease time */
@@ -178,6 +185,14 @@ void core_waiting_run(struct core *c);
 void core_orders_run(struct core *c);
 /* When the core stops: ends them all. */
 void core_orders_end(struct core *c);
+
+/* ---- upgrade.c ---- */
+
+/* Whether an order to raise the cluster version is done, or cannot be done. */
+bool core_has_risen(struct core *c, const struct core_order *o, struct status *ret);
+/* Raises it when that is due. */
+void core_upgrade_run(struct core *c);
+struct boot_time core_upgrade_next(const struct core *c);
 
 /* ---- reads.c ---- */
 

@@ -1,8 +1,41 @@
 /* Maintenance and health: the replica's own status, and an operator's commands to it. */
 #include "etcd/internal.h"
 
+static char *cluster_version(const struct state *s)
+{
+        return (char *) (uintptr_t) cluster_version_name(s->version);
+}
+
+struct member_versions {
+        const struct core *core;
+        size_t n;
+        Pb__MemberVersion of[REPLICA_PEERS_MAX], *list[REPLICA_PEERS_MAX];
+        struct introduction in[REPLICA_PEERS_MAX];
+};
+
+static void add_version(uint64_t id, const char *address, bool voter, void *arg)
+{
+        struct member_versions *all = arg;
+        Pb__MemberVersion *v = &all->of[all->n];
+        struct introduction *in = &all->in[all->n];
+        bool linked;
+
+        (void) address;
+        (void) voter;
+        pb__member_version__init(v);
+        v->id = id;
+        if (core_member_version(all->core, id, in, &linked)) {
+                v->version = in->program;
+                v->linked = linked;
+                v->newest_cluster_version =
+                        (char *) (uintptr_t) cluster_version_name(in->newest);
+        }
+        all->list[all->n++] = v;
+}
+
 static void status(struct request *q)
 {
+        static char tenure[] = TENURE_VERSION;
         static char no_leader[] = "etcdserver: no leader", nospace[] = "alarm:NOSPACE ",
                     corrupt[] = "alarm:CORRUPT ",
                     forgetful[] =
@@ -14,9 +47,11 @@ static void status(struct request *q)
         struct replica_status s = core_status(q->api->core);
         uint64_t disk_bytes = core_disk_bytes(q->api->core);
         struct state *state = core_state(q->api->core);
+        struct member_versions versions = {.core = q->api->core};
         struct api_load load = {0};
         Pb__ResponseHeader h;
 
+        core_each_peer(q->api->core, add_version, &versions);
         if (q->api->conns.load)
                 load = q->api->conns.load(q->api->conns_arg);
         core_header(q->api->core, &h);
@@ -35,6 +70,10 @@ static void status(struct request *q)
         p.longest_turn_us = load.longest_turn / NSEC_PER_USEC;
         p.clients = (int64_t) load.connections;
         p.client_bytes = (int64_t) load.held;
+        p.tenure_version = tenure;
+        p.cluster_version = cluster_version(state);
+        p.member_versions = versions.list;
+        p.n_member_versions = versions.n;
         p.errors = errors;
         if (s.leader_id == 0)
                 errors[p.n_errors++] = no_leader;
@@ -113,6 +152,30 @@ static void move_leader(struct request *q)
                 core_move_leader(q->api->core, o, m->targetid, q->call->timeout);
 }
 
+static void finished(struct core_order *o, struct status st)
+{
+        struct request *q = container_of(o, struct order, core)->q;
+        Pb__FinishUpgradeResponse p = PB__FINISH_UPGRADE_RESPONSE__INIT;
+        Pb__ResponseHeader h;
+
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
+        core_header(q->api->core, &h);
+        p.header = &h;
+        p.cluster_version = cluster_version(core_state(q->api->core));
+        request_reply(q, &p.base);
+}
+
+static void finish_upgrade(struct request *q)
+{
+        struct core_order *o = order_new(q);
+
+        if (!o)
+                return;
+        o->done = finished;
+        core_finish_upgrade(q->api->core, o, q->call->timeout);
+}
+
 /* No older version can run on this data yet. */
 static void downgrade(struct request *q)
 {
@@ -153,6 +216,8 @@ const struct method maintenance_methods[] = {
          defragment, .access = FOR_ROOT},
         {"/etcdserverpb.Maintenance/MoveLeader", &pb__move_leader_request__descriptor,
          move_leader, .access = FOR_ROOT},
+        {"/tenurepb.Maintenance/FinishUpgrade", &pb__finish_upgrade_request__descriptor,
+         finish_upgrade, .access = FOR_ROOT},
         {"/etcdserverpb.Maintenance/Downgrade", &pb__downgrade_request__descriptor, downgrade,
          .access = FOR_ROOT},
         {"/etcdserverpb.Maintenance/Snapshot", &pb__snapshot_request__descriptor, dump,

@@ -60,9 +60,12 @@ static void version(struct api *a, struct rpc_call *call)
         struct buf b = api_take_packed(a);
         int minor = (int) strcspn(strchr(a->version, '.') + 1, ".");
 
-        buf_printf(&b, "{\"etcdserver\":\"%s\",\"etcdcluster\":\"%.*s.0\",\"tenure\":\"%s\"}",
+        buf_printf(&b,
+                   "{\"etcdserver\":\"%s\",\"etcdcluster\":\"%.*s.0\",\"tenure\":\"%s\","
+                   "\"tenurecluster\":\"%s\"}",
                    a->version, (int) (strchr(a->version, '.') + 1 - a->version) + minor,
-                   a->version, TENURE_VERSION);
+                   a->version, TENURE_VERSION,
+                   cluster_version_name(core_state(a->core)->version));
         answer(a, call, 200, JSON, &b);
 }
 

@@ -230,7 +230,7 @@ struct settings {
         char *name, *list;
         bool flag;
         uint64_t n;
-        nsec_t t;
+        nsec_t t, end;
         int mood;
 };
 
@@ -248,6 +248,8 @@ static const struct conf_option table[] = {
          100 * NSEC_PER_SEC, false, NULL},
         {"B", "Mood", "mood", CONF_ENUM, offsetof(struct settings, mood), "glad", "how it is",
          0, 0, false, moods},
+        {"B", "End", "end", CONF_NSEC, offsetof(struct settings, end), "24h", "", 0, INT64_MAX,
+         false, NULL},
 };
 
 static int read_bytes(const char *text, size_t n, struct settings *s, struct conf_error *err)
@@ -275,13 +277,15 @@ TEST(printing_and_reading_a_configuration_changes_nothing)
         cleanup_(buf_fini) struct buf a = {0}, b = {0};
         struct conf_error err;
 
-        CHECK_EQ(read_text("# comment\n[A]\nName = web 1\nList=a, "
-                           "b\nList=c\n\n[B]\nFlag=yes\nN=7\nT=1500ms\nMood=sad\n",
-                           &s, &err),
-                 0);
+        CHECK_EQ(
+                read_text("# comment\n[A]\nName = web 1\nList=a, "
+                          "b\nList=c\n\n[B]\nFlag=yes\nN=7\nT=1500ms\nEnd=infinity\nMood=sad\n",
+                          &s, &err),
+                0);
         CHECK_STR(s.name, "web 1");
         CHECK_STR(s.list, "a,b,c");
         CHECK(s.flag && s.n == 7 && s.t == 1500 * NSEC_PER_MSEC && s.mood == 0);
+        CHECK_EQ(s.end, INT64_MAX);
         conf_print(table, ARRAY_SIZE(table), &s, &a);
         buf_add_u8(&a, 0);
         CHECK_EQ(read_text((char *) a.data, &again, &err), 0);

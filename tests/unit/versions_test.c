@@ -1,8 +1,9 @@
 /* What members say of their versions, and what a replica makes of it. */
 #include "base/le.h"
 #include "consensus/message.h"
-#include "core/core.h"
+#include "core/internal.h"
 #include "one.h"
+#include "rig.h"
 #include "test.h"
 
 static const struct introduction two = {
@@ -122,4 +123,166 @@ TEST(a_member_that_is_too_old_is_neither_heard_nor_sent_anything)
         core_free(core);
         replica_free(r);
         disk_free(disk);
+}
+
+/* ---- the cluster version rises ---- */
+
+static struct {
+        struct boot_time now;
+        struct core *core;
+        struct replica *replica;
+        struct disk *disk;
+        unsigned done;
+        enum rpc_code code;
+        char text[256];
+        int changed; /* outcome of a change of members */
+} w;
+
+static void begin(unsigned n_members, const struct core_config *cfg)
+{
+        memset(&w, 0, sizeof(w));
+        w.now.ns = 1000 * NSEC_PER_SEC;
+        w.disk = sim_disk_new();
+        one_new(&w.core, &w.replica, w.disk, n_members, cfg, w.now);
+}
+
+static void end(void)
+{
+        core_free(w.core);
+        while (sim_disk_busy(w.disk))
+                sim_disk_finish(w.disk);
+        replica_free(w.replica);
+        disk_free(w.disk);
+}
+
+static void run_for(nsec_t time)
+{
+        for (nsec_t t = 0; t < time; t += 10 * MSEC) {
+                w.now = boot_add(w.now, 10 * MSEC);
+                replica_run(w.replica, w.now);
+                core_run(w.core, w.now);
+                core_flush(w.core, w.now);
+                replica_flush(w.replica, w.now);
+                while (sim_disk_busy(w.disk))
+                        sim_disk_finish(w.disk);
+        }
+}
+
+static void done(struct core_order *o, struct status st)
+{
+        (void) o;
+        w.done++;
+        w.code = st.code;
+        snprintf(w.text, sizeof(w.text), "%s", st.text);
+}
+
+static void check_finish(enum rpc_code code, const char *text)
+{
+        struct core_order o = {.done = done};
+
+        w.done = 0;
+        core_finish_upgrade(w.core, &o, NSEC_PER_SEC);
+        run_for(200 * MSEC);
+        CHECK_EQ(w.done, 1);
+        CHECK_STR(w.text, text);
+        CHECK_EQ(w.code, code);
+}
+
+static void changed(struct core_change *ch, int outcome)
+{
+        (void) ch;
+        w.changed = outcome;
+}
+
+/* Each member can be in the way, also one that does not vote. */
+TEST(the_cluster_version_rises_when_all_members_can_and_answer)
+{
+        struct core_change ch = {
+                .done = changed, .what = REPLICA_ADD_LEARNER, .id = 2, .address = "http://2:1"};
+
+        begin(3, &(struct core_config){.timeout = 5 * NSEC_PER_SEC});
+        check_finish(RPC_FAILED_PRECONDITION, "etcdserver: not leader");
+        end();
+
+        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC});
+        run_for(2 * NSEC_PER_SEC);
+        CHECK(core_status(w.core).ready);
+        w.changed = -1;
+        CHECK_EQ(core_change_members(w.core, &ch, NSEC_PER_SEC), 0);
+        run_for(2 * NSEC_PER_SEC);
+        CHECK_EQ(w.changed, 0);
+        check_finish(RPC_FAILED_PRECONDITION,
+                     "tenure: a member (0000000000000002) has no link to the leader: its "
+                     "version is not known");
+        CHECK_EQ(replica_peer_introduced(w.replica, 2, &introduction_0_1, w.now), 0);
+        check_finish(RPC_FAILED_PRECONDITION,
+                     "tenure: a member (0000000000000002) runs 0.1.0, which knows no newer "
+                     "cluster version than 0.1: upgrade it");
+        CHECK_EQ(replica_peer_introduced(w.replica, 2, &two, w.now), 0);
+        check_finish(RPC_FAILED_PRECONDITION,
+                     "tenure: a member (0000000000000002) does not answer the leader now");
+        CHECK_EQ(core_state(w.core)->version, CLUSTER_0_1);
+        ch = (struct core_change){.done = changed, .what = REPLICA_REMOVE, .id = 2};
+        CHECK_EQ(core_change_members(w.core, &ch, NSEC_PER_SEC), 0);
+        run_for(2 * NSEC_PER_SEC);
+        check_finish(RPC_OK, "");
+        CHECK_EQ(core_state(w.core)->version, CLUSTER_0_2);
+        CHECK_EQ(replica_peer_introduced(w.replica, 2, &introduction_0_1, w.now),
+                 -EPROTONOSUPPORT);
+        check_finish(RPC_OK, "");
+        end();
+}
+
+/* What an operator may cancel until then: nobody can go back afterwards. */
+TEST(the_cluster_version_rises_by_itself_after_a_while)
+{
+        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC,
+                                       .finish_after = 10 * NSEC_PER_SEC});
+        run_for(9 * NSEC_PER_SEC);
+        CHECK_EQ(core_state(w.core)->version, CLUSTER_0_1);
+        run_for(2 * NSEC_PER_SEC);
+        CHECK_EQ(core_state(w.core)->version, CLUSTER_0_2);
+        end();
+
+        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .finish_after = INT64_MAX});
+        run_for(60 * NSEC_PER_SEC);
+        CHECK_EQ(core_state(w.core)->version, CLUSTER_0_1);
+        end();
+}
+
+TEST(a_client_sees_the_versions_and_may_finish_an_upgrade)
+{
+        Pb__FinishUpgradeRequest finish = PB__FINISH_UPGRADE_REQUEST__INIT;
+        Pb__StatusRequest status = PB__STATUS_REQUEST__INIT;
+        Pb__FinishUpgradeResponse *p = NULL;
+        Pb__StatusResponse *st = NULL;
+        struct rig_conn *c;
+        struct rig_call call;
+
+        rig_begin();
+        c = rig_connect(0);
+        rig_ask(c, &call, "/tenurepb.Maintenance/FinishUpgrade", &finish.base);
+        rig_wait(&call, 1000);
+        CHECK_EQ(call.code, RPC_OK);
+        CHECK_EQ(pb_unpack(&pb__finish_upgrade_response__descriptor,
+                           (struct view){call.message.data, buf_len(&call.message)}, &p),
+                 0);
+        CHECK_STR(p->cluster_version, "0.2");
+        pb_free(&p->base);
+        rig_forget(&call);
+        rig_ask(c, &call, "/etcdserverpb.Maintenance/Status", &status.base);
+        rig_wait(&call, 1000);
+        CHECK_EQ(pb_unpack(&pb__status_response__descriptor,
+                           (struct view){call.message.data, buf_len(&call.message)}, &st),
+                 0);
+        CHECK_STR(st->tenure_version, TENURE_VERSION);
+        CHECK_STR(st->cluster_version, "0.2");
+        CHECK_EQ(st->n_member_versions, 1);
+        CHECK_EQ(st->member_versions[0]->id, 1);
+        CHECK(st->member_versions[0]->linked);
+        CHECK_STR(st->member_versions[0]->version, TENURE_VERSION);
+        CHECK_STR(st->member_versions[0]->newest_cluster_version, "0.2");
+        pb_free(&st->base);
+        rig_forget(&call);
+        rig_end();
 }
