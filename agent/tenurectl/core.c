@@ -30,20 +30,35 @@ static const char *shown(const char *text, char out[static SHOWN])
         return utf8_shown(text, strlen(text), out, SHOWN);
 }
 
-static void print_members(const struct core_options *o, Pb__Member **members, size_t n,
-                          uint64_t leader)
+/* What the replica with status @s knows of a member's program; NULL: nothing. */
+static const Pb__MemberVersion *version_of(const Pb__StatusResponse *s, uint64_t id)
+{
+        for (size_t i = 0; i < s->n_member_versions; i++)
+                if (s->member_versions[i]->id == id && *s->member_versions[i]->version)
+                        return s->member_versions[i];
+        return NULL;
+}
+
+static const char *name_of(const Pb__Member *m, char out[static SHOWN])
+{
+        return *m->name ? shown(m->name, out) : "(not started)";
+}
+
+static void print_members(const struct core_options *o, const Pb__MemberListResponse *p,
+                          const Pb__StatusResponse *s)
 {
         struct json_object *list = o->json ? json_object_new_array() : NULL;
 
         if (!o->json && o->legend)
-                printf("%-16s  %-16s  %-8s  %-28s  %s\n", "ID", "NAME", "ROLE", "PEER URL",
-                       "CLIENT URLS");
-        for (size_t i = 0; i < n; i++) {
-                const Pb__Member *m = members[i];
-                const char *role = m->islearner      ? "learner"
-                                   : m->id == leader ? "leader"
-                                                     : "voter";
-                char id[24], name[SHOWN], url[SHOWN];
+                printf("%-16s  %-16s  %-8s  %-8s  %-28s  %s\n", "ID", "NAME", "ROLE", "VERSION",
+                       "PEER URL", "CLIENT URLS");
+        for (size_t i = 0; i < p->n_members; i++) {
+                const Pb__Member *m = p->members[i];
+                const Pb__MemberVersion *v = version_of(s, m->id);
+                const char *role = m->islearner         ? "learner"
+                                   : m->id == s->leader ? "leader"
+                                                        : "voter";
+                char id[24], name[SHOWN], url[SHOWN], version[SHOWN];
 
                 snprintf(id, sizeof(id), "%016" PRIx64, m->id);
                 if (o->json) {
@@ -56,6 +71,8 @@ static void print_members(const struct core_options *o, Pb__Member **members, si
                         json_object_object_add(e, "id", json_object_new_string(id));
                         json_object_object_add(e, "name", json_object_new_string(m->name));
                         json_object_object_add(e, "role", json_object_new_string(role));
+                        json_object_object_add(e, "version",
+                                               json_object_new_string(v ? v->version : ""));
                         json_object_object_add(
                                 e, "peer_url",
                                 json_object_new_string(m->n_peerurls ? m->peerurls[0] : ""));
@@ -63,8 +80,8 @@ static void print_members(const struct core_options *o, Pb__Member **members, si
                         json_object_array_add(list, e);
                         continue;
                 }
-                printf("%-16s  %-16s  %-8s  %-28s  ", id,
-                       *m->name ? shown(m->name, name) : "(not started)", role,
+                printf("%-16s  %-16s  %-8s  %-8s  %-28s  ", id, name_of(m, name), role,
+                       v ? shown(v->version, version) : "-",
                        m->n_peerurls ? shown(m->peerurls[0], url) : "");
                 for (size_t k = 0; k < m->n_clienturls; k++)
                         printf("%s%s", k > 0 ? "," : "", shown(m->clienturls[k], url));
@@ -121,7 +138,7 @@ static int members(const struct core_options *o, char **argv)
         if (r == 0)
                 r = get_status(o, &s);
         if (r == 0)
-                print_members(o, p->members, p->n_members, s->leader);
+                print_members(o, p, s);
         return r;
 }
 
@@ -179,8 +196,15 @@ static int promote(const struct core_options *o, char **argv)
         return r;
 }
 
-/* Only the leader accepts this call, so we find the leader and ask it, whatever the endpoints
- * are. */
+/* Only the leader accepts some calls, so we ask it, whatever the endpoints are. */
+static void ask_leader(struct core_options *o, const Pb__MemberListResponse *list,
+                       uint64_t leader)
+{
+        for (size_t i = 0; i < list->n_members; i++)
+                if (list->members[i]->id == leader && list->members[i]->n_clienturls > 0)
+                        o->endpoints = list->members[i]->clienturls[0];
+}
+
 static int move_leader(const struct core_options *o, char **argv)
 {
         cleanup_(pb_freep) Pb__MemberListResponse *list = NULL;
@@ -196,14 +220,100 @@ static int move_leader(const struct core_options *o, char **argv)
                 r = get_status(o, &s);
         if (r < 0)
                 return r;
-        for (size_t i = 0; i < list->n_members; i++)
-                if (list->members[i]->id == s->leader && list->members[i]->n_clienturls > 0)
-                        at.endpoints = list->members[i]->clienturls[0];
+        ask_leader(&at, list, s->leader);
         r = talk_call(&at, "/etcdserverpb.Maintenance/MoveLeader", &q.base,
                       &pb__move_leader_response__descriptor, (void **) &p);
         if (r == 0)
                 printf("%016" PRIx64 " is the leader now.\n", q.targetid);
         return r;
+}
+
+/* ---- upgrades ---- */
+
+static void print_versions(const struct core_options *o, const Pb__MemberListResponse *p,
+                           const Pb__StatusResponse *s)
+{
+        if (o->legend)
+                printf("%-16s  %-16s  %-8s  %-15s  %s\n", "ID", "NAME", "VERSION",
+                       "CLUSTER VERSION", "LINK");
+        for (size_t i = 0; i < p->n_members; i++) {
+                const Pb__Member *m = p->members[i];
+                const Pb__MemberVersion *v = version_of(s, m->id);
+                char name[SHOWN], version[SHOWN], newest[SHOWN];
+
+                printf("%016" PRIx64 "  %-16s  %-8s  up to %-9s  %s\n", m->id, name_of(m, name),
+                       v ? shown(v->version, version) : "-",
+                       v ? shown(v->newest_cluster_version, newest) : "?",
+                       v && v->linked ? "up" : "down");
+        }
+}
+
+static void print_versions_json(const struct core_options *o, const Pb__MemberListResponse *p,
+                                const Pb__StatusResponse *s)
+{
+        struct json_object *all = json_object_new_object(), *list = json_object_new_array();
+
+        for (size_t i = 0; i < p->n_members; i++) {
+                const Pb__MemberVersion *v = version_of(s, p->members[i]->id);
+                struct json_object *e = json_object_new_object();
+                char id[24];
+
+                snprintf(id, sizeof(id), "%016" PRIx64, p->members[i]->id);
+                json_object_object_add(e, "id", json_object_new_string(id));
+                json_object_object_add(e, "name", json_object_new_string(p->members[i]->name));
+                json_object_object_add(e, "version",
+                                       json_object_new_string(v ? v->version : ""));
+                json_object_object_add(
+                        e, "newest_cluster_version",
+                        json_object_new_string(v ? v->newest_cluster_version : ""));
+                json_object_object_add(e, "linked", json_object_new_boolean(v && v->linked));
+                json_object_array_add(list, e);
+        }
+        json_object_object_add(all, "cluster_version",
+                               json_object_new_string(s->cluster_version));
+        json_object_object_add(all, "members", list);
+        print_json(o, all);
+}
+
+/* Shows how far an upgrade has come, and with --finish ends it: raises the cluster version. */
+static int upgrade(const struct core_options *o, char **argv unused_)
+{
+        cleanup_(pb_freep) Pb__MemberListResponse *list = NULL;
+        cleanup_(pb_freep) Pb__StatusResponse *s = NULL;
+        cleanup_(pb_freep) Pb__FinishUpgradeResponse *p = NULL;
+        Pb__FinishUpgradeRequest q = PB__FINISH_UPGRADE_REQUEST__INIT;
+        struct core_options at = *o;
+        char version[SHOWN];
+        int r = get_members(o, &list);
+
+        if (r == 0)
+                r = get_status(o, &s);
+        if (r < 0)
+                return r;
+        ask_leader(&at, list, s->leader);
+        if (o->finish) {
+                r = talk_call(&at, "/tenurepb.Maintenance/FinishUpgrade", &q.base,
+                              &pb__finish_upgrade_response__descriptor, (void **) &p);
+                if (r == 0)
+                        printf("The cluster version is %s. The data directories are in its "
+                               "formats: no older release can use them.\n",
+                               shown(p->cluster_version, version));
+                return r;
+        }
+        if (!*s->cluster_version) {
+                fprintf(stderr,
+                        "tenurectl: the replica that was asked knows no cluster version: it is "
+                        "an etcd, or runs release 0.1.0.\n");
+                return -EOPNOTSUPP;
+        }
+        if (o->json) {
+                print_versions_json(o, list, s);
+                return 0;
+        }
+        print_versions(o, list, s);
+        if (o->legend)
+                printf("The cluster version is %s.\n", shown(s->cluster_version, version));
+        return 0;
 }
 
 /* ---- leases ---- */
@@ -293,8 +403,20 @@ static const struct {
         {"members", NULL, 0, members},         {"add", NULL, 1, add},
         {"remove", NULL, 1, remove_},          {"promote", NULL, 1, promote},
         {"move-leader", NULL, 1, move_leader}, {"snapshot", "save", 1, save},
-        {"leases", NULL, 0, leases},
+        {"upgrade", NULL, 0, upgrade},         {"leases", NULL, 0, leases},
 };
+
+static const char usage[] =
+        "usage: tenurectl [--endpoints=URLS] core COMMAND\n"
+        "  members                    list the replicas, their roles, versions and URLs\n"
+        "  add PEER-URL [--voter]     add a learner, or at once a voter\n"
+        "  promote NAME|ID            make a learner that is in sync a voter\n"
+        "  remove NAME|ID\n"
+        "  move-leader NAME|ID\n"
+        "  upgrade [--finish]         show how far an upgrade has come, or end it\n"
+        "  leases                     list all leases, with the time that they have left\n"
+        "  snapshot save FILE\n"
+        "  snapshot restore FILE [OPTIONS of tenure-core...]\n";
 
 int core_main(const struct core_options *o, int argc, char **argv)
 {
@@ -318,15 +440,6 @@ int core_main(const struct core_options *o, int argc, char **argv)
                 explicit_bzero(login, sizeof(login));
                 return r < 0 ? 1 : 0;
         }
-        fprintf(stderr,
-                "usage: tenurectl [--endpoints=URLS] core COMMAND\n  members                   "
-                " list the replicas, their roles and URLs\n  add PEER-URL [--voter]     add "
-                "a learner, or at once a voter\n  promote NAME|ID            make a learner "
-                "that "
-                "is in sync a voter\n  remove NAME|ID\n  move-leader NAME|ID\n  leases         "
-                "        "
-                "    list all leases, with the time that they have left\n  snapshot save "
-                "FILE\n  "
-                "snapshot restore FILE [OPTIONS of tenure-core...]\n");
+        fputs(usage, stderr);
         return 1;
 }

@@ -10,6 +10,7 @@ struct core_options {
         const char *user; /* NAME or NAME:PASSWORD; NULL: nobody */
         const char *password_file;
         bool voter;  /* add: at once, not as a learner */
+        bool finish; /* upgrade: raise the cluster version */
         bool once;   /* lease keep-alive, cache, top: once, then end */
         bool keys;   /* lease ttl: also the keys of the lease */
         nsec_t wait; /* lock: wait so long; -1: without a limit */

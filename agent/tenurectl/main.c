@@ -510,6 +510,7 @@ static int arguments_parse(struct arguments *a, int argc, char **argv, struct co
                 {0, "user", "NAME[:PASSWORD]", "(core, lease, lock, put, work, cache, top) log in as this user; the password is asked for unless it is given here", .value = &a->core.user},
                 {0, "password-file", "FILE", "(core, lease, lock, put, work, cache, top) read the password from this file", .value = &a->core.password_file},
                 {0, "voter", NULL, "(core add) add it as a voter at once, not as a learner", .flag = &a->core.voter},
+                {0, "finish", NULL, "(core upgrade) raise the cluster version, after which no replica can be downgraded", .flag = &a->core.finish},
                 {0, "once", NULL, "(lease keep-alive) renew once; (cache, top) print once", .flag = &a->core.once},
                 {0, "keys", NULL, "(lease ttl) also print the keys that are attached to the lease", .flag = &a->core.keys},
                 {0, "prefix", NULL, "(cache) all keys that begin with KEY", .flag = &a->prefix},

@@ -143,7 +143,10 @@ static void status_message(struct rpc_call *call, struct view bytes)
                 m->etcd = p->clients == 0; /* we are one of its clients */
                 r->clients = m->etcd ? -1 : p->clients;
                 r->turn_us = m->etcd ? -1 : p->longest_turn_us;
-                snprintf(r->version, sizeof(r->version), "%s", p->version);
+                snprintf(r->version, sizeof(r->version), "%s",
+                         *p->tenure_version ? p->tenure_version : p->version);
+                snprintf(m->cluster_version, sizeof(m->cluster_version), "%s",
+                         p->cluster_version);
                 if (!*r->url)
                         snprintf(r->url, sizeof(r->url), "%s", n->url);
                 errors_text(p, r->errors, sizeof(r->errors));

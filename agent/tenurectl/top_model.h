@@ -112,7 +112,8 @@ struct top_model {
 
         struct top_replica replicas[TOP_REPLICAS];
         size_t n_replicas;
-        bool etcd; /* the core is one; as far as it is known */
+        bool etcd;                /* the core is one; as far as it is known */
+        char cluster_version[32]; /* "": not known */
 
         struct top_lock locks[TOP_LOCKS];
         size_t n_locks;

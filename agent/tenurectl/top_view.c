@@ -445,6 +445,10 @@ static int core_line(const struct top_model *m, const struct top_look *k, struct
         if (m->etcd)
                 top_line_say(&l, TOP_PLAIN,
                              "; an etcd: whole seconds, and neither its clients nor its turns");
+        if (*m->cluster_version) {
+                snprintf(text, sizeof(text), "; cluster version %s", m->cluster_version);
+                top_line_say(&l, TOP_PLAIN, text);
+        }
         return 0;
 }
 
