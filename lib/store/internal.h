@@ -1,7 +1,8 @@
 /*
  * What the files of store/ share. Not for others.
  *
- *     record.c    one entry as bytes
+ *     record.c    format 1 of the log: one entry as bytes
+ *     sealed.c    format 2: one write as bytes
  *     recover.c   from a directory to a store
  *     store.c     writing
  *     reserve.c   files made in advance, as a reserve for when the disk is full
@@ -14,7 +15,12 @@
 
 #include "store/store.h"
 
-#define FORMAT 1
+/* Of the directory, in `meta`; and of a file of the log. */
+#define FORMAT_RECORDS 1
+#define FORMAT_SEALED 2
+#define FORMAT_SNAPSHOT 1
+/* What a disk writes wholly or not at all; on larger ones, several of these. */
+#define SECTOR 512
 #define SEGMENT_SIZE ((size_t) 8 << 20)
 /* The largest size of a log file, and the highest sequence number; files of some MiB reach
  * neither. The size is written as 8 hex digits in the name of a spare. */
@@ -36,7 +42,15 @@ struct segment {
         uint64_t seq;
         uint64_t last; /* highest index in it, ever */
         size_t size;
+        unsigned format;
         bool there; /* it has its name; both the name and its mark are durable */
+};
+
+/* What `meta` says of a segment. */
+struct mark {
+        uint64_t seq;
+        uint64_t size; /* its minimum size */
+        unsigned format;
 };
 
 /* A file of zeroes that becomes a segment. */
@@ -62,9 +76,10 @@ struct job {
         struct store *store;
         STAILQ_ENTRY(job) next; /* in `stalled` */
         enum job_kind kind;
-        char from[32]; /* what is renamed first; "": nothing */
-        uint64_t seq;  /* JOB_LOG: of the segment that begins with it; 0: none does */
-        char wip[32];  /* JOB_SPARE, JOB_RECYCLE: its name while it is made */
+        char from[32];   /* what is renamed first; "": nothing */
+        uint64_t seq;    /* JOB_LOG: of the segment that begins with it; 0: none does */
+        unsigned format; /* JOB_LOG: of that segment */
+        char wip[32];    /* JOB_SPARE, JOB_RECYCLE: its name while it is made */
         char name[32];
         uint64_t offset;
         struct buf bytes;
@@ -84,20 +99,29 @@ struct store {
         size_t n_entry_bytes;
 
         struct store_identity id;
+        uint64_t term, vote;
+        unsigned format;        /* of what is written from now on */
+        unsigned newest_format; /* that is read */
         char half_restored[32]; /* a snapshot that exists without a meta; "": none */
         uint64_t meta_version;
-        uint64_t mark; /* at start-up: the newest segment that must exist; 0: not known... */
-        uint64_t mark_size;              /* ...and its minimum size */
+        /* At start-up. */
+        struct mark marks[2]; /* of the two newest segments; `seq` 0: not known */
+        struct {
+                const struct segment *seg; /* NULL: none is */
+                size_t at;
+                const uint8_t *zeroes; /* to be written there, up to its end */
+        } torn;
         STAILQ_HEAD(, segment) segments; /* the last one is written to */
         uint64_t next_seq;
         uint64_t trimmed; /* entries up to here are not needed */
         size_t segment_size;
-        size_t offset; /* in the last segment, queued bytes included */
-        uint32_t batch;
+        size_t offset;    /* in the last segment, queued bytes included */
+        uint32_t batch;   /* FORMAT_RECORDS: the number of the last write */
         uint64_t last;    /* the last index queued... */
         uint64_t had;     /* ...and the highest one ever queued, in this life */
         uint64_t durable; /* all present entries up to here are on the disk */
         struct buf queued;
+        unsigned queued_format; /* once something is queued */
         struct buf reused;      /* empty: memory of the previous write, for the next one */
         uint64_t queued_index;  /* once `queued` is written, all up to here is durable... */
         uint64_t writing_index; /* ...and after the write under way, all up to here */
@@ -127,9 +151,11 @@ struct store {
 /* ---- store.c ---- */
 
 void store_fail(struct store *s, const char *file, int r);
-/* Records in `meta` that segment @seq exists with @size. Called after its name is durable, and
- * before anything in it is reported durable. A start that does not find the segment fails. */
-must_check_ int store_mark(struct disk *d, uint64_t seq, size_t size);
+/* Records in `meta` that a segment exists. Called after its name is durable, and before
+ * anything is written into it. A start that does not find the segment fails. */
+must_check_ int store_mark(struct disk *d, const struct mark *m);
+/* Queues one entry for the log. */
+void store_queue(struct store *s, const struct store_entry *e);
 /* A job, to be filled in; job_start() hands it to the disk, and job_drop() ends it. */
 struct job *job_new(struct store *s, enum job_kind kind, const char *name);
 void job_start(struct job *j);
@@ -190,3 +216,25 @@ size_t record_read(const uint8_t *file, size_t size, size_t at, struct record *r
 bool record_is_torn(const uint8_t *file, size_t size, size_t at, uint32_t last_batch);
 
 bool all_zero(const uint8_t *p, size_t n);
+
+/* ---- sealed.c ---- */
+
+/* Appends @e to the write that is made in @b. */
+void sealed_add(struct buf *b, const struct store_entry *e);
+/* No less than the size that it will have. */
+size_t sealed_size(const struct buf *b);
+/* Nothing more is added. @seq: of the segment that begins with it; 0: none does. Memory may run
+ * out: buf_error(). */
+void sealed_end(struct buf *b, uint64_t seq);
+
+/* Where the writes of segment @seq begin; 0: this is not its file. */
+size_t sealed_begin(const uint8_t *file, size_t size, uint64_t seq);
+/* Reads the write at @at; its records are moved together where they are. Returns its size, or 0
+ * when there is no valid one. */
+size_t sealed_read(uint8_t *file, size_t size, size_t at, struct view *ret_records);
+/* Takes the first of the @records; false when there is no valid one. */
+bool sealed_next(struct view *records, struct store_entry *ret);
+#define SEALED_PADDING 7 /* so much may follow the last record */
+/* Whether the invalid write at @at, where not all is zero, is one that a crash cut short. 0:
+ * the file does not begin as it should. */
+bool sealed_is_torn(const uint8_t *file, size_t size, size_t at);

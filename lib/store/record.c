@@ -3,7 +3,6 @@
 #include "base/crc32c.h"
 #include "base/le.h"
 
-#define SECTOR 512
 #define RECORD_HEADER 32
 #define RECORD_MAX ((uint32_t) 1 << 30)
 

@@ -12,13 +12,14 @@ static int refuse(struct store_error *err, const char *file, uint64_t at, const 
         return -EBADMSG;
 }
 
-static int refuse_version(struct store_error *err, const char *file, uint32_t format)
+static int refuse_version(struct store_error *err, const char *file, uint32_t format,
+                          unsigned newest)
 {
         snprintf(err->text, sizeof(err->text),
                  "%s has format %" PRIu32
-                 ", but this version of tenure-core reads only format %d. Nothing was "
+                 ", but this version of tenure-core reads none above %u. Nothing was "
                  "changed. Start the version that wrote it.",
-                 file, format, FORMAT);
+                 file, format, newest);
         return -EBADMSG;
 }
 
@@ -100,6 +101,18 @@ static int name_cmp(const void *a, const void *b)
         return strcmp(a, b);
 }
 
+static void read_marks(struct store *s, const struct buf *meta)
+{
+        for (size_t at = MARK_AT; at + MARK_SIZE <= buf_len(meta); at += META_SLOT) {
+                const uint8_t *p = meta->data + at;
+                struct mark m = {le64_get(p + 8), le64_get(p + 16),
+                                 max_of(le32_get(p + 4), (uint32_t) FORMAT_RECORDS)};
+
+                if (crc32c(0, p + 4, MARK_SIZE - 4) == le32_get(p))
+                        s->marks[m.seq & 1] = m;
+        }
+}
+
 static int read_meta(struct store *s, struct store_error *err)
 {
         cleanup_(buf_fini) struct buf b = {0};
@@ -120,22 +133,15 @@ static int read_meta(struct store *s, struct store_error *err)
                 if (crc32c(0, p + 4, META_SIZE - 4) != le32_get(p) ||
                     le64_get(p + 4) <= s->meta_version)
                         continue;
-                if (le32_get(p + 12) != FORMAT)
-                        return refuse_version(err, "meta", le32_get(p + 12));
+                s->format = le32_get(p + 12);
+                if (s->format < FORMAT_RECORDS || s->format > s->newest_format)
+                        return refuse_version(err, "meta", s->format, s->newest_format);
                 s->meta_version = le64_get(p + 4);
                 s->id = (struct store_identity){le64_get(p + 16), le64_get(p + 24)};
-                s->rec.term = le64_get(p + 32);
-                s->rec.vote = le64_get(p + 40);
+                s->term = s->rec.term = le64_get(p + 32);
+                s->vote = s->rec.vote = le64_get(p + 40);
         }
-        for (size_t at = MARK_AT; at + MARK_SIZE <= buf_len(&b); at += META_SLOT) {
-                const uint8_t *p = b.data + at;
-
-                if (crc32c(0, p + 4, MARK_SIZE - 4) != le32_get(p) ||
-                    le64_get(p + 8) <= s->mark)
-                        continue;
-                s->mark = le64_get(p + 8);
-                s->mark_size = le64_get(p + 16);
-        }
+        read_marks(s, &b);
         if (buf_len(&b) >= LACKS_AT + LACKS_SIZE &&
             crc32c(0, b.data + LACKS_AT + 4, LACKS_SIZE - 4) == le32_get(b.data + LACKS_AT))
                 s->rec.lacks = le64_get(b.data + LACKS_AT + 8);
@@ -145,6 +151,8 @@ static int read_meta(struct store *s, struct store_error *err)
         }
         if (s->meta_version == 0)
                 return refuse(err, "meta", 0, "neither of its two slots has a valid checksum");
+        if (max_of(s->marks[0].format, s->marks[1].format) > s->format)
+                return refuse(err, "meta", 0, "its format is older than that of the log");
         s->rec.identity = s->id;
         return 0;
 }
@@ -177,8 +185,8 @@ static int read_snapshot(struct store *s, const char *name, struct store_error *
         p = b->data;
         if (crc32c(0, p + 4, buf_len(b) - 4) != le32_get(p))
                 return refuse(err, name, 0, "its checksum does not match");
-        if (le32_get(p + 4) != FORMAT)
-                return refuse_version(err, name, le32_get(p + 4));
+        if (le32_get(p + 4) != FORMAT_SNAPSHOT)
+                return refuse_version(err, name, le32_get(p + 4), FORMAT_SNAPSHOT);
         /* The latest snapshot is found by its name: a wrong name could make all later ones look
          * older. */
         snprintf(own_name, sizeof(own_name), "snapshot-%016" PRIx64, le64_get(p + 8));
@@ -237,14 +245,70 @@ static int skip_gap(struct store *s, uint64_t seq, struct store_error *err)
         return 0;
 }
 
+/* A file says what format it has, and so does its mark, if it is one of the newest. */
+static unsigned segment_format(const struct store *s, const struct segment *seg,
+                               const uint8_t *file)
+{
+        const struct mark *m = &s->marks[seg->seq & 1];
+
+        if (m->seq == seg->seq)
+                return m->format;
+        if (s->format >= FORMAT_SEALED && sealed_begin(file, seg->size, seg->seq) > 0)
+                return FORMAT_SEALED;
+        return all_zero(file, seg->size) ? s->format : FORMAT_RECORDS;
+}
+
+/* Reads what a file of FORMAT_RECORDS holds; s->offset is where that ends. */
+static int read_records(struct store *s, struct segment *seg, const uint8_t *file, size_t *cap)
+{
+        struct record rec;
+        size_t n;
+        int r = 0;
+
+        for (s->offset = 0; r == 0 && s->offset < seg->size; s->offset += n) {
+                n = record_read(file, seg->size, s->offset, &rec);
+                if (n == 0)
+                        break;
+                r = replay(s, &rec.entry, cap);
+                seg->last = max_of(seg->last, rec.entry.index);
+                s->batch = rec.batch;
+        }
+        return r;
+}
+
+/* The same for a file of FORMAT_SEALED. */
+static int read_sealed(struct store *s, struct segment *seg, uint8_t *file, size_t *cap,
+                       struct store_error *err)
+{
+        struct store_entry e;
+        struct view records;
+        size_t n;
+        int r = 0;
+
+        s->offset = sealed_begin(file, seg->size, seg->seq);
+        while (s->offset > 0 && (n = sealed_read(file, seg->size, s->offset, &records)) > 0) {
+                while (r == 0 && sealed_next(&records, &e)) {
+                        r = replay(s, &e, cap);
+                        seg->last = max_of(seg->last, e.index);
+                }
+                if (r == 0 && records.len > SEALED_PADDING)
+                        r = refuse(err, seg->name, s->offset,
+                                   "what was written is not entries");
+                if (r < 0)
+                        return r;
+                s->offset += n;
+        }
+        return r;
+}
+
 static int read_segment(struct store *s, const char *name, bool last, size_t *cap,
                         struct store_error *err)
 {
         struct buf *b = &s->entry_bytes[s->n_entry_bytes];
         uint64_t seq = strtoull(name + 4, NULL, 16);
         struct segment *seg;
-        size_t at = 0, n;
-        struct record rec;
+        size_t at;
+        bool torn;
         int r;
 
         if (seq > SEQ_MOST)
@@ -262,29 +326,28 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         strcpy(seg->name, name);
         seg->seq = seq;
         seg->size = buf_len(b);
+        seg->format = segment_format(s, seg, b->data);
         seg->there = true;
         STAILQ_INSERT_TAIL(&s->segments, seg, next);
         s->next_seq = seg->seq + 1;
 
-        while (at < seg->size && (n = record_read(b->data, seg->size, at, &rec)) > 0) {
-                r = replay(s, &rec.entry, cap);
-                if (r < 0)
-                        return r;
-                seg->last = max_of(seg->last, rec.entry.index);
-                s->batch = rec.batch;
-                at += n;
-        }
-        s->offset = at;
-        if (at >= seg->size || all_zero(b->data + at, seg->size - at))
-                return 0;
-        if (!record_is_torn(b->data, seg->size, at, s->batch))
+        r = seg->format == FORMAT_RECORDS ? read_records(s, seg, b->data, cap)
+                                          : read_sealed(s, seg, b->data, cap, err);
+        at = s->offset;
+        if (r < 0 || at >= seg->size || all_zero(b->data + at, seg->size - at))
+                return r;
+        torn = seg->format == FORMAT_RECORDS ? record_is_torn(b->data, seg->size, at, s->batch)
+                                             : sealed_is_torn(b->data, seg->size, at);
+        if (!torn)
                 return refuse(err, name, at, "a record's checksum does not match");
         if (!last)
                 return refuse(err, name, at,
                               "it ends in the middle of a record, and another segment follows");
-        PROBE("the log ends in a torn record");
         memset(b->data + at, 0, seg->size - at);
-        return s->disk->ops->write(s->disk, name, at, b->data + at, seg->size - at);
+        s->torn.seg = seg;
+        s->torn.at = at;
+        s->torn.zeroes = b->data + at;
+        return 0;
 }
 
 /* A segment that was only just begun holds nothing but zeroes; in that case the segment before
@@ -354,17 +417,23 @@ static int begin_anew(struct store *s, const struct names *all, struct store_err
         return refuse(err, "meta", 0, "it is missing, but there is a log");
 }
 
+static const struct mark *newest_mark(const struct store *s)
+{
+        return &s->marks[s->marks[1].seq > s->marks[0].seq];
+}
+
 /* A log whose last segment is missing looks like a shorter log, so this checks that the newest
  * is there. */
 static int newest_is_there(struct store *s, struct store_error *err)
 {
         const struct segment *newest = STAILQ_LAST(&s->segments, segment, next);
+        const struct mark *m = newest_mark(s);
         char name[32];
 
-        store_segment_name(s->mark, name);
-        if (s->mark > 0 && (!newest || newest->seq < s->mark))
+        store_segment_name(m->seq, name);
+        if (m->seq > 0 && (!newest || newest->seq < m->seq))
                 return refuse(err, name, 0, "it is missing, or not a regular file");
-        if (s->mark > 0 && newest->seq == s->mark && newest->size < s->mark_size)
+        if (m->seq > 0 && newest->seq == m->seq && newest->size < m->size)
                 return refuse(err, name, newest->size, "it ends here, but was longer");
         return 0;
 }
@@ -394,11 +463,50 @@ static bool contradicts(const struct store_recovered *rec)
                rec->entries[at - rec->entries[0].index].term != rec->snapshot.term;
 }
 
+/* Everything was read, and is sound. Now the directory is put in order. */
+static int tidy(struct store *s, const struct names *all, size_t n_logs, size_t latest)
+{
+        const struct segment *torn = s->torn.seg,
+                             *newest = STAILQ_LAST(&s->segments, segment, next);
+        int r;
+
+        if (torn) {
+                PROBE_IF(torn->format == FORMAT_RECORDS, "the log ends in a torn record");
+                PROBE_IF(torn->format == FORMAT_SEALED, "the log ends in a torn write");
+                PROBE_IF(torn->format == FORMAT_SEALED && s->torn.at == 0,
+                         "the first write of a file of the log is torn");
+                r = s->disk->ops->write(s->disk, torn->name, s->torn.at, s->torn.zeroes,
+                                        torn->size - s->torn.at);
+                if (r < 0)
+                        return r;
+        }
+        /* One of the snapshots that a newer one has replaced becomes the room for the next. */
+        for (size_t i = n_logs; i < all->n; i++)
+                if (i != latest) {
+                        r = s->disk->ops->rename(s->disk, all->name[i], ROOM);
+                        if (r < 0)
+                                return r;
+                }
+        if (latest != SIZE_MAX) {
+                r = s->disk->ops->remove(s->disk, SECOND_ROOM);
+                if (r < 0 && r != -ENOENT)
+                        return r;
+        }
+        for (size_t i = 0; i < all->n_half; i++) {
+                r = s->disk->ops->remove(s->disk, all->half[i]);
+                if (r < 0)
+                        return r;
+        }
+        /* A crash, or an earlier version of ours, left the newest segment unmarked. */
+        if (!newest || newest->seq <= newest_mark(s)->seq)
+                return 0;
+        return store_mark(s->disk, &(struct mark){newest->seq, newest->size, newest->format});
+}
+
 static int recover(struct store *s, struct store_error *err)
 {
         cleanup_(names_fini) struct names all = {.store = s};
         size_t n_logs = 0, cap = 0, latest = SIZE_MAX;
-        const struct segment *newest;
         int r;
 
         r = s->disk->ops->sync(s->disk, NULL);
@@ -449,23 +557,6 @@ static int recover(struct store *s, struct store_error *err)
         r = is_whole(s, err);
         if (r < 0)
                 return r;
-        /* One of the snapshots that a newer one has replaced becomes the room for the next. */
-        for (size_t i = n_logs; i < all.n; i++)
-                if (i != latest) {
-                        r = s->disk->ops->rename(s->disk, all.name[i], ROOM);
-                        if (r < 0)
-                                return r;
-                }
-        if (latest != SIZE_MAX) {
-                r = s->disk->ops->remove(s->disk, SECOND_ROOM);
-                if (r < 0 && r != -ENOENT)
-                        return r;
-        }
-        for (size_t i = 0; i < all.n_half; i++) {
-                r = s->disk->ops->remove(s->disk, all.half[i]);
-                if (r < 0)
-                        return r;
-        }
         /* A log that ends before the snapshot was overtaken by an install, so only the snapshot
          * counts. */
         if (s->rec.n_entries > 0 &&
@@ -480,7 +571,7 @@ static int recover(struct store *s, struct store_error *err)
 
                 PROBE("a start finds a log that contradicts the snapshot");
                 s->rec.n_entries = 0;
-                record_add(&s->queued, s->batch + 1, &all_void);
+                store_queue(s, &all_void);
                 s->queued_index = s->rec.snapshot.index;
                 if (buf_error(&s->queued) < 0)
                         return -ENOMEM;
@@ -490,10 +581,7 @@ static int recover(struct store *s, struct store_error *err)
         s->last = s->rec.n_entries > 0 ? s->rec.entries[s->rec.n_entries - 1].index
                                        : s->rec.snapshot.index;
         s->durable = s->had = s->last;
-        /* A crash, or an earlier version of ours, left the newest segment unmarked. */
-        newest = STAILQ_LAST(&s->segments, segment, next);
-        return newest && newest->seq > s->mark ? store_mark(s->disk, newest->seq, newest->size)
-                                               : 0;
+        return tidy(s, &all, n_logs, latest);
 }
 
 /* Reports the error if nothing more precise was reported. */
@@ -505,7 +593,7 @@ static void name_error(int r, struct store_error *err)
 
 int store_peek(struct disk *d, struct store_identity *ret, struct store_error *err)
 {
-        struct store s = {.disk = d};
+        struct store s = {.disk = d, .newest_format = STORE_FORMAT};
         int r;
 
         err->text[0] = '\0';
@@ -518,8 +606,8 @@ int store_peek(struct disk *d, struct store_identity *ret, struct store_error *e
         return r;
 }
 
-int store_open(struct store **ret, struct disk *d, const struct store_ops *ops, void *userdata,
-               struct store_error *err)
+int store_open(struct store **ret, struct disk *d, const struct store_config *cfg,
+               const struct store_ops *ops, void *userdata, struct store_error *err)
 {
         cleanup_(store_freep) struct store *s = calloc(1, sizeof(*s));
         int r;
@@ -532,6 +620,8 @@ int store_open(struct store **ret, struct disk *d, const struct store_ops *ops, 
         STAILQ_INIT(&s->segments);
         STAILQ_INIT(&s->spares);
         STAILQ_INIT(&s->stalled);
+        s->format = FORMAT_RECORDS;
+        s->newest_format = cfg->format > 0 ? cfg->format : STORE_FORMAT;
         s->next_seq = 1;
         s->segment_size = SEGMENT_SIZE;
         err->text[0] = '\0';

@@ -39,30 +39,44 @@ struct store *store_free(struct store *s)
 
 /* ---- term and vote ---- */
 
-static int write_meta(struct store *s, uint64_t term, uint64_t vote)
+static int write_slot(struct store *s)
 {
         uint8_t p[META_SIZE] = {0};
 
         s->meta_version++;
         le64_put(p + 4, s->meta_version);
-        le32_put(p + 12, FORMAT);
+        le32_put(p + 12, s->format);
         le64_put(p + 16, s->id.cluster_id);
         le64_put(p + 24, s->id.member_id);
-        le64_put(p + 32, term);
-        le64_put(p + 40, vote);
+        le64_put(p + 32, s->term);
+        le64_put(p + 40, s->vote);
         le32_put(p, crc32c(0, p + 4, sizeof(p) - 4));
         return s->disk->ops->write(s->disk, "meta", (s->meta_version & 1) * META_SLOT, p,
                                    sizeof(p));
 }
 
-int store_mark(struct disk *d, uint64_t seq, size_t size)
+/* A slot that was damaged later passes for one whose write was cut short, and the one before it
+ * counts. So from FORMAT_SEALED on both say the same, and no earlier version reads either. */
+static int write_meta(struct store *s, uint64_t term, uint64_t vote)
+{
+        int r;
+
+        s->term = term;
+        s->vote = vote;
+        r = write_slot(s);
+        return r == 0 && s->format >= FORMAT_SEALED ? write_slot(s) : r;
+}
+
+int store_mark(struct disk *d, const struct mark *m)
 {
         uint8_t p[MARK_SIZE] = {0};
 
-        le64_put(p + 8, seq);
-        le64_put(p + 16, size);
+        if (m->format != FORMAT_RECORDS)
+                le32_put(p + 4, m->format);
+        le64_put(p + 8, m->seq);
+        le64_put(p + 16, m->size);
         le32_put(p, crc32c(0, p + 4, sizeof(p) - 4));
-        return d->ops->write(d, "meta", (seq & 1) * META_SLOT + MARK_AT, p, sizeof(p));
+        return d->ops->write(d, "meta", (m->seq & 1) * META_SLOT + MARK_AT, p, sizeof(p));
 }
 
 int store_init(struct store *s, struct store_identity id, uint64_t term,
@@ -78,6 +92,7 @@ int store_init(struct store *s, struct store_identity id, uint64_t term,
                 record_add(&record, 1, first);
         seg->seq = s->next_seq++;
         seg->size = s->segment_size;
+        seg->format = s->format;
         seg->last = first ? first->index : 0;
         store_segment_name(seg->seq, seg->name);
         STAILQ_INSERT_TAIL(&s->segments, seg, next);
@@ -94,7 +109,7 @@ int store_init(struct store *s, struct store_identity id, uint64_t term,
         if (r == 0)
                 r = write_meta(s, term, 0);
         if (r == 0)
-                r = store_mark(s->disk, seg->seq, seg->size);
+                r = store_mark(s->disk, &(struct mark){seg->seq, seg->size, seg->format});
         seg->there = true;
         s->batch = 1;
         s->offset = buf_len(&record);
@@ -112,6 +127,20 @@ int store_begin_again(struct store *s)
 int store_vote(struct store *s, uint64_t term, uint64_t vote)
 {
         return write_meta(s, term, vote);
+}
+
+unsigned store_format(const struct store *s)
+{
+        return s->format;
+}
+
+int store_raise_format(struct store *s, unsigned format)
+{
+        assert(format <= s->newest_format);
+        if (format <= s->format)
+                return 0;
+        s->format = format;
+        return write_meta(s, s->term, s->vote);
 }
 
 int store_condemn(struct store *s, uint64_t index)
@@ -149,11 +178,11 @@ static int write_log(struct job *j)
                 *j->from = '\0'; /* in case the job is retried */
         }
         if (j->seq > 0) {
-                r = store_mark(d, j->seq, j->size);
+                r = store_mark(d, &(struct mark){j->seq, j->size, j->format});
                 if (r < 0)
                         return r;
         }
-        return d->ops->write(d, j->name, j->offset, j->bytes.data, buf_len(&j->bytes));
+        return d->ops->write(d, j->name, j->offset, buf_head(&j->bytes), buf_len(&j->bytes));
 }
 
 static int write_snapshot(struct job *j)
@@ -360,6 +389,7 @@ static int next_segment(struct store *s, size_t need, char from[static 32])
         if (seg) {
                 seg->seq = s->next_seq++;
                 seg->size = sp->size;
+                seg->format = s->queued_format;
                 store_segment_name(seg->seq, seg->name);
                 memcpy(from, sp->name, sizeof(sp->name));
                 s->offset = 0;
@@ -369,6 +399,23 @@ static int next_segment(struct store *s, size_t need, char from[static 32])
         return seg ? 0 : -ENOMEM;
 }
 
+void store_queue(struct store *s, const struct store_entry *e)
+{
+        if (buf_len(&s->queued) == 0)
+                s->queued_format = s->format;
+        if (s->queued_format == FORMAT_RECORDS)
+                record_add(&s->queued, s->batch + 1, e);
+        else
+                sealed_add(&s->queued, e);
+}
+
+static size_t queued_size(const struct store *s)
+{
+        size_t n = buf_len(&s->queued);
+
+        return n == 0 || s->queued_format == FORMAT_RECORDS ? n : sealed_size(&s->queued);
+}
+
 /* Queues a record that makes all entries from @from on void. A write of such entries that is
  * under way goes on, but its completion counts only for the entries before them: it says
  * nothing of their successors (I5). */
@@ -376,7 +423,7 @@ static void cut(struct store *s, uint64_t from)
 {
         struct store_entry e = {.index = from, .type = TYPE_TRUNCATE};
 
-        record_add(&s->queued, s->batch + 1, &e);
+        store_queue(s, &e);
         s->writing_index = min_of(s->writing_index, from - 1);
         s->durable = min_of(s->durable, from - 1);
 }
@@ -386,7 +433,7 @@ int store_append(struct store *s, const struct store_entry *e, size_t n)
         if (n > 0 && e[0].index <= s->last)
                 cut(s, e[0].index);
         for (size_t i = 0; i < n; i++)
-                record_add(&s->queued, s->batch + 1, &e[i]);
+                store_queue(s, &e[i]);
         if (n > 0)
                 s->last = s->queued_index = e[n - 1].index;
         s->had = max_of(s->had, s->last);
@@ -396,7 +443,7 @@ int store_append(struct store *s, const struct store_entry *e, size_t n)
 void store_flush(struct store *s)
 {
         struct segment *seg = STAILQ_LAST(&s->segments, segment, next);
-        size_t n = buf_len(&s->queued);
+        size_t n = queued_size(s);
         char from[32] = "";
         struct job *j;
         int r = 0;
@@ -405,8 +452,10 @@ void store_flush(struct store *s)
         if (buf_error(&s->queued) < 0)
                 return;
         if (n > 0 && !s->writing && !s->installing && !s->failed) {
-                if (!seg || seg->size - s->offset < n)
+                if (!seg || seg->format != s->queued_format || seg->size - s->offset < n)
                         r = next_segment(s, n, from);
+                PROBE_IF(r == 0 && seg && seg->format != s->queued_format,
+                         "the log goes on in a file of a later format");
                 PROBE_IF(r == -EAGAIN, "the log waits until its next file is made");
                 if (r < 0 && r != -EAGAIN)
                         return store_fail(s, "the log", r);
@@ -415,17 +464,20 @@ void store_flush(struct store *s)
         if (n == 0 || s->writing || s->installing || s->failed || r < 0)
                 return;
         seg = STAILQ_LAST(&s->segments, segment, next);
-        j = job_new(s, JOB_LOG, seg->name);
+        if (seg->format == FORMAT_SEALED)
+                sealed_end(&s->queued, s->offset == 0 ? seg->seq : 0);
+        j = buf_error(&s->queued) == 0 ? job_new(s, JOB_LOG, seg->name) : NULL;
         if (!j)
                 return store_fail(s, seg->name, -ENOMEM);
         memcpy(j->from, from, sizeof(from));
         j->seq = seg->there ? 0 : seg->seq;
+        j->format = seg->format;
         j->size = seg->size;
         j->offset = s->offset;
         j->bytes = s->queued;
         s->queued = s->reused;
         s->reused = (struct buf){0};
-        s->offset += n;
+        s->offset += buf_len(&j->bytes);
         s->batch++;
         seg->last = max_of(seg->last, s->queued_index);
         s->writing = true;
@@ -444,7 +496,7 @@ int store_save_blob(struct store *s, const struct store_snapshot *snap, struct b
         j = job_new(s, reset ? JOB_INSTALL : JOB_SNAPSHOT, name);
         if (!j)
                 return -ENOMEM;
-        le32_put(h + 4, FORMAT);
+        le32_put(h + 4, FORMAT_SNAPSHOT);
         le64_put(h + 8, snap->index);
         le64_put(h + 16, snap->term);
         le64_put(h + 24, snap->conf_index);

@@ -3,7 +3,7 @@
  *
  *     Files, in one directory (the format is in store/FORMAT.md):
  *         meta                        who we are, term and vote: two slots written in turn
- *         log-<sequence>              segments, zero-filled in advance, records with a checksum
+ *         log-<sequence>              segments, zero-filled in advance, with checksums
  *         snapshot-<index>            one state each, with a checksum
  *
  * A torn end of the last segment, left by a crash, is cut off; damage anywhere else is refused,
@@ -39,6 +39,14 @@ struct store_snapshot {
 struct store_identity {
         uint64_t cluster_id;
         uint64_t member_id;
+};
+
+/* The newest format of `meta` and the log. */
+#define STORE_FORMAT 2
+
+struct store_config {
+        unsigned format; /* the newest that it may have; 0: STORE_FORMAT. For tests, in which
+                          * this is an earlier version */
 };
 
 /* What was on disk. Owned by the store until store_recovered_free(). */
@@ -82,8 +90,9 @@ struct store_error {
 
 /* Reads everything. @d is borrowed. Returns 0; -EBADMSG with the file and what to do in *@err;
  * or a negative errno, also with *@err. */
-must_check_ int store_open(struct store **ret, struct disk *d, const struct store_ops *ops,
-                           void *userdata, struct store_error *err);
+must_check_ int store_open(struct store **ret, struct disk *d, const struct store_config *cfg,
+                           const struct store_ops *ops, void *userdata,
+                           struct store_error *err);
 /* New files of the log get this size, rather than 8 MiB; for tests. */
 void store_set_segment_size(struct store *s, size_t size);
 const struct store_recovered *store_recovered(const struct store *s);
@@ -108,6 +117,12 @@ must_check_ int store_begin_again(struct store *s);
 
 /* Blocks until term and vote are durable (Raft section 5.1: before answering). */
 must_check_ int store_vote(struct store *s, uint64_t term, uint64_t vote);
+
+/* The present format, and a later one: blocks until `meta` says so, and versions that do not
+ * know it refuse the directory. What is queued from now on is written in that format. Formats
+ * only rise: an earlier one changes nothing. Returns 0 or a negative errno. */
+unsigned store_format(const struct store *s);
+must_check_ int store_raise_format(struct store *s, unsigned format);
 
 /* Records that the log lacks entries up to @index, and blocks until the record is durable; 0
  * deletes it. Returns 0; STORE_E_HAD if the log has had them since the start, so that those

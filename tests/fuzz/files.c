@@ -305,7 +305,7 @@ static bool open_store(void)
 
         r = store_peek(D->disk, &id, &err);
         HOLDS(r != -EBADMSG || *err.text);
-        r = store_open(&D->store, D->disk, &ops, NULL, &err);
+        r = store_open(&D->store, D->disk, &(struct store_config){0}, &ops, NULL, &err);
         HOLDS(r == 0 || *err.text);
         if (r < 0)
                 return false;

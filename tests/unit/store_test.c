@@ -63,13 +63,16 @@ static void append(struct store *s, uint64_t from, uint64_t to, uint64_t term, s
 }
 
 static size_t segment_size; /* 0: no change */
+static bool format_1;       /* the test counts bytes of that format, or jobs */
+static const struct store_config config = {0};
+static const struct store_identity identity = {.cluster_id = 1, .member_id = 2};
 
 static struct store *open_store(struct disk *d, int expect)
 {
         struct store_error err;
         struct store *s = NULL;
 
-        if (store_open(&s, d, &ops, NULL, &err) != expect)
+        if (store_open(&s, d, &config, &ops, NULL, &err) != expect)
                 test_fail(__FILE__, __LINE__, "%s", err.text);
         if (s && segment_size > 0)
                 store_set_segment_size(s, segment_size);
@@ -79,8 +82,10 @@ static struct store *open_store(struct disk *d, int expect)
                 struct store_entry first = {
                         .index = 1, .term = 1, .type = 3, .data = {(const uint8_t *) "c", 1}};
 
-                CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, &first), 0);
+                CHECK_EQ(store_init(s, identity, 1, &first), 0);
         }
+        if (s && !format_1 && rnd(0, 1) == 0)
+                CHECK_EQ(store_raise_format(s, STORE_FORMAT), 0);
         return s;
 }
 
@@ -225,6 +230,7 @@ TEST(a_torn_file_is_read_in_one_pass)
  * named, and refused. */
 TEST(damage_is_refused_by_name)
 {
+        format_1 = true;
         for (int round = 0; round < 40; round++) {
                 cleanup_(disk_freep) struct disk *d = sim_disk_new();
                 struct store *s = open_store(d, 0);
@@ -244,7 +250,7 @@ TEST(damage_is_refused_by_name)
                 file.data[at] ^= (uint8_t) rnd(1, 255);
                 CHECK_EQ(d->ops->write(d, "log-0000000000000001", at, file.data + at, 1), 0);
                 s = NULL;
-                CHECK_EQ(store_open(&s, d, &ops, NULL, &err), -EBADMSG);
+                CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), -EBADMSG);
                 CHECK(strstr(err.text, "log-0000000000000001 is damaged"));
                 store_free(s);
         }
@@ -295,7 +301,7 @@ TEST(a_snapshot_under_another_name_is_refused)
         CHECK_EQ(d->ops->rename(d, "snapshot-0000000000000014", "snapshot-0000000000000019"),
                  0);
         s = NULL;
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), -EBADMSG);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), -EBADMSG);
         CHECK(strstr(err.text, "snapshot-0000000000000019 is damaged"));
         store_free(s);
 }
@@ -309,20 +315,20 @@ TEST(a_first_start_that_was_cut_short_begins_anew)
         struct store_error err;
         struct store *s = NULL;
 
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
-        CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, &first), 0);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), 0);
+        CHECK_EQ(store_init(s, identity, 1, &first), 0);
         store_free(s);
         CHECK_EQ(d->ops->remove(d, "meta"), 0);
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), 0);
         CHECK(store_recovered(s)->fresh);
-        CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, &first), 0);
+        CHECK_EQ(store_init(s, identity, 1, &first), 0);
         append(s, 2, 9, 1, 10);
         finish(d);
         store_free(s);
         /* But a log with content and no `meta` is no first start. */
         CHECK_EQ(d->ops->remove(d, "meta"), 0);
         s = NULL;
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), -EBADMSG);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), -EBADMSG);
         CHECK(strstr(err.text, "meta is damaged"));
 }
 
@@ -339,34 +345,34 @@ TEST(a_restore_that_was_cut_short_is_done_again)
         struct store_error err;
         struct store *s = NULL;
 
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), 0);
         CHECK(!store_recovered(s)->half_restored);
         CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
         finish(d);
         store_free(s);
         s = NULL;
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), 0);
         CHECK(store_recovered(s)->fresh && store_recovered(s)->half_restored);
         CHECK_EQ(store_begin_again(s), 0);
         snap.index = 10; /* the rest would count as later */
         CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
         finish(d);
-        CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, NULL), 0);
+        CHECK_EQ(store_init(s, identity, 1, NULL), 0);
         store_free(s);
         s = NULL;
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), 0);
         CHECK(!store_recovered(s)->fresh && !store_recovered(s)->half_restored);
         CHECK_EQ(store_recovered(s)->snapshot.index, 10);
         store_free(s);
         /* Up to the last step. */
         CHECK_EQ(d->ops->remove(d, "meta"), 0);
         s = NULL;
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), 0);
         CHECK(store_recovered(s)->half_restored);
         CHECK_EQ(store_begin_again(s), 0);
         store_free(s);
         s = NULL;
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), 0);
         CHECK(store_recovered(s)->fresh && !store_recovered(s)->half_restored);
         store_free(s);
 }
@@ -381,13 +387,13 @@ TEST(a_later_segment_without_meta_is_no_first_start)
         struct store_error err;
         struct store *s = NULL;
 
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
-        CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, &first), 0);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), 0);
+        CHECK_EQ(store_init(s, identity, 1, &first), 0);
         store_free(s);
         CHECK_EQ(d->ops->remove(d, "meta"), 0);
         CHECK_EQ(d->ops->rename(d, "log-0000000000000001", "log-0000000000000023"), 0);
         s = NULL;
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), -EBADMSG);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), -EBADMSG);
         CHECK(strstr(err.text, "meta is damaged"));
         store_free(s);
 }
@@ -629,8 +635,10 @@ TEST(an_install_waits_for_room)
 TEST(a_cut_takes_along_what_is_on_its_way)
 {
         cleanup_(disk_freep) struct disk *d = sim_disk_new();
-        struct store *s = open_store(d, 0);
+        struct store *s;
 
+        format_1 = true;
+        s = open_store(d, 0);
         settle(s, d);
         persisted = 0;
         append(s, 2, 10, 1, 8);
@@ -827,7 +835,7 @@ static void check_refused(struct disk *d, const char *file, const char *what)
         struct store_error err;
         struct store *s = NULL;
 
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), -EBADMSG);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), -EBADMSG);
         if (!strstr(err.text, file) || !strstr(err.text, what))
                 test_fail(__FILE__, __LINE__, "%s", err.text);
         store_free(s);
@@ -921,9 +929,9 @@ TEST(the_first_file_stays_until_there_is_a_snapshot)
         struct store_error err;
         struct store *s;
 
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), 0);
         store_set_segment_size(s, 4096);
-        CHECK_EQ(store_init(s, (struct store_identity){1, 2}, 1, NULL), 0);
+        CHECK_EQ(store_init(s, identity, 1, NULL), 0);
         append(s, 1, 2, 1, 4000);
         finish(d);
         CHECK_EQ(persisted, 2);
@@ -1130,13 +1138,14 @@ TEST(what_is_not_kept_aside_is_made_when_it_is_needed)
         struct store_error err;
         struct store *s;
 
+        format_1 = true;
         failures = snapshot_failures = 0;
         persisted = 0;
         segment_size = 4096;
         s = open_store(d, 0);
         store_free(s);
         s = NULL;
-        CHECK_EQ(store_open(&s, d, &ops, NULL, &err), 0);
+        CHECK_EQ(store_open(&s, d, &config, &ops, NULL, &err), 0);
         store_set_segment_size(s, segment_size);
         append(s, 2, 5, 1, 700);
         sim_disk_finish(d);
