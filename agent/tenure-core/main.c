@@ -378,12 +378,12 @@ static int make_replica(struct program *p)
                 .snapshot_entries = p->opt.snapshot_count,
         };
         struct store_error err = {""};
-        uint64_t seed = 0;
+        uint64_t random[2] = {(uint64_t) now.ns, (uint64_t) now.ns};
         int r;
 
-        if (getrandom(&seed, sizeof(seed), 0) < 0)
-                seed = (uint64_t) now.ns;
-        cfg.seed = seed ^ (uint64_t) now.ns;
+        (void) !getrandom(random, sizeof(random), 0);
+        cfg.seed = random[0] ^ (uint64_t) now.ns;
+        cfg.directory = random[1];
         if (p->args.force_new)
                 return force_new_cluster(p->loop, p->disk, &cfg, p->opt.data_dir);
         if (p->args.restore)
@@ -394,7 +394,7 @@ static int make_replica(struct program *p)
                 return r;
         r = node_init(&p->node,
                       &(struct node_config){
-                              .core = core_config_of(p, seed),
+                              .core = core_config_of(p, random[0]),
                               .replica = cfg,
                               .owner = &owner,
                               .owner_arg = p,

@@ -215,7 +215,8 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, in
                                                (struct view){buf_head(&file), buf_len(&file)}));
         if (r < 0)
                 return r;
-        r = store_open(&s, d, &(struct store_config){0}, &ops, &rs, &err);
+        r = store_open(&s, d, &(struct store_config){.directory = cfg->directory}, &ops, &rs,
+                       &err);
         there = r == 0 && is_restored(store_recovered(s), cfg, has.index, has.state);
         if (there) {
                 /* The restore was interrupted after its last step, or run twice. */
@@ -261,7 +262,8 @@ int force_new_cluster(struct loop *l, struct disk *d, const struct replica_confi
         struct store_error err;
         struct store *s = NULL;
         uint64_t index = 0;
-        int r = store_open(&s, d, &(struct store_config){0}, &ops, &rs, &err);
+        int r = store_open(&s, d, &(struct store_config){.directory = cfg->directory}, &ops,
+                           &rs, &err);
 
         if (r < 0) {
                 log_error("Data directory %s: %s", data_dir, err.text);

@@ -45,6 +45,8 @@ struct replica_config {
                            * CLUSTER_NEWEST; a lower one is for tests */
         nsec_t election, heartbeat;
         uint64_t seed;             /* random; another one in each life of the process */
+        uint64_t directory;        /* random: the id for a data directory that has none; 0: it
+                                    * gets none */
         uint64_t snapshot_entries; /* entries between two snapshots; 0: the default */
         size_t snapshot_slice;     /* bytes encoded or sent at once; 0: the default */
         uint64_t snapshot_bytes;   /* at least this much is applied between two snapshots; 0:

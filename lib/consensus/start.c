@@ -291,7 +291,8 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         STAILQ_INIT(&r->queue.batches);
         STAILQ_INIT(&r->queue.unacked);
 
-        k = store_open(&r->store, d, &(struct store_config){0}, &replica_store_ops, r, err);
+        k = store_open(&r->store, d, &(struct store_config){.directory = cfg->directory},
+                       &replica_store_ops, r, err);
         if (k < 0)
                 return k;
         if (cfg->segment_size > 0)

@@ -33,6 +33,8 @@
 #define MARK_SIZE 24
 #define LACKS_AT 1024 /* in the first slot */
 #define LACKS_SIZE 16
+#define DIRECTORY_AT 1536 /* in each slot */
+#define DIRECTORY_SIZE 16
 #define SNAPSHOT_HEADER 48
 #define TYPE_TRUNCATE 0
 
@@ -111,6 +113,8 @@ struct store {
                 size_t at;
                 const uint8_t *zeroes; /* to be written there, up to its end */
         } torn;
+        uint64_t new_directory; /* the id for a directory that has none; 0: it gets none */
+        bool has_directory;     /* both slots of `meta` have it */
         STAILQ_HEAD(, segment) segments; /* the last one is written to */
         uint64_t next_seq;
         uint64_t trimmed; /* entries up to here are not needed */
@@ -154,6 +158,8 @@ void store_fail(struct store *s, const char *file, int r);
 /* Records in `meta` that a segment exists. Called after its name is durable, and before
  * anything is written into it. A start that does not find the segment fails. */
 must_check_ int store_mark(struct disk *d, const struct mark *m);
+/* Records the directory's id. */
+must_check_ int store_write_directory(struct store *s);
 /* Queues one entry for the log. */
 void store_queue(struct store *s, const struct store_entry *e);
 /* A job, to be filled in; job_start() hands it to the disk, and job_drop() ends it. */

@@ -113,6 +113,21 @@ static void read_marks(struct store *s, const struct buf *meta)
         }
 }
 
+static void read_directory(struct store *s, const struct buf *meta)
+{
+        size_t n = 0;
+
+        for (size_t at = DIRECTORY_AT; at + DIRECTORY_SIZE <= buf_len(meta); at += META_SLOT) {
+                const uint8_t *p = meta->data + at;
+
+                if (crc32c(0, p + 4, DIRECTORY_SIZE - 4) != le32_get(p))
+                        continue;
+                s->id.directory = le64_get(p + 8);
+                n++;
+        }
+        s->has_directory = n == 2;
+}
+
 static int read_meta(struct store *s, struct store_error *err)
 {
         cleanup_(buf_fini) struct buf b = {0};
@@ -137,11 +152,13 @@ static int read_meta(struct store *s, struct store_error *err)
                 if (s->format < FORMAT_RECORDS || s->format > s->newest_format)
                         return refuse_version(err, "meta", s->format, s->newest_format);
                 s->meta_version = le64_get(p + 4);
-                s->id = (struct store_identity){le64_get(p + 16), le64_get(p + 24)};
+                s->id.cluster_id = le64_get(p + 16);
+                s->id.member_id = le64_get(p + 24);
                 s->term = s->rec.term = le64_get(p + 32);
                 s->vote = s->rec.vote = le64_get(p + 40);
         }
         read_marks(s, &b);
+        read_directory(s, &b);
         if (buf_len(&b) >= LACKS_AT + LACKS_SIZE &&
             crc32c(0, b.data + LACKS_AT + 4, LACKS_SIZE - 4) == le32_get(b.data + LACKS_AT))
                 s->rec.lacks = le64_get(b.data + LACKS_AT + 8);
@@ -463,13 +480,27 @@ static bool contradicts(const struct store_recovered *rec)
                rec->entries[at - rec->entries[0].index].term != rec->snapshot.term;
 }
 
+/* A directory of 0.1.0 has none, unless a later version opened it before. */
+static int adopt_directory(struct store *s)
+{
+        if (s->rec.fresh || s->has_directory || s->new_directory == 0)
+                return 0;
+        PROBE("a directory gets its id at a later start");
+        if (s->id.directory == 0)
+                s->id.directory = s->new_directory;
+        s->rec.identity = s->id;
+        return store_write_directory(s);
+}
+
 /* Everything was read, and is sound. Now the directory is put in order. */
 static int tidy(struct store *s, const struct names *all, size_t n_logs, size_t latest)
 {
         const struct segment *torn = s->torn.seg,
                              *newest = STAILQ_LAST(&s->segments, segment, next);
-        int r;
+        int r = adopt_directory(s);
 
+        if (r < 0)
+                return r;
         if (torn) {
                 PROBE_IF(torn->format == FORMAT_RECORDS, "the log ends in a torn record");
                 PROBE_IF(torn->format == FORMAT_SEALED, "the log ends in a torn write");
@@ -622,6 +653,7 @@ int store_open(struct store **ret, struct disk *d, const struct store_config *cf
         STAILQ_INIT(&s->stalled);
         s->format = FORMAT_RECORDS;
         s->newest_format = cfg->format > 0 ? cfg->format : STORE_FORMAT;
+        s->new_directory = cfg->directory;
         s->next_seq = 1;
         s->segment_size = SEGMENT_SIZE;
         err->text[0] = '\0';

@@ -79,6 +79,18 @@ int store_mark(struct disk *d, const struct mark *m)
         return d->ops->write(d, "meta", (m->seq & 1) * META_SLOT + MARK_AT, p, sizeof(p));
 }
 
+int store_write_directory(struct store *s)
+{
+        uint8_t p[DIRECTORY_SIZE] = {0};
+        int r = 0;
+
+        le64_put(p + 8, s->id.directory);
+        le32_put(p, crc32c(0, p + 4, sizeof(p) - 4));
+        for (size_t at = DIRECTORY_AT; at < META_MOST && r == 0; at += META_SLOT)
+                r = s->disk->ops->write(s->disk, "meta", at, p, sizeof(p));
+        return r;
+}
+
 int store_init(struct store *s, struct store_identity id, uint64_t term,
                const struct store_entry *first)
 {
@@ -106,8 +118,11 @@ int store_init(struct store *s, struct store_identity id, uint64_t term,
         if (r == 0)
                 r = s->disk->ops->create(s->disk, "meta", 2 * META_SLOT);
         s->id = id;
+        s->id.directory = s->new_directory;
         if (r == 0)
                 r = write_meta(s, term, 0);
+        if (r == 0 && s->id.directory != 0)
+                r = store_write_directory(s);
         if (r == 0)
                 r = store_mark(s->disk, &(struct mark){seg->seq, seg->size, seg->format});
         seg->there = true;

@@ -39,14 +39,17 @@ struct store_snapshot {
 struct store_identity {
         uint64_t cluster_id;
         uint64_t member_id;
+        uint64_t directory; /* 0: a directory of 0.1.0, which no later version has opened */
 };
 
 /* The newest format of `meta` and the log. */
 #define STORE_FORMAT 2
 
 struct store_config {
-        unsigned format; /* the newest that it may have; 0: STORE_FORMAT. For tests, in which
-                          * this is an earlier version */
+        uint64_t directory; /* random: the id that the directory gets if it has none yet; 0: it
+                             * gets none */
+        unsigned format;    /* the newest that it may have; 0: STORE_FORMAT. For tests, in which
+                             * this is an earlier version */
 };
 
 /* What was on disk. Owned by the store until store_recovered_free(). */
@@ -107,8 +110,9 @@ must_check_ int store_peek(struct disk *d, struct store_identity *ret, struct st
 struct store *store_free(struct store *s);
 DEFINE_CLEANUP(struct store *, store_free)
 
-/* For a new directory: writes the first entry, unless that is NULL, then our identity. Blocks.
- * A crash in between leaves a new directory. */
+/* For a new directory: writes the first entry, unless that is NULL, then our identity, with the
+ * `directory` that store_open() was given. Blocks. A crash in between leaves a new directory.
+ */
 must_check_ int store_init(struct store *s, struct store_identity id, uint64_t term,
                            const struct store_entry *first);
 

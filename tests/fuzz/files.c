@@ -305,7 +305,8 @@ static bool open_store(void)
 
         r = store_peek(D->disk, &id, &err);
         HOLDS(r != -EBADMSG || *err.text);
-        r = store_open(&D->store, D->disk, &(struct store_config){0}, &ops, NULL, &err);
+        r = store_open(&D->store, D->disk, &(struct store_config){.directory = 9}, &ops, NULL,
+                       &err);
         HOLDS(r == 0 || *err.text);
         if (r < 0)
                 return false;
@@ -321,7 +322,9 @@ static bool open_store(void)
                 if (store_recovered(D->store)->half_restored && store_begin_again(D->store) < 0)
                         return false;
                 store_recovered_free(D->store);
-                if (store_init(D->store, (struct store_identity){7, 1}, 1, &first) < 0)
+                if (store_init(D->store,
+                               (struct store_identity){.cluster_id = 7, .member_id = 1}, 1,
+                               &first) < 0)
                         return false;
                 D->ledger = (struct ledger){.first = 1, .last = 1};
                 D->ledger.e[0].term = 1;

@@ -55,7 +55,7 @@ static struct store *open_store(struct disk *d)
         struct store_error err;
         struct store *s;
 
-        if (open_with(d, &s, &(struct store_config){0}, &err) < 0)
+        if (open_with(d, &s, &(struct store_config){.directory = 0x3333}, &err) < 0)
                 test_fail(__FILE__, __LINE__, "%s", err.text);
         return s;
 }
@@ -162,7 +162,7 @@ static uint64_t last_found(const struct written *w, const char *name)
 
         sim_disk_copy(d, w->d);
         CHECK_EQ(d->ops->read(d, name, SIZE_MAX, &before), 0);
-        r = open_with(d, &s, &(struct store_config){0}, &err);
+        r = open_with(d, &s, &(struct store_config){.directory = 1}, &err);
         if (r == 0) {
                 last = s->last;
                 store_recovered_free(s);
@@ -290,10 +290,12 @@ TEST(the_bytes_of_both_formats)
                     "222200000000000009000000000000000300000000000000");
         check_bytes(d, "meta", 512, "000000000000000000000000000000000000000000000000");
         check_bytes(d, "meta", 1024, "ff857a1b000000004d00000000000000");
+        check_bytes(d, "meta", 1536, "5a525760000000003333000000000000");
         check_bytes(d, "meta", 4096,
                     "f72b0bd60100000000000000010000001111000000000000"
                     "222200000000000001000000000000000000000000000000");
         check_bytes(d, "meta", 4096 + 512, "3455a7bb0000000001000000000000000080000000000000");
+        check_bytes(d, "meta", 4096 + 1536, "5a525760000000003333000000000000");
         check_bytes(d, FIRST, 0,
                     "ac566b2c040000000100000000000000"
                     "01000000000000000100000003010000636f6e6600000000"
@@ -337,7 +339,9 @@ static void check_refused(struct disk *d, unsigned newest, const char *what)
         struct store *s;
 
         sim_disk_copy(copy, d);
-        CHECK_EQ(open_with(copy, &s, &(struct store_config){.format = newest}, &err), -EBADMSG);
+        CHECK_EQ(open_with(copy, &s, &(struct store_config){.directory = 1, .format = newest},
+                           &err),
+                 -EBADMSG);
         if (!strstr(err.text, what))
                 test_fail(__FILE__, __LINE__, "%s", err.text);
         CHECK_EQ(d->ops->read(d, "meta", SIZE_MAX, &was), 0);
@@ -433,4 +437,39 @@ TEST(the_format_rises_between_writes)
                 CHECK(store_recovered(s)->n_entries < index);
                 store_free(s);
         }
+}
+
+static uint64_t directory_of(struct disk *d, uint64_t offered)
+{
+        struct store_error err;
+        struct store_identity id;
+        struct store *s;
+
+        CHECK_EQ(open_with(d, &s, &(struct store_config){.directory = offered}, &err), 0);
+        store_free(s);
+        CHECK_EQ(store_peek(d, &id, &err), 0);
+        return id.directory;
+}
+
+/* It is made with the directory; one of 0.1.0 gets it at its first start with a later version.
+ */
+TEST(a_directory_keeps_its_id)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new(), *copy = sim_disk_new();
+        static const uint8_t zeroes[16];
+
+        CHECK_EQ(directory_of(d, 11), 11);
+        CHECK_EQ(directory_of(d, 12), 11);
+        overwrite(d, "meta", 1536 + rnd(0, 1) * 4096, zeroes, sizeof(zeroes));
+        CHECK_EQ(directory_of(d, 13), 11);
+        for (size_t at = 1536; at < 8192; at += 4096) {
+                sim_disk_copy(copy, d);
+                overwrite(copy, "meta", at, zeroes, sizeof(zeroes));
+                CHECK_EQ(directory_of(copy, 14), 11); /* both slots have it again */
+        }
+        for (size_t at = 1536; at < 8192; at += 4096)
+                overwrite(d, "meta", at, zeroes, sizeof(zeroes));
+        CHECK_EQ(directory_of(d, 0), 0);
+        CHECK_EQ(directory_of(d, 15), 15);
+        CHECK_EQ(directory_of(d, 16), 15);
 }

@@ -64,7 +64,7 @@ static void append(struct store *s, uint64_t from, uint64_t to, uint64_t term, s
 
 static size_t segment_size; /* 0: no change */
 static bool format_1;       /* the test counts bytes of that format, or jobs */
-static const struct store_config config = {0};
+static const struct store_config config = {.directory = 5};
 static const struct store_identity identity = {.cluster_id = 1, .member_id = 2};
 
 static struct store *open_store(struct disk *d, int expect)
