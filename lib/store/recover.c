@@ -504,8 +504,6 @@ static int tidy(struct store *s, const struct names *all, size_t n_logs, size_t 
         if (torn) {
                 PROBE_IF(torn->format == FORMAT_RECORDS, "the log ends in a torn record");
                 PROBE_IF(torn->format == FORMAT_SEALED, "the log ends in a torn write");
-                PROBE_IF(torn->format == FORMAT_SEALED && s->torn.at == 0,
-                         "the first write of a file of the log is torn");
                 r = s->disk->ops->write(s->disk, torn->name, s->torn.at, s->torn.zeroes,
                                         torn->size - s->torn.at);
                 if (r < 0)

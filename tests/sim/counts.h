@@ -9,8 +9,8 @@
                 x(crashes, "crashes"), x(kills, "of them kills"),                            \
                 x(power, "power losses after a kill"), x(partitions, "partitions"),          \
                 x(spells, "slow spells"), x(stalls, "stalled disks"), x(full, "full disks"), \
-                x(refused_disks, "disks refused"), x(pauses, "pauses"),                      \
-                x(suspends, "suspends"), x(steps, "steps of clocks"),                        \
+                x(damaged_disks, "damaged disks"), x(refused_disks, "disks refused"),        \
+                x(pauses, "pauses"), x(suspends, "suspends"), x(steps, "steps of clocks"),   \
                 x(changes, "changes of members"), x(transfers, "leaders moved"),             \
                 x(compactions, "compactions"), x(failed_allocations, "failed allocations"),  \
                 x(exits, "exits"), x(leaders, "elections"), x(grants, "grants"),             \

@@ -604,6 +604,8 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                 .passwords = n->passwords,
                 .token_ttl = w->token_ttl,
         };
+        /* 0.1.0 gave directories no ids. */
+        cfg.replica.directory = w->formats && n->life == 1 ? 0 : cfg.replica.seed;
         sim_disk_on_submit(n->disk, on_submit, n);
         r = node_init(&n->node, &cfg, n->watched_disk, now, err);
         if (r == 0)

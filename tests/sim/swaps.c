@@ -9,6 +9,7 @@
  * whatever its directory has. Waits for the issue on versions and identities.
  */
 #include "base/log.h"
+#include "store/internal.h"
 #include "world.h"
 
 enum swap { EMPTIED, OLDER, ANOTHERS, FLIPPED, SWAPS };
@@ -31,6 +32,58 @@ void swaps_copy(struct world *w)
         copy = sim_disk_new();
         sim_disk_copy(copy, n->disk);
         copy_of = n->i;
+}
+
+static struct store *open_copy(const struct disk *d, struct disk **ret_copy)
+{
+        struct store_error err;
+        struct store *s = NULL;
+
+        *ret_copy = sim_disk_new();
+        sim_disk_copy(*ret_copy, d);
+        return store_open(&s, *ret_copy, &(struct store_config){0}, NULL, NULL, &err) == 0
+                       ? s
+                       : NULL;
+}
+
+static bool same_entry(const struct store_entry *a, const struct store_entry *b)
+{
+        return a->index == b->index && a->term == b->term && a->type == b->type &&
+               bytes_cmp(a->data.p, a->data.len, b->data.p, b->data.len) == 0;
+}
+
+/* What a start finds, but for the mark of a member that lacks entries, of which there is one.
+ */
+static bool same_content(const struct store *sa, const struct store *sb)
+{
+        const struct store_recovered *a = store_recovered(sa), *b = store_recovered(sb);
+        bool same = a->fresh == b->fresh && a->term == b->term && a->vote == b->vote &&
+                    a->snapshot.index == b->snapshot.index && a->n_entries == b->n_entries;
+
+        for (size_t i = 0; i < a->n_entries && same; i++)
+                same = same_entry(&a->entries[i], &b->entries[i]);
+        return same;
+}
+
+/* From format 2 on, a damaged disk is refused, unless that changes nothing. */
+static void check_damaged(struct world *w, const struct replica_node *n)
+{
+        struct disk *right_copy, *damaged_copy;
+        struct store *right = open_copy(n->right_disk, &right_copy),
+                     *s = open_copy(n->disk, &damaged_copy);
+        const struct segment *last =
+                right ? STAILQ_LAST(&right->segments, segment, next) : NULL;
+
+        if (last && last->format >= FORMAT_SEALED && last->last > 0) {
+                w->counts.damaged_disks++;
+                if (s && !same_content(right, s))
+                        fail(w, "replica %u does not notice that its disk is damaged",
+                             n->i + 1);
+        }
+        store_free(right);
+        store_free(s);
+        disk_free(right_copy);
+        disk_free(damaged_copy);
 }
 
 void swap_disk(struct world *w, struct replica_node *n)
@@ -57,6 +110,8 @@ void swap_disk(struct world *w, struct replica_node *n)
                 sim_disk_flip(n->disk, &w->rnd);
         else
                 sim_disk_copy(n->disk, copy);
+        if (what == FLIPPED)
+                check_damaged(w, n);
         n->made = what != EMPTIED;
         n->seen = (struct seen){0};
 }

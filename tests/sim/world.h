@@ -46,6 +46,7 @@
  *     aim.c       faults at the worst time
  *     overlap.c   entries under way are overwritten
  *     swaps.c     disks that come back otherwise than they went
+ *     formats.c   data directories go on in a later format
  *     alone.c     members are removed until one is left
  *     nights.c    an hour with trouble now and then
  *     budget.c    what a cluster at rest costs
@@ -325,6 +326,7 @@ struct world {
         bool damages;     /* snapshots under way ... */
         nsec_t damage_at; /* ... are damaged not before this time ... */
         struct rnd damage;     /* ... drawn separately, so that other worlds stay the same */
+        bool formats;          /* replicas go on in a later format; see formats.c */
         uint64_t breaks_in;    /* of so many calls of a disk one fails; 0: none */
         const struct aim *aim; /* of this world; see aim.c */
         bool calm;
@@ -384,7 +386,8 @@ enum event_kind {
         EV_NIGHT,
         EV_REST,
         EV_SLOW,
-        EV_QUICK
+        EV_QUICK,
+        EV_FORMAT
 };
 
 struct event {
@@ -698,6 +701,11 @@ void swap_disk(struct world *w, struct replica_node *n);
 bool swap_refused(struct replica_node *n);
 /* It starts. */
 void swap_back(struct replica_node *n);
+
+/* ---- formats.c ---- */
+
+void formats_begin(struct world *w);
+void on_format(struct world *w, struct event *e);
 
 /* ---- alone.c ---- */
 
