@@ -12,7 +12,7 @@
 #include "disk.h"
 #include "fuzz.h"
 #include "invariants.h"
-#include "store/store.h"
+#include "store/internal.h"
 
 #define SEGMENT 8192
 #define META_SLOT 4096
@@ -38,8 +38,11 @@ enum op {
         OP_REOPEN,
         OP_FAIL,
         OP_REPLICA,
-        OP_LAST_ = OP_REPLICA
+        OP_LAST_ = OP_REPLICA,
+        OP_RAISE /* while files are made: the next ones are of format 2 */
 };
+/* From this byte on; older inputs hardly have such a step. */
+#define RAISES 240
 
 /* What was appended, to be found again. */
 struct ledger {
@@ -57,6 +60,7 @@ struct dir {
         uint64_t seq, index, term, version;
         uint32_t batch;
         char segment[32];
+        bool raised, sealed; /* the format is 2; so is that of the segment */
         /* Afterwards. */
         struct ledger ledger;
         uint64_t snapshot, snapshots_done, persisted;
@@ -86,7 +90,7 @@ static void add_meta(struct view *step)
         size_t at;
 
         le64_put(p + 4, ++D->version + (how & 8 ? (uint64_t) take_number(step) : 0));
-        le32_put(p + 12, how & 2 ? take_u8(step) : 1);
+        le32_put(p + 12, how & 2 ? take_u8(step) : D->raised ? 2 : 1);
         le64_put(p + 16, how & 4 ? (uint64_t) take_number(step) : 7);
         le64_put(p + 24, how & 4 ? (uint64_t) take_number(step) : 1);
         le64_put(p + 32, D->term = max_of(D->term, (uint64_t) take_u8(step)));
@@ -109,6 +113,7 @@ static void begin_segment(struct view *step)
         D->seq += by < 200 ? 1 : by - 199;
         snprintf(D->segment, sizeof(D->segment), "log-%016llx", (unsigned long long) D->seq);
         (void) file(D->segment);
+        D->sealed = D->raised;
 }
 
 /* The data of an entry: of members, of commands, or any. */
@@ -130,6 +135,18 @@ static void add_data(struct buf *b, uint8_t type, struct view *step)
         if (type == RAFT_COMMAND && step->len > 0)
                 buf_add_u64(b, (uint64_t) take_u8(step) * NSEC_PER_MSEC);
         buf_add(b, step->p, step->len);
+}
+
+/* The same as one write of format 2. */
+static void add_sealed(struct buf *b, uint8_t how, const struct store_entry *e)
+{
+        cleanup_(buf_fini) struct buf w = {0};
+
+        sealed_add(&w, e);
+        sealed_end(&w, buf_len(b) == 0 ? D->seq : 0);
+        if (how & 128)
+                buf_head(&w)[(how >> 4 & 3) * buf_len(&w) / 4] ^= 1;
+        buf_add(b, buf_head(&w), buf_len(&w));
 }
 
 static void add_record(struct view *step)
@@ -155,6 +172,12 @@ static void add_record(struct view *step)
         le64_put(h + 16, how & 32 ? (uint64_t) take_number(step) : D->term);
         le32_put(h + 24, how & 64 ? (uint32_t) take_number(step) : D->batch);
         add_data(&data, h[28], step);
+        if (D->sealed)
+                return add_sealed(b, how,
+                                  &(struct store_entry){.index = D->index,
+                                                        .term = le64_get(h + 16),
+                                                        .type = h[28],
+                                                        .data = {data.data, buf_len(&data)}});
         le32_put(h + 4, (uint32_t) buf_len(&data));
         le32_put(h, crc32c(crc32c(0, h + 4, sizeof(h) - 4), data.data, buf_len(&data)));
         if (how & 128)
@@ -506,6 +529,9 @@ static void build(enum op op, struct view step)
                 return add_snapshot(&step);
         case OP_NAME:
                 return add_named(&step);
+        case OP_RAISE:
+                D->raised = true;
+                return;
         default:
                 break;
         }
@@ -561,6 +587,9 @@ static bool use(enum op op, struct view step)
                 break;
         case OP_REOPEN:
                 return reopen();
+        case OP_RAISE:
+                HOLDS(store_raise_format(D->store, STORE_FORMAT) == 0 || D->fails);
+                break;
         case OP_FAIL:
                 D->fails = true;
                 fuzz_disk_fail(D->disk, take_u8(&step) & 1 ? -ENOSPC : -EIO);
@@ -581,9 +610,10 @@ static void run(struct view in)
         D = &d;
         d.disk = fuzz_disk_new();
         while (go_on && step_next(&in, &step)) {
-                enum op op = (enum op)(take_u8(&step) % (OP_LAST_ + 1));
+                uint8_t what = take_u8(&step);
+                enum op op = what >= RAISES ? OP_RAISE : (enum op)(what % (OP_LAST_ + 1));
 
-                if (!d.store && op < OP_OPEN) {
+                if (!d.store && (op < OP_OPEN || op == OP_RAISE)) {
                         build(op, step);
                 } else if (!d.store && op == OP_REPLICA) {
                         run_replica();
