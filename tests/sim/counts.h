@@ -10,7 +10,11 @@
                 x(power, "power losses after a kill"), x(partitions, "partitions"),          \
                 x(spells, "slow spells"), x(stalls, "stalled disks"), x(full, "full disks"), \
                 x(damaged_disks, "damaged disks"), x(refused_disks, "disks refused"),        \
-                x(pauses, "pauses"), x(suspends, "suspends"), x(steps, "steps of clocks"),   \
+                x(upgrades, "replicas upgraded"),                                            \
+                x(downgrades, "downgraded"), x(upgrades_finished, "upgrades finished"),      \
+                x(upgrades_refused, "not yet finished"),                                     \
+                x(outdated, "outdated replicas refused"), x(pauses, "pauses"),               \
+                x(suspends, "suspends"), x(steps, "steps of clocks"),                        \
                 x(changes, "changes of members"), x(transfers, "leaders moved"),             \
                 x(compactions, "compactions"), x(failed_allocations, "failed allocations"),  \
                 x(exits, "exits"), x(leaders, "elections"), x(grants, "grants"),             \

@@ -57,6 +57,8 @@ static size_t options_of(const struct world *w, struct option out[static OPTIONS
                 {"lost and late frames", f->loss},
                 {"slow spells of links", w->slows},
                 {"real links", w->linked},
+                {"two releases", w->upgrades},
+                {"the older release alone", w->old && !w->upgrades},
                 {"stalled disks", f->stalls},
                 {"full disks", f->full},
                 {"broken disks", w->breaks_in > 0},

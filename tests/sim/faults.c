@@ -165,6 +165,7 @@ void heal(struct world *w)
         elsewhere_heal(w);
         memset(w->cut, 0, sizeof(w->cut));
         spells_end(w);
+        upgrades_heal(w);
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 struct replica_node *n = &w->r[i];
 

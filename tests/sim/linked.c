@@ -133,7 +133,7 @@ int __wrap_replica_input(struct replica *r, uint64_t peer, struct view frame,
         int k = __real_replica_input(r, peer, frame, now);
 
         if (k < 0 && W->linked && sockets_speaker() < REPLICAS_MAX &&
-            memory_failures() == failures)
+            memory_failures() == failures && !(k == -EPROTONOSUPPORT && W->raised))
                 fail(W, "a replica refused a frame of replica %u", sockets_speaker() + 1);
         return k;
 }
@@ -234,7 +234,8 @@ static void check_pair(struct world *w, unsigned a, unsigned b)
         int of_a[REPLICAS_MAX], of_b[REPLICAS_MAX];
         bool stuck;
 
-        if (!runs(&w->r[a]) || !runs(&w->r[b]) || tcp_is_cut(a, b)) {
+        if (!runs(&w->r[a]) || !runs(&w->r[b]) || tcp_is_cut(a, b) ||
+            upgrades_outdated(&w->r[a]) || upgrades_outdated(&w->r[b])) {
                 tcp_trouble(a, b);
                 wanted[a][b] = NEVER;
                 return;

@@ -154,7 +154,64 @@ static void post_frame(struct replica_node *n, unsigned to, struct view frame, n
 
         e->from = n->i;
         e->to = to;
+        e->life = n->life;
+        e->version = n->version;
         e->len = dress(frame, e->bytes);
+}
+
+/* A link is new if one of its ends is; then its first frame introduces the sender. What an
+ * earlier life sent may arrive late, and introduces nobody. */
+static void introduce(struct world *w, const struct event *e)
+{
+        struct replica_node *n = &w->r[e->to];
+        struct sim_link *l = &w->links[e->from][e->to];
+        struct introduction in = introduction_0_1;
+
+        if (e->life < l->from_life || (e->life == l->from_life && l->to_life == n->life))
+                return;
+        l->from_life = e->life;
+        l->to_life = n->life;
+        if (e->version > CLUSTER_0_1)
+                in = (struct introduction){.newest = e->version, .program = "0.2.0"};
+        MEMORY(MEMORY_RUN);
+        if (replica_peer_introduced(n->node.replica, e->from + 1, &in, clock_of(w, &n->clock)) <
+            0)
+                w->counts.outdated++;
+}
+
+static void post_hello(struct world *w, const struct replica_node *from, unsigned to, nsec_t in)
+{
+        struct event *e = post(w, in, EV_HELLO);
+
+        e->from = from->i;
+        e->to = to;
+        e->life = from->life;
+        e->version = from->version;
+}
+
+/* Each makes links to all others at once, and tries again. */
+static void greet_all(struct world *w, const struct replica_node *n)
+{
+        for (unsigned i = 0; i < w->n_replicas && !w->linked; i++) {
+                if (i == n->i || !w->r[i].up)
+                        continue;
+                post_hello(w, n, i, MSEC);
+                post_hello(w, &w->r[i], n->i, MSEC);
+        }
+}
+
+bool on_hello(struct world *w, struct event *e)
+{
+        struct replica_node *n = &w->r[e->to];
+
+        if (!n->up || !w->r[e->from].up || w->r[e->from].life != e->life)
+                return false;
+        if (n->paused || w->r[e->from].paused || w->cut[e->from][e->to] ||
+            w->now < w->links[e->from][e->to].down_until)
+                post_hello(w, &w->r[e->from], e->to, 20 * MSEC);
+        else
+                introduce(w, e);
+        return false;
 }
 
 /* The real links take it, or drop it. */
@@ -235,6 +292,7 @@ bool on_frame(struct world *w, struct event *e)
 {
         struct replica_node *n = &w->r[e->to];
         uint64_t failures = memory_failures();
+        bool outdated;
         int r;
 
         if (n->asleep || !n->up)
@@ -247,11 +305,21 @@ bool on_frame(struct world *w, struct event *e)
         if (w->cut[e->from][e->to])
                 return false;
         seen_frame_before(n);
+        introduce(w, e);
+        outdated = e->version < core_state(n->node.core)->version &&
+                   e->life == w->links[e->from][e->to].from_life;
         {
                 MEMORY(MEMORY_RUN);
                 r = replica_input(n->node.replica, e->from + 1, (struct view){e->bytes, e->len},
                                   clock_of(w, &n->clock));
         }
+        if (r == -EPROTONOSUPPORT && w->raised &&
+            (e->version == CLUSTER_0_1 || e->life < w->links[e->from][e->to].from_life))
+                r = 0; /* it is too old, or became so after it had sent that */
+        else if (r == 0 && outdated)
+                fail(w,
+                     "I13: replica %u takes part with replica %u, which is of an older release",
+                     e->to + 1, e->from + 1);
         if (r < 0 && memory_failures() == failures)
                 fail(w, "replica %u refused a frame of replica %u", e->to + 1, e->from + 1);
         seen_frame_after(w, n);
@@ -322,7 +390,8 @@ bool on_disk(struct world *w, struct event *e)
 /* Whether it lacked memory, or its disk failed, in this life. */
 static bool was_disturbed(struct replica_node *n)
 {
-        return memory_failures() != n->failures || n->io_errors > 0 || swap_refused(n);
+        return memory_failures() != n->failures || n->io_errors > 0 || swap_refused(n) ||
+               upgrades_outdated(n);
 }
 
 /* The process ends as soon as no callback is running. */
@@ -566,6 +635,8 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
         cfg = (struct node_config){
                 .core = {.cluster_id = 7,
                          .member_id = n->i + 1,
+                         .version = n->version,
+                         .finish_after = w->finish_after,
                          .min_ttl = w->min_ttl,
                          .timeout = w->timeout,
                          .leader_timeout = w->election,
@@ -580,6 +651,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                          .seed = rnd_u64(&w->rnd)},
                 .replica = {.id = n->i + 1,
                             .cluster_id = 7,
+                            .version = n->version,
                             .peers = peers,
                             .n_peers = w->n_replicas,
                             .election = election,
@@ -631,6 +703,7 @@ void boot(struct world *w, struct replica_node *n)
         n->up = true;
         n->paused = n->asleep = n->dark = false;
         n->life++;
+        n->booted_at = w->now;
         memset(n->disk_begun, 0, sizeof(n->disk_begun));
         n->refuses_since = 0;
         n->failures = memory_failures();
@@ -641,6 +714,7 @@ void boot(struct world *w, struct replica_node *n)
         w->met.alloc_start += memory_failed(MEMORY_START) - failed;
         if (r == 0) {
                 n->made = true;
+                greet_all(w, n);
                 return seen_start(w, n);
         }
         /* If a first start failed, there may be no room for the next one. */
@@ -684,6 +758,11 @@ bool on_link(struct world *w, struct event *e)
         if (n->paused) {
                 park(n, e);
                 return true;
+        }
+        if (e->kind == EV_DOWN) { /* and is made again */
+                w->links[e->from][e->to].to_life = 0;
+                if (w->r[e->from].up)
+                        post_hello(w, &w->r[e->from], e->to, 20 * MSEC);
         }
         {
                 MEMORY(MEMORY_RUN);
@@ -740,6 +819,7 @@ void nodes_begin(struct world *w)
 
                 *n = (struct replica_node){
                         .i = i,
+                        .version = w->old ? CLUSTER_0_1 : CLUSTER_NEWEST,
                         .disk = sim_disk_new(),
                         .clock.ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) - 500};
                 n->watched_disk = watched_disk_new(n->disk, n);

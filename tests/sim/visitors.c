@@ -37,6 +37,7 @@ enum wish {
         MOVE,
         HEALTH,
         DOWNGRADE,
+        FINISH,
         CAMPAIGN,
         PROCLAIM,
         LEADER,
@@ -222,6 +223,7 @@ static void ask_for(struct visitor *v)
         Pb__MoveLeaderRequest move = PB__MOVE_LEADER_REQUEST__INIT;
         Pb__HealthCheckRequest health = PB__HEALTH_CHECK_REQUEST__INIT;
         Pb__DowngradeRequest downgrade = PB__DOWNGRADE_REQUEST__INIT;
+        Pb__FinishUpgradeRequest finish = PB__FINISH_UPGRADE_REQUEST__INIT;
         struct asker *a = &v->asker;
 
         switch (v->wish) {
@@ -256,6 +258,8 @@ static void ask_for(struct visitor *v)
                 return asker_ask(a, "/grpc.health.v1.Health/Check", &health.base);
         case DOWNGRADE:
                 return asker_ask(a, "/etcdserverpb.Maintenance/Downgrade", &downgrade.base);
+        case FINISH:
+                return asker_ask(a, "/tenurepb.Maintenance/FinishUpgrade", &finish.base);
         default:
                 return ask_in_election(v);
         }

@@ -151,7 +151,7 @@ static void account(struct world *w)
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 struct replica_status st = {0};
 
-                s[i].runs = w->r[i].up && !w->r[i].paused;
+                s[i].runs = w->r[i].up && !w->r[i].paused && !upgrades_outdated(&w->r[i]);
                 if (w->r[i].up)
                         st = core_status(w->r[i].node.core);
                 s[i].ready = st.ready;
@@ -216,6 +216,11 @@ static bool handle(struct world *w, struct event *e)
         case EV_DOWN:
         case EV_UP:
                 return on_link(w, e);
+        case EV_HELLO:
+                return on_hello(w, e);
+        case EV_UPGRADE:
+                upgrades_go_on(w);
+                break;
         case EV_REQUEST:
                 return on_request(w, e);
         case EV_REPLY:
@@ -498,6 +503,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->bulk = seed % 16 == 2;
         w->slows = seed % 16 == 5 || seed % 16 == 15;
         w->linked = seed % 16 == 0;
+        upgrades_draw(w);
         w->txn_ops = TXN_OPS;
         w->long_ttls = seed % 15 == 4;
         w->steps = seed % 3 == 1;
@@ -541,6 +547,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         holders_begin(w);
         load_begin(w);
         spells_begin(w);
+        upgrades_begin(w);
         post(w, some_time(w, MSEC, 2000 * MSEC), EV_FAULT);
         post(w, w->run_time, EV_HEAL);
         post(w, 0, EV_CLOCK);
@@ -612,6 +619,7 @@ bool world_run(struct world *w, uint64_t seed, const char *aim)
         memory_end();
         if (!*w->failure)
                 check_end(w);
+        upgrades_end(w);
         tear_down(w);
         return !*w->failure;
 }

@@ -45,6 +45,7 @@
  *     faults.c    faults at any time
  *     aim.c       faults at the worst time
  *     overlap.c   entries under way are overwritten
+ *     upgrades.c  replicas of two releases, and the cluster version rises
  *     swaps.c     disks that come back otherwise than they went
  *     formats.c   data directories go on in a later format
  *     alone.c     members are removed until one is left
@@ -166,11 +167,13 @@ struct seen {
 struct replica_node {
         unsigned i;
         bool up, paused;
-        bool asleep;   /* also paused: the whole host is suspended, and frames to it are lost */
-        bool dark;     /* its host has no power */
-        bool full;     /* its disk is full */
-        bool made;     /* its disk has a data directory */
-        bool keeps_up; /* it has nearly all that is committed, and installs nothing */
+        bool asleep; /* also paused: the whole host is suspended, and frames to it are lost */
+        bool dark;   /* its host has no power */
+        bool full;   /* its disk is full */
+        bool made;   /* its disk has a data directory */
+        uint32_t version; /* the newest cluster version that its program knows */
+        nsec_t booted_at;
+        bool keeps_up;        /* it has nearly all that is committed, and installs nothing */
         nsec_t refuses_since; /* since when it refuses each write for lack of room in the queue;
                                * 0: it does not */
         struct disk *disk;
@@ -301,10 +304,12 @@ struct world {
         uint64_t top_term; /* the highest term in which any replica leads or led */
         bool cut[NODES_MAX][NODES_MAX];
         struct sim_link {
-                nsec_t last;       /* when the last frame on it arrives */
-                nsec_t delay;      /* how much longer a frame takes at present */
-                nsec_t down_until; /* it is broken until then */
-                bool lost;         /* a frame was lost on this link */
+                nsec_t last;                 /* when the last frame on it arrives */
+                nsec_t delay;                /* how much longer a frame takes at present */
+                nsec_t down_until;           /* it is broken until then */
+                bool lost;                   /* a frame was lost on this link */
+                unsigned from_life, to_life; /* between which the sender has introduced
+                                              * itself */
         } links[REPLICAS_MAX][REPLICAS_MAX];
         struct faults faults;
         bool strangers;      /* endpoints lead to other cores for a while */
@@ -321,6 +326,9 @@ struct world {
         bool fleet;            /* ... and these are nodes */
         unsigned txn_ops;      /* limit of operations in a transaction */
         bool linked;           /* replicas have real links */
+        bool old, upgrades;    /* they are of the older release at first, and upgraded ... */
+        nsec_t finish_after;   /* ... which is finished by itself after that; 0: it is not */
+        bool raised;           /* the command that finishes it was once in a leader's log */
         uint64_t quota;        /* of the store, for the client of fillers.c; 0: none */
         bool later;       /* a follower is of a later version, and proposes what nobody knows */
         bool damages;     /* snapshots under way ... */
@@ -380,6 +388,8 @@ enum event_kind {
         EV_DEED,
         EV_DOWN,
         EV_UP,
+        EV_HELLO,
+        EV_UPGRADE,
         EV_SCRIPT,
         EV_ELSEWHERE,
         EV_SETTLED,
@@ -399,6 +409,7 @@ struct event {
         struct edge *edge;
         enum disk_queue queue; /* of EV_DISK */
         int deed;              /* of EV_DEED */
+        uint32_t version;      /* of EV_FRAME and EV_HELLO: of the sender's program */
         struct event *next;    /* in a list of parked events */
         size_t len;
         uint8_t bytes[];
@@ -432,6 +443,7 @@ bool on_disk(struct world *w, struct event *e);
 /* Tells the peers that their links to it are down. */
 void tell_peers(struct world *w, const struct replica_node *n);
 /* It hears that the link to a peer broke, or that there is a new one. */
+bool on_hello(struct world *w, struct event *e);
 bool on_link(struct world *w, struct event *e);
 
 /* ---- linked.c ---- */
@@ -684,6 +696,16 @@ void budget_begin(void);
 void budget_rests(struct world *w);
 /* They have rested until now. */
 void budget_check(struct world *w);
+
+/* ---- upgrades.c ---- */
+
+void upgrades_draw(struct world *w);
+void upgrades_begin(struct world *w);
+void upgrades_go_on(struct world *w);
+void upgrades_heal(struct world *w);
+void upgrades_end(struct world *w);
+/* Whether it is of an older release than its cluster, and so to be refused. */
+bool upgrades_outdated(const struct replica_node *n);
 
 /* ---- overlap.c ---- */
 
