@@ -10,7 +10,6 @@
 #include <signal.h>
 #include <stdio.h>
 #include <sys/random.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -20,6 +19,7 @@
 #include "bus/messages.h"
 #include "bus/notify.h"
 #include "certificates.h"
+#include "descriptors.h"
 #include "etcd.h"
 #include "etcd/node.h"
 #include "etcd/server.h"
@@ -33,7 +33,6 @@
 #define REQUEST_TIMEOUT (5 * NSEC_PER_SEC)
 #define STOP_TIMEOUT NSEC_PER_SEC
 #define REMOVED_TIMEOUT (500 * NSEC_PER_MSEC)
-#define DESCRIPTORS_ASIDE 288               /* for the log, links to replicas and the like */
 #define LONG_TURN (50 * NSEC_PER_MSEC)      /* of the loop; logged ... */
 #define LONG_TURN_EVERY (10 * NSEC_PER_SEC) /* ... but at most this often */
 
@@ -128,6 +127,11 @@ static void on_changed(void *u)
         const char *fields[] = {MESSAGE_LEADER, term, leader, NULL};
 
         leaderless_changed(&p->leaderless, s.leader_id != 0);
+        if (s.awaits != 0)
+                notify_status("Leader of a new cluster, which waits for %s to start.",
+                              name_of(p, s.awaits));
+        else if (s.ready)
+                notify_status("Leader (term %" PRIu64 ").", s.term);
         if (s.leader_id == p->leader)
                 return;
         p->leader = s.leader_id;
@@ -140,7 +144,8 @@ static void on_changed(void *u)
         } else if (s.leader) {
                 log_full(LOG_NOTICE, fields, "This replica leads now (term %" PRIu64 ").",
                          s.term);
-                notify_status("Leader (term %" PRIu64 ").", s.term);
+                if (s.awaits == 0)
+                        notify_status("Leader (term %" PRIu64 ").", s.term);
         } else {
                 log_full(LOG_NOTICE, fields, "Following %s (term %" PRIu64 ").",
                          name_of(p, s.leader_id), s.term);
@@ -448,48 +453,11 @@ static int make_links(struct program *p)
                            });
 }
 
-/* The kernel grows the table of descriptors as they are opened. In a process with threads it
- * waits for all processors each time (expand_fdtable(), synchronize_rcu()): the 256th client,
- * the 512th and so on held the loop for 15 ms each, and for 179 ms on a busy machine. The table
- * never shrinks, so open it at its full size once. */
-static void widen_descriptors(int n)
-{
-        int fd = open("/", O_PATH | O_CLOEXEC),
-            last = fd >= 0 ? fcntl(fd, F_DUPFD_CLOEXEC, n) : -1;
-
-        if (last >= 0)
-                close(last);
-        if (fd >= 0)
-                close(fd);
-}
-
-/* Every client needs a descriptor: lower the limits on clients to what the descriptor limit
- * allows. */
-static void raise_descriptors(struct program *p)
-{
-        rlim_t aside =
-                DESCRIPTORS_ASIDE + (*p->opt.listen_metrics_urls ? SERVER_PROBES_MAX : 0);
-        struct rlimit r;
-
-        if (getrlimit(RLIMIT_NOFILE, &r) < 0)
-                return;
-        r.rlim_cur = r.rlim_max;
-        (void) setrlimit(RLIMIT_NOFILE, &r);
-        widen_descriptors((int) min_of(r.rlim_cur - 1, p->opt.max_connections + aside));
-        if (p->opt.max_connections + aside <= r.rlim_cur)
-                return;
-        p->opt.max_connections =
-                r.rlim_cur > aside + DESCRIPTORS_ASIDE ? r.rlim_cur - aside : 1;
-        log_notice("The limit of file descriptors (LimitNOFILE=) is %" PRIu64
-                   ": at most %" PRIu64 " clients can connect at the same time.",
-                   (uint64_t) r.rlim_cur, p->opt.max_connections);
-}
-
 static int run(struct program *p)
 {
         int r;
 
-        raise_descriptors(p);
+        descriptors_raise(&p->opt);
         r = loop_new(&p->loop);
         if (r == 0)
                 r = resolver_new(&p->resolver, p->loop);

@@ -221,7 +221,7 @@ void beacons_run(struct replica *r)
         nsec_t outages;
         bool is_new;
 
-        if (!replica_is_ready(r))
+        if (!replica_is_current(r))
                 return;
         if (!r->time.clock.running) {
                 if ((unsigned) __builtin_popcountll(r->time.reported) + 1 <=

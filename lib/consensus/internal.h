@@ -315,6 +315,8 @@ struct versions {
         struct member_version of[2 * REPLICA_PEERS_MAX];
         uint32_t cluster; /* the cluster version; 0 until the state machine has said it */
         struct replica_rise rise;
+        bool founding;                     /* we lead a new cluster, which has not begun ... */
+        struct boot_time awaits_logged_at; /* ... and when that was last logged */
 };
 
 /* Each file owns a part of this: libraft.c owns `raft`, replica.c the log and the applied
@@ -379,9 +381,15 @@ struct replica {
 };
 
 /* Whether we lead, and know all that was committed before (Raft section 8). */
-static inline bool replica_is_ready(const struct replica *r)
+static inline bool replica_is_current(const struct replica *r)
 {
         return r->first_of_term > 0 && r->applied >= r->first_of_term;
+}
+
+/* ... and the cluster has begun. */
+static inline bool replica_is_ready(const struct replica *r)
+{
+        return replica_is_current(r) && !r->versions.founding;
 }
 
 /* ---- libraft.c ---- */
@@ -667,3 +675,10 @@ void members_lack(struct replica *r, uint64_t index);
 bool versions_refuse(const struct replica *r, uint64_t peer);
 void versions_link_down(struct replica *r, uint64_t peer);
 void versions_members_changed(struct replica *r);
+/* We lead from now on. */
+void versions_lead(struct replica *r);
+/* Leader of a new cluster: lets it begin once all members have introduced themselves. Returns
+ * whether it begins. */
+bool versions_found(struct replica *r);
+/* For whom it waits; 0: for nobody. */
+uint64_t versions_awaits(const struct replica *r);

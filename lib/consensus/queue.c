@@ -269,7 +269,7 @@ static bool may_submit(const struct replica *r)
         PROBE_IF(r->queue.bytes > 0 && replica_is_ready(r) &&
                          !lease_clock_healthy(&r->time.clock, r->now),
                  "commands wait while lease time stands still");
-        return replica_is_ready(r) && lease_clock_healthy(&r->time.clock, r->now) &&
+        return replica_is_current(r) && lease_clock_healthy(&r->time.clock, r->now) &&
                replica_transferee(r) == 0;
 }
 
@@ -353,7 +353,7 @@ static bool gathers(struct replica *r)
 void queue_submit(struct replica *r)
 {
         r->queue.gathers = false;
-        while (replica_leads(r) && may_submit(r) && submit(r))
+        while (replica_is_ready(r) && may_submit(r) && submit(r))
                 ;
         r->queue.seen = r->queue.bytes;
 }

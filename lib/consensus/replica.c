@@ -66,6 +66,7 @@ struct replica_status replica_status(const struct replica *r)
                 .waits_for_room = store_waits_for_room(r->store),
                 .short_of_room = replica_short_of_room(r),
                 .log_bytes = r->log.bytes,
+                .awaits = versions_awaits(r),
                 .way = r->time.clock.way,
         };
 }
@@ -209,7 +210,8 @@ static void announce(struct replica *r)
         struct replica_status s = replica_status(r);
 
         if (s.leader == r->announced.leader && s.ready == r->announced.ready &&
-            s.leader_id == r->announced.leader_id && s.term == r->announced.term)
+            s.leader_id == r->announced.leader_id && s.term == r->announced.term &&
+            s.awaits == r->announced.awaits)
                 return;
         if (s.leader != r->announced.leader || s.leader_id != r->announced.leader_id ||
             s.term != r->announced.term)
@@ -232,6 +234,7 @@ static void become_leader(struct replica *r)
         beacons_begin(r);
         memset(r->sent_commit, 0, sizeof(r->sent_commit));
         queue_term_begins(r);
+        versions_lead(r);
         e.buf.len = 8;
         e.buf.base = e.batch = raft_calloc(1, 8);
         if (!e.batch)
@@ -400,6 +403,7 @@ void replica_step(struct replica *r, struct raft_event *ev)
                 r->time.asking = false;
                 lease_clock_stop(&r->time.clock);
                 r->first_of_term = 0;
+                r->versions.founding = false;
         }
         if (!was_leader && replica_leads(r))
                 become_leader(r);
@@ -586,6 +590,8 @@ void replica_run(struct replica *r, struct boot_time now)
                          "a handover of leadership takes too long and is given up");
         }
         beacons_run(r);
+        if (r->versions.founding && versions_found(r))
+                announce(r);
         queue_run(r);
         reads_run(r);
 }

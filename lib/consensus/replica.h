@@ -71,6 +71,8 @@ struct replica_status {
         bool short_of_room;  /* the disk is nearly full: the reserved space is in use, and
                               * nothing that makes the data grow should be accepted */
         size_t log_bytes;    /* of the log in memory */
+        uint64_t awaits;     /* leader of a new cluster: the member that has to introduce itself
+                              * before the cluster begins; 0: none */
         nsec_t way;          /* round trip to a majority, if it is too long for the heartbeat
                               * interval, or was and is not yet short again */
 };
@@ -128,7 +130,10 @@ struct replica_ops {
         struct lease_time (*adopt)(void *u);
         /* The state that is being loaded, or has been, is not needed. */
         void (*drop)(void *u);
-        /* Leader, term or our readiness changed. */
+        /* Leader of a new cluster, before anything is written or read: called again and again
+         * until it returns true; it may call replica_raise(). NULL: the cluster begins. */
+        bool (*found)(void *u);
+        /* Leader, term, our readiness or who is awaited changed. */
         void (*changed)(void *u);
         /* Answers replica_read() @id and all before it: a read made once `applied` has reached
          * @index is linearizable (I8). @at: the leader's lease time when a majority had
@@ -220,8 +225,8 @@ struct replica_rise {
 };
 struct replica_rise replica_rise(const struct replica *r);
 /* Leader: appends @commands, which raise the cluster version, at once, if the leader hears from
- * all members now. Returns 0; -EAGAIN: no entry can be appended at the moment; or
- * -EHOSTUNREACH: it does not hear from *@ret_member. */
+ * all members now, or founds the cluster. Returns 0; -EAGAIN: no entry can be appended at the
+ * moment; or -EHOSTUNREACH: it does not hear from *@ret_member. */
 must_check_ int replica_raise(struct replica *r, const void *commands, size_t n,
                               uint64_t *ret_member);
 /* The state machine has this cluster version from now on. */

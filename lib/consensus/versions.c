@@ -8,6 +8,8 @@
 #include "base/probe.h"
 #include "consensus/internal.h"
 
+#define AWAITS_AGAIN (60 * NSEC_PER_SEC)
+
 static struct member_version *version_of(const struct replica *r, uint64_t id)
 {
         struct member_version *v = (struct member_version *) (uintptr_t) r->versions.of;
@@ -118,7 +120,7 @@ struct replica_rise replica_rise(const struct replica *r)
 
 int replica_raise(struct replica *r, const void *commands, size_t n, uint64_t *ret_member)
 {
-        for (unsigned i = 0; i < replica_conf(r)->n; i++) {
+        for (unsigned i = 0; i < replica_conf(r)->n && !r->versions.founding; i++) {
                 uint64_t id = replica_conf(r)->servers[i].id;
                 struct introduction in;
                 bool linked;
@@ -131,6 +133,46 @@ int replica_raise(struct replica *r, const void *commands, size_t n, uint64_t *r
                 return -EHOSTUNREACH;
         }
         return queue_append(r, commands, n);
+}
+
+/* A new cluster has no command in its log, and nothing before that. */
+void versions_lead(struct replica *r)
+{
+        r->versions.founding = r->ops->found && r->log.first == 1 &&
+                               log_find(&r->log, RAFT_COMMAND, 1, log_last(&r->log)) == 0;
+        r->versions.awaits_logged_at = (struct boot_time){0};
+}
+
+uint64_t versions_awaits(const struct replica *r)
+{
+        return r->versions.founding && r->versions.rise.to == 0 ? r->versions.rise.member : 0;
+}
+
+static void log_awaited(struct replica *r, uint64_t id)
+{
+        int at = replica_position(r, id);
+
+        if (at < 0 || (r->versions.awaits_logged_at.ns > 0 &&
+                       boot_diff(r->now, r->versions.awaits_logged_at) < AWAITS_AGAIN))
+                return;
+        r->versions.awaits_logged_at = r->now;
+        log_notice("The new cluster waits for member %016" PRIx64
+                   " at %s: it takes no requests until each of its members has started once.",
+                   id, replica_conf(r)->servers[at].address);
+}
+
+bool versions_found(struct replica *r)
+{
+        uint64_t awaited = versions_awaits(r);
+
+        if (!replica_is_current(r))
+                return false;
+        PROBE_IF(awaited != 0, "a new cluster waits for a member");
+        if (awaited != 0)
+                log_awaited(r, awaited);
+        else if (r->ops->found(r->userdata))
+                r->versions.founding = false;
+        return !r->versions.founding;
 }
 
 void replica_set_version(struct replica *r, uint32_t version)

@@ -285,6 +285,7 @@ const struct replica_ops core_replica_ops = {
         .load_more = on_load_more,
         .adopt = on_adopt,
         .drop = on_drop,
+        .found = core_found,
         .changed = on_changed,
         .read_at = core_reads_at,
         .skipped = on_skipped,

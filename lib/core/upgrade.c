@@ -72,6 +72,17 @@ static bool raise_it(struct core *c, struct status *ret)
         return true;
 }
 
+/* A new cluster has the newest version that all of its members know from the first entry on:
+ * nothing of an older one is ever in it. */
+bool core_found(void *core)
+{
+        struct core *c = core;
+        struct status st;
+
+        return replica_rise(c->replica).to <= c->state.version ||
+               (raise_it(c, &st) && c->upgrade.term == core_term(c));
+}
+
 bool core_has_risen(struct core *c, const struct core_order *o, struct status *ret)
 {
         *ret = status_ok;

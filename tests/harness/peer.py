@@ -34,11 +34,11 @@ def _say(url, said, certificate, authority):
 
 
 def greet(url, cluster, member, certificate=None, authority=None):
-    """As that member, with a frame that is none after it: a replica that listens ends the link
-    because of that, and says so in its log. Returns the number of the log's entry as of which it
-    says that there is no such member, or None."""
-    ping_of_nobody = struct.pack("<IBQQ", 17, 2, 0, 0)
-    said = _say(url, b"TENPEER1" + struct.pack("<QQ", cluster, member) + ping_of_nobody
+    """As that member, which introduces itself, with a frame that is none after that: a replica that
+    listens ends the link because of that, and says so in its log. Returns the number of the log's
+    entry as of which it says that there is no such member, or None."""
+    introduction = struct.pack("<IBQIQB5s", 27, 9, 0, 2, 0, 5, b"0.2.0")
+    said = _say(url, b"TENPEER1" + struct.pack("<QQ", cluster, member) + introduction
                 + struct.pack("<IB", 1, 0), certificate, authority)
     return struct.unpack("<Q", said[5:13])[0] if len(said) >= 13 else None
 

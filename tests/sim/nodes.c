@@ -824,7 +824,10 @@ void nodes_begin(struct world *w)
                         .clock.ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) - 500};
                 n->watched_disk = watched_disk_new(n->disk, n);
                 n->last_parked = &n->parked;
-                boot(w, n);
+                if (i > 0 && w->starts_late == i)
+                        post(w, time_in(&w->damage, 0, 3000 * MSEC), EV_START)->to = i;
+                else
+                        boot(w, n);
         }
 }
 

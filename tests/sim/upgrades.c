@@ -29,6 +29,7 @@ void upgrades_draw(struct world *w)
         w->upgrades = w->seed % 5 == 2;
         w->old = w->upgrades || w->seed % 15 == 3;
         ordered = false;
+        w->starts_late = w->seed % 7 == 3 && w->breaks_in == 0 ? w->n_replicas - 1 : 0;
         if (w->upgrades && chance_in(&w->damage, 50))
                 w->finish_after = time_in(&w->damage, NSEC_PER_SEC, 6 * NSEC_PER_SEC);
 }
@@ -156,6 +157,9 @@ void upgrades_end(struct world *w)
         for (unsigned i = 0; i < w->n_replicas && !*w->failure; i++) {
                 uint32_t is = w->r[i].up ? core_state(w->r[i].node.core)->version : 0;
 
+                if (is != 0 && !w->old && is != CLUSTER_NEWEST)
+                        fail(w, "I13: a new cluster is not at the newest version at replica %u",
+                             i + 1);
                 if (is != 0 && w->old && !w->raised && is != CLUSTER_0_1)
                         fail(w,
                              "I13: the cluster version has risen at replica %u, which nobody "

@@ -121,7 +121,7 @@ static void account_still(struct world *w, const struct standing *s, bool out)
         else if (s[i].last > s[i].commit)
                 why = STILL_STUCK;
         if (why == STILL_LEADERLESS)
-                w->still.grace = GRACE;
+                w->still.grace = w->begun ? GRACE : 0;
         if (why != w->still.why ||
             (why == STILL_STUCK && (i != w->still.leader || s[i].term != w->still.term ||
                                     s[i].commit != w->still.commit)))
@@ -152,8 +152,10 @@ static void account(struct world *w)
                 struct replica_status st = {0};
 
                 s[i].runs = w->r[i].up && !w->r[i].paused && !upgrades_outdated(&w->r[i]);
-                if (w->r[i].up)
+                if (w->r[i].up) {
                         st = core_status(w->r[i].node.core);
+                        w->begun = w->begun || core_state(w->r[i].node.core)->applied > 0;
+                }
                 s[i].ready = st.ready;
                 s[i].hands_over = st.ready && st.leader_id == 0;
                 s[i].waits = st.waits_for_room || w->r[i].seen.installing;
@@ -218,6 +220,10 @@ static bool handle(struct world *w, struct event *e)
                 return on_link(w, e);
         case EV_HELLO:
                 return on_hello(w, e);
+        case EV_START:
+                if (!n->up && !n->made)
+                        boot(w, n);
+                break;
         case EV_UPGRADE:
                 upgrades_go_on(w);
                 break;

@@ -328,6 +328,8 @@ struct world {
         bool linked;           /* replicas have real links */
         bool old, upgrades;    /* they are of the older release at first, and upgraded ... */
         nsec_t finish_after;   /* ... which is finished by itself after that; 0: it is not */
+        bool begun;            /* some command was applied: there may be leases */
+        unsigned starts_late;  /* this one, and the cluster waits for it; 0: none does */
         bool raised;           /* the command that finishes it was once in a leader's log */
         uint64_t quota;        /* of the store, for the client of fillers.c; 0: none */
         bool later;       /* a follower is of a later version, and proposes what nobody knows */
@@ -389,6 +391,7 @@ enum event_kind {
         EV_DOWN,
         EV_UP,
         EV_HELLO,
+        EV_START,
         EV_UPGRADE,
         EV_SCRIPT,
         EV_ELSEWHERE,

@@ -49,6 +49,7 @@ void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *
         core_set_owner(c, &one_owner, NULL);
         CHECK_EQ(replica_new(&r,
                              &(struct replica_config){.id = 1,
+                                                      .version = cfg->version,
                                                       .cluster_id = 7,
                                                       .peers = peers,
                                                       .n_peers = n_members,

@@ -292,8 +292,25 @@ static const struct replica_peer peers[MOST] = {{1, "http://1:1"},
                                                 {4, "http://4:1"},
                                                 {5, "http://5:1"}};
 
+static bool founds; /* the cluster is new in the sense of `found` */
+static unsigned n_founded;
+
+/* The first command is a '!'. */
+static bool on_found(void *u)
+{
+        struct net_node *n = u;
+        uint64_t member;
+
+        n_founded++;
+        return replica_raise(n->replica, "!", 1, &member) == 0;
+}
+
 static int make_node(struct net_node *n, size_t log_bytes, struct store_error *err)
 {
+        static struct replica_ops founding;
+
+        founding = ops;
+        founding.found = on_found;
         return replica_new(&n->replica,
                            &(struct replica_config){
                                    .id = id_of(n),
@@ -305,7 +322,7 @@ static int make_node(struct net_node *n, size_t log_bytes, struct store_error *e
                                    .seed = rnd(1, UINT32_MAX),
                                    .log_bytes = log_bytes,
                            },
-                           n->disk, &ops, n, net.now, err);
+                           n->disk, founds ? &founding : &ops, n, net.now, err);
 }
 
 static void start_node(struct net_node *n, size_t log_bytes)
@@ -394,6 +411,58 @@ static bool some_proposals(const struct frame *f)
 static bool acknowledgements(const struct frame *f)
 {
         return buf_head(&f->bytes)[0] == FRAME_PROPOSED;
+}
+
+static struct net_node *elect_unready(void)
+{
+        for (unsigned i = 0; i < 100; i++) {
+                pass(100 * MS);
+                for (unsigned k = 0; k < n_nodes; k++)
+                        if (net.node[k].replica && replica_status(net.node[k].replica).leader)
+                                return &net.node[k];
+        }
+        test_fail(__FILE__, __LINE__, "nobody leads");
+}
+
+/* Until then it takes no writes and no reads, and says for whom it waits. */
+TEST(a_new_cluster_begins_when_all_members_have_introduced_themselves)
+{
+        struct introduction in = {.newest = CLUSTER_0_2, .program = "0.2.0"};
+        struct net_node *leader, *other;
+
+        founds = true;
+        n_founded = 0;
+        start();
+        leader = elect_unready();
+        other = follower(leader);
+        CHECK_EQ(propose(leader, 10), 0);
+        CHECK_EQ(propose(other, 10), 0);
+        replica_read(leader->replica, 1);
+        CHECK_EQ(replica_peer_introduced(leader->replica, id_of(other), &in, net.now), 0);
+        pass(2000 * MS);
+        CHECK(!replica_status(leader->replica).ready);
+        CHECK_EQ(replica_status(leader->replica).awaits, id_of(follower(other)));
+        CHECK_EQ(leader->applied, 0);
+        CHECK_EQ(net.n_read, 0);
+        CHECK_EQ(n_founded, 0);
+        CHECK_EQ(replica_peer_introduced(leader->replica, id_of(follower(other)),
+                                         &introduction_0_1, net.now),
+                 0);
+        pass(500 * MS);
+        CHECK(replica_status(leader->replica).ready);
+        CHECK_EQ(replica_status(leader->replica).awaits, 0);
+        CHECK_EQ(n_founded, 1);
+        CHECK_EQ(leader->applied, 3);
+        CHECK_EQ(other->applied, 3);
+        CHECK_EQ(net.n_read, 1);
+        /* The next leader finds that the cluster has begun. */
+        net.node[leader - net.node].full = true;
+        replica_free(leader->replica);
+        leader->replica = NULL;
+        leader = elect();
+        CHECK_EQ(n_founded, 1);
+        founds = false;
+        stop();
 }
 
 /* A link breaks with a proposal in it; leader and term stay. */

@@ -168,6 +168,20 @@ static void run_for(nsec_t time)
         }
 }
 
+/* A single replica whose cluster an older program has founded. */
+static void begin_upgraded(const struct core_config *cfg)
+{
+        struct core_config old = *cfg;
+
+        old.version = CLUSTER_0_1;
+        begin(1, &old);
+        run_for(2 * NSEC_PER_SEC);
+        CHECK(core_status(w.core).ready);
+        core_free(w.core);
+        replica_free(w.replica);
+        one_new(&w.core, &w.replica, w.disk, 1, cfg, w.now);
+}
+
 static void done(struct core_order *o, struct status st)
 {
         (void) o;
@@ -194,6 +208,23 @@ static void changed(struct core_change *ch, int outcome)
         w.changed = outcome;
 }
 
+/* Nothing of an older version is ever in a new cluster. */
+TEST(a_new_cluster_has_the_newest_version_from_its_first_entry_on)
+{
+        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC});
+        CHECK_EQ(core_set_member(w.core, "a", "http://a:1"), 0);
+        run_for(NSEC_PER_SEC);
+        CHECK(core_status(w.core).ready);
+        CHECK_EQ(core_state(w.core)->version, CLUSTER_NEWEST);
+        CHECK_EQ(core_state(w.core)->n_members, 1);
+        end();
+        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .version = CLUSTER_0_1});
+        run_for(NSEC_PER_SEC);
+        CHECK(core_status(w.core).ready);
+        CHECK_EQ(core_state(w.core)->version, CLUSTER_0_1);
+        end();
+}
+
 /* Each member can be in the way, also one that does not vote. */
 TEST(the_cluster_version_rises_when_all_members_can_and_answer)
 {
@@ -204,7 +235,7 @@ TEST(the_cluster_version_rises_when_all_members_can_and_answer)
         check_finish(RPC_FAILED_PRECONDITION, "etcdserver: not leader");
         end();
 
-        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC});
+        begin_upgraded(&(struct core_config){.timeout = 5 * NSEC_PER_SEC});
         run_for(2 * NSEC_PER_SEC);
         CHECK(core_status(w.core).ready);
         w.changed = -1;
@@ -236,15 +267,16 @@ TEST(the_cluster_version_rises_when_all_members_can_and_answer)
 /* What an operator may cancel until then: nobody can go back afterwards. */
 TEST(the_cluster_version_rises_by_itself_after_a_while)
 {
-        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC,
-                                       .finish_after = 10 * NSEC_PER_SEC});
+        begin_upgraded(&(struct core_config){.timeout = 5 * NSEC_PER_SEC,
+                                             .finish_after = 10 * NSEC_PER_SEC});
         run_for(9 * NSEC_PER_SEC);
         CHECK_EQ(core_state(w.core)->version, CLUSTER_0_1);
         run_for(2 * NSEC_PER_SEC);
         CHECK_EQ(core_state(w.core)->version, CLUSTER_0_2);
         end();
 
-        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .finish_after = INT64_MAX});
+        begin_upgraded(
+                &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .finish_after = INT64_MAX});
         run_for(60 * NSEC_PER_SEC);
         CHECK_EQ(core_state(w.core)->version, CLUSTER_0_1);
         end();
