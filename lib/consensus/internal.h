@@ -670,6 +670,9 @@ void members_lack(struct replica *r, uint64_t index);
 
 /* ---- versions.c ---- */
 
+/* The newest format of the data directory that may be written at cluster version @version; 0:
+ * at the newest version. */
+unsigned versions_format(uint32_t version);
 /* Whether @peer is too old for the cluster version: nothing of it is taken, and nothing sent to
  * it. */
 bool versions_refuse(const struct replica *r, uint64_t peer);

@@ -291,7 +291,9 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         STAILQ_INIT(&r->queue.batches);
         STAILQ_INIT(&r->queue.unacked);
 
-        k = store_open(&r->store, d, &(struct store_config){.directory = cfg->directory},
+        k = store_open(&r->store, d,
+                       &(struct store_config){.directory = cfg->directory,
+                                              .format = versions_format(cfg->version)},
                        &replica_store_ops, r, err);
         if (k < 0)
                 return k;

@@ -175,9 +175,19 @@ bool versions_found(struct replica *r)
         return !r->versions.founding;
 }
 
+unsigned versions_format(uint32_t version)
+{
+        static const unsigned formats[] = {
+                [0] = STORE_FORMAT, [CLUSTER_0_1] = 1, [CLUSTER_0_2] = 2};
+
+        return formats[min_of(version, (uint32_t) CLUSTER_NEWEST)];
+}
+
 void replica_set_version(struct replica *r, uint32_t version)
 {
         if (r->versions.cluster > 0 && version > r->versions.cluster)
                 log_notice("The cluster version is %s now.", cluster_version_name(version));
         r->versions.cluster = version;
+        if (store_raise_format(r->store, versions_format(version)) < 0)
+                replica_fatal(r, "cannot write the format of the data directory (meta)");
 }

@@ -10,8 +10,8 @@
                 x(power, "power losses after a kill"), x(partitions, "partitions"),          \
                 x(spells, "slow spells"), x(stalls, "stalled disks"), x(full, "full disks"), \
                 x(damaged_disks, "damaged disks"), x(refused_disks, "disks refused"),        \
-                x(upgrades, "replicas upgraded"),                                            \
-                x(downgrades, "downgraded"), x(upgrades_finished, "upgrades finished"),      \
+                x(upgrades, "replicas upgraded"), x(downgrades, "downgraded"),               \
+                x(upgrades_finished, "upgrades finished"),                                   \
                 x(upgrades_refused, "not yet finished"),                                     \
                 x(outdated, "outdated replicas refused"), x(pauses, "pauses"),               \
                 x(suspends, "suspends"), x(steps, "steps of clocks"),                        \

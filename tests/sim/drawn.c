@@ -62,7 +62,6 @@ static size_t options_of(const struct world *w, struct option out[static OPTIONS
                 {"stalled disks", f->stalls},
                 {"full disks", f->full},
                 {"broken disks", w->breaks_in > 0},
-                {"a later format of the disk", w->formats},
                 {"too little memory", f->memory},
                 {"paused processes", f->pauses},
                 {"suspended hosts", f->suspends},

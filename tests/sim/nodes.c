@@ -677,7 +677,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                 .token_ttl = w->token_ttl,
         };
         /* 0.1.0 gave directories no ids. */
-        cfg.replica.directory = w->formats && n->life == 1 ? 0 : cfg.replica.seed;
+        cfg.replica.directory = n->version == CLUSTER_0_1 ? 0 : cfg.replica.seed;
         sim_disk_on_submit(n->disk, on_submit, n);
         r = node_init(&n->node, &cfg, n->watched_disk, now, err);
         if (r == 0)

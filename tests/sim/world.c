@@ -310,9 +310,6 @@ static bool handle(struct world *w, struct event *e)
         case EV_QUICK:
                 on_quick(w);
                 break;
-        case EV_FORMAT:
-                on_format(w, e);
-                break;
         }
         return false;
 }
@@ -547,7 +544,6 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         clients_begin(w);
         sharers_begin(w);
         linked_begin(w);
-        formats_begin(w);
         nodes_begin(w);
         elsewhere_begin(w);
         holders_begin(w);

@@ -47,7 +47,6 @@
  *     overlap.c   entries under way are overwritten
  *     upgrades.c  replicas of two releases, and the cluster version rises
  *     swaps.c     disks that come back otherwise than they went
- *     formats.c   data directories go on in a later format
  *     alone.c     members are removed until one is left
  *     nights.c    an hour with trouble now and then
  *     budget.c    what a cluster at rest costs
@@ -336,7 +335,6 @@ struct world {
         bool damages;     /* snapshots under way ... */
         nsec_t damage_at; /* ... are damaged not before this time ... */
         struct rnd damage;     /* ... drawn separately, so that other worlds stay the same */
-        bool formats;          /* replicas go on in a later format; see formats.c */
         uint64_t breaks_in;    /* of so many calls of a disk one fails; 0: none */
         const struct aim *aim; /* of this world; see aim.c */
         bool calm;
@@ -399,8 +397,7 @@ enum event_kind {
         EV_NIGHT,
         EV_REST,
         EV_SLOW,
-        EV_QUICK,
-        EV_FORMAT
+        EV_QUICK
 };
 
 struct event {
@@ -726,11 +723,6 @@ void swap_disk(struct world *w, struct replica_node *n);
 bool swap_refused(struct replica_node *n);
 /* It starts. */
 void swap_back(struct replica_node *n);
-
-/* ---- formats.c ---- */
-
-void formats_begin(struct world *w);
-void on_format(struct world *w, struct event *e);
 
 /* ---- alone.c ---- */
 

@@ -363,7 +363,7 @@ static void fail_in_time(struct holder_of *h)
         renew(h);
         while (h->out) {
                 one.now = boot_add(one.now, 10 * MS);
-                if (boot_diff(one.now, asked) == 4800 * MS && sim_disk_busy(one.disk))
+                while (boot_diff(one.now, asked) == 4800 * MS && sim_disk_busy(one.disk))
                         sim_disk_finish(one.disk); /* of the grant */
                 replica_run(one.replica, one.now);
                 core_run(one.core, one.now);
