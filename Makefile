@@ -26,7 +26,7 @@ WARN := -Wno-unknown-warning-option -Wall -Wextra -Wconversion -Wshadow -Wstrict
 WERROR ?=
 # libev's watchers are cast to their base; its macros are written for -fno-strict-aliasing.
 CFLAGS_ALL = -std=gnu11 -D_GNU_SOURCE -DTENURE_VERSION='"$(VERSION)"' -g -fno-strict-aliasing -fno-omit-frame-pointer \
-	-fstack-protector-strong -Ilib -isystem $(O)/gen
+	-fstack-protector-strong -Ilib -I$(O)/gen
 LDLIBS := -Wl,--as-needed -lraft -lnghttp2 -lhttp_parser -lprotobuf-c -lssl -lcrypto -lev -linih -lyaml -ljson-c -lbsd -lmd -lcrypt -lresolv -lmnl -lsystemd -lpthread
 
 ifeq ($(MODE),asan)
