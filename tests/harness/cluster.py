@@ -20,10 +20,12 @@ class Member:
 
 
 class Replica(Daemon):
-    """@options: further words of its command. @certificate: if it has one, both ports want one."""
+    """@options: further words of its command. @certificate: if it has one, both ports want one.
+    @program: another tenure-core."""
 
     def __init__(self, name, folder, client_port, peer_port, *options, certificate=None,
-                 **environment):
+                 program=BIN / "tenure-core", **environment):
+        self.program = program
         scheme = "https" if certificate else "http"
         self.client_url = f"{scheme}://127.0.0.1:{client_port}"
         peer_scheme = "https" if "--peer-auto-tls" in options else scheme
@@ -43,7 +45,7 @@ class Replica(Daemon):
             "--name", self.name, "--data-dir", self.data, "--listen-peer-urls", self.peer_url,
             "--initial-cluster", ",".join(f"{m.name}={m.peer_url}" for m in members)]
         self.command = [str(word) for word in (
-            BIN / "tenure-core", *self.identity, "--listen-client-urls", self.client_url,
+            self.program, *self.identity, "--listen-client-urls", self.client_url,
             "--initial-cluster-state", state, *self.options)]
 
     def metrics(self, **headers):
@@ -59,16 +61,15 @@ class Replica(Daemon):
 class Cluster(Replicas):
     """Serves clients when it has been made. Replicas are named a, b, c and so on. @options: of
     each replica; @authority: signs the .certificate that all replicas show, and .client's, who
-    asks; @restore: the file of a snapshot; @environment: of each replica."""
+    asks; @restore: the file of a snapshot; @more: as of Replica, of each."""
 
-    def __init__(self, folder, ports, size=3, *options, authority=None, restore=None,
-                 **environment):
+    def __init__(self, folder, ports, size=3, *options, authority=None, restore=None, **more):
         self.folder, self.ports, self.replicas = folder, ports, {}
         self.client = authority and authority.certificate("client")
         self.certificate = authority and authority.certificate("replica")
         if authority:
             self.credentials = self.client.for_etcdctl
-        self._made = options, {"certificate": self.certificate, **environment}
+        self._made = options, {"certificate": self.certificate, **more}
         for name in "abcdefg"[:size]:
             self.new_replica(name)
         for replica in self.replicas.values():
