@@ -248,7 +248,24 @@ struct boot_time hold_next(const struct member *m);
 void hold_peer_down(struct member *m, struct peer *p);
 /* Whether renewals that were sent there are not answered yet. */
 bool hold_waits_for(const struct peer *p);
-void hold_own_key(const struct member *m, struct buf *key);
+/* Another endpoint is tried next. @what and @message: for people. */
+void hold_failed(struct member *m, const char *what, const char *message);
+/* The TTL in an answer. A core that does not know about milliseconds has whole seconds only. */
+nsec_t hold_answered_ttl(int64_t ms, int64_t seconds);
+#define HOLD_FOREIGN "it is of another cluster"
+
+/* registration.c: our node's key. */
+void registration_own_key(const struct member *m, struct buf *key);
+/* Asks for the key on the lease of the session. Returns 0 or a negative errno. */
+must_check_ int registration_begin(struct member *m, struct peer *p);
+/* Looks at what the membership says of our key, and of that of who holds our name. */
+void registration_check_key(struct member *m);
+void registration_check_holder(struct member *m);
+void registration_revoke_former(struct member *m, struct boot_time now);
+/* Writes our record if @compare holds; otherwise reads the key. */
+must_check_ int registration_txn(struct member *m, struct peer *p, Pb__Compare *compare,
+                                 void (*done)(struct unary *u, enum rpc_code code,
+                                              const char *message));
 
 /* publications.c: keeps this node's records in the core. */
 void publications_init(struct publications *o, int64_t resumed_lease);

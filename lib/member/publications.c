@@ -297,7 +297,7 @@ static bool fill(struct member *m, struct txn *t)
         struct publication *f;
         bool failed = false;
 
-        hold_own_key(m, &t->keys[0]);
+        registration_own_key(m, &t->keys[0]);
         t->compare.key = pb_bytes(buf_head(&t->keys[0]), buf_len(&t->keys[0]));
         if (o->self_stored != o->self_version) {
                 node_record_write(&m->self, &t->values[0]);

@@ -1,0 +1,333 @@
+/* Writes our node's key, also over that of an earlier life of ours, and notices when somebody
+ * else has it. */
+#include <stdio.h>
+
+#include "base/probe.h"
+#include "member/internal.h"
+
+#define ASK_AGAIN_MIN (100 * NSEC_PER_MSEC)
+#define REVOKE_AGAIN NSEC_PER_SEC
+
+static void on_former_revoked(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct member *m = u->member;
+
+        (void) message;
+        if (u->op == (uint64_t) m->former.lease && code != RPC_UNAVAILABLE &&
+            code != RPC_DEADLINE_EXCEEDED && code != RPC_CANCELED)
+                m->former.lease = 0;
+}
+
+/* Until it is answered: the lease may have a TTL of an hour, and has services of before. */
+void registration_revoke_former(struct member *m, struct boot_time now)
+{
+        Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+        struct peer *p;
+
+        if (m->former.lease == 0 || boot_before(now, m->former.at))
+                return;
+        m->former.at = boot_add(now, REVOKE_AGAIN);
+        p = member_peer(m, m->current); /* which is also to connect */
+        if (!p || !peer_rpc(p) || member_is_foreign(m, p))
+                return;
+        q.id = m->former.lease;
+        (void) !member_call(p, (uint64_t) q.id, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
+                            &pb__lease_revoke_response__descriptor, on_former_revoked);
+}
+
+static void registered(struct member *m, int64_t revision)
+{
+        if (m->old_lease != 0) {
+                m->former.lease = m->old_lease;
+                m->former.at = m->now;
+        }
+        m->old_lease = 0;
+        m->refused = false;
+        m->registered_at = revision;
+        publications_self_stored(&m->publications, revision);
+        session_registered(&m->session);
+}
+
+static int write_key(struct member *m, struct peer *p, int64_t mod_revision);
+
+/* The lease that was to be registered may have been dropped meanwhile, with no other in its
+ * place: a key written then would be attached to no lease, and would stay for ever. */
+static bool is_registering(const struct unary *u)
+{
+        const struct session *s = &u->member->session;
+
+        return u->op == u->member->hold_op && s->state == SESSION_JOINING && s->lease != 0;
+}
+
+static void on_claimed(struct unary *u, enum rpc_code code, const char *message)
+{
+        (void) u;
+        (void) code;
+        (void) message; /* the holder of our name learns of us the next time */
+}
+
+/* Tells the holder of our name that we exist, in a key that lives as long as the lease that we
+ * were granted but cannot register. */
+static void tell_holder(struct member *m, struct peer *p)
+{
+        cleanup_(buf_fini) struct buf key = {0}, value = {0};
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+
+        buf_printf(&key, "%sclaims/%s", m->prefix, m->self.name);
+        node_record_write(&m->self, &value);
+        if (buf_error(&key) < 0 || buf_error(&value) < 0 || m->session.lease == 0)
+                return;
+        put.key = pb_bytes(key.data, buf_len(&key));
+        put.value = pb_bytes(value.data, buf_len(&value));
+        put.lease = m->session.lease;
+        (void) !member_call(p, 0, "/etcdserverpb.KV/Put", &put.base,
+                            &pb__put_response__descriptor, on_claimed);
+}
+
+static void refused(struct member *m, struct peer *p, enum claim_verdict v, nsec_t again)
+{
+        const struct node_record *h = &m->holder.record;
+
+        m->refused = true;
+        if (m->sessions)
+                snprintf(m->why, sizeof(m->why),
+                         "the session '%s' is held by another program (%s, since %s)",
+                         m->self.name, *h->tags ? h->tags : "unknown",
+                         *h->since ? h->since : "unknown");
+        else if (v == CLAIM_CLONE)
+                snprintf(m->why, sizeof(m->why),
+                         "the place of '%s' is held by another host with the same node id "
+                         "(boot %s, since %s, at %s); if one is a clone of the other, give it "
+                         "a machine id of its own and another NodeName=; if that was an "
+                         "earlier boot of this one, its lease ends by itself",
+                         m->self.name, *h->boot_id ? h->boot_id : "unknown",
+                         *h->since ? h->since : "unknown",
+                         *h->addresses ? h->addresses : "an unknown address");
+        else
+                snprintf(m->why, sizeof(m->why),
+                         "the name '%s' is held by another node (id %s, since %s); give this "
+                         "one another NodeName=",
+                         m->self.name, *h->id ? h->id : "unknown",
+                         *h->since ? h->since : "unknown");
+        m->events->session(m->userdata, SESSION_JOINING, m->why);
+        if (!m->sessions)
+                tell_holder(m, p);
+        session_refused(&m->session, m->now, again);
+}
+
+static void take_over(struct member *m, struct peer *p)
+{
+        m->old_lease = m->holder.lease;
+        if (write_key(m, p, m->holder.mod_revision) < 0)
+                hold_failed(m, "cannot register", "the connection broke");
+}
+
+static void on_age(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct member *m = u->member;
+        const Pb__LeaseTimeToLiveResponse *r = u->reply;
+        nsec_t granted, left, blur;
+        enum claim_verdict v;
+
+        if (!is_registering(u))
+                return;
+        if (code != RPC_OK)
+                return hold_failed(m, "cannot register", message);
+        if (member_hear(m, u->peer, r->header) != WORLD_OURS)
+                return hold_failed(m, "cannot register", HOLD_FOREIGN);
+        if (r->ttl < 0) { /* it has ended meanwhile */
+                PROBE("the holder of a name is gone when an agent asks for its age");
+                return session_failed(&m->session, m->now);
+        }
+        /* A core that does not know about milliseconds answers in whole seconds, rounded
+         * down. */
+        granted = hold_answered_ttl(r->granted_ttl_ms, r->grantedttl);
+        left = hold_answered_ttl(r->ttl_ms, r->granted_ttl_ms > 0 ? 0 : r->ttl);
+        blur = r->granted_ttl_ms > 0 ? 0 : NSEC_PER_SEC;
+        v = claim_judge(&m->claim, &m->self, &m->holder.record, granted - left - blur,
+                        granted - left, m->now);
+        if (v == CLAIM_OURS)
+                take_over(m, u->peer);
+        else
+                refused(m, u->peer, v,
+                        max_of(min_of(left + blur, m->session.cfg.ttl), ASK_AGAIN_MIN));
+}
+
+static void ask_age(struct member *m, struct peer *p)
+{
+        Pb__LeaseTimeToLiveRequest q = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
+
+        q.id = m->holder.lease;
+        if (member_call(p, ++m->hold_op, "/etcdserverpb.Lease/LeaseTimeToLive", &q.base,
+                        &pb__lease_time_to_live_response__descriptor, on_age) < 0)
+                hold_failed(m, "cannot register", "the connection broke");
+}
+
+/* If the holder that we were refused for is gone, tries again at once. */
+void registration_check_holder(struct member *m)
+{
+        const struct member_node *n;
+
+        if (m->sessions || m->holder.lease == 0 || m->session.state != SESSION_JOINING ||
+            m->session.lease != 0 || !m->synced || m->members.revision < m->holder.mod_revision)
+                return;
+        n = membership_find(&m->members, m->self.name);
+        if (n && n->lease == m->holder.lease)
+                return;
+        m->holder.lease = 0;
+        session_hurry(&m->session, m->now);
+}
+
+/* The key exists already: another life of ours wrote it, or another host. */
+static void on_taken(struct member *m, struct peer *p, const Pb__TxnResponse *t)
+{
+        const Pb__RangeResponse *range;
+        const Pb__KeyValue *kv;
+        enum claim_verdict v;
+
+        if (t->n_responses != 1 ||
+            t->responses[0]->response_case != PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
+                return hold_failed(m, "cannot register", "the core's answer is invalid");
+        range = t->responses[0]->response_range;
+        if (range->n_kvs == 0) /* deleted again meanwhile */
+                return session_failed(&m->session, m->now);
+        kv = range->kvs[0];
+        if (kv->lease == m->session.lease) {
+                PROBE("an agent finds itself registered, by a request whose answer was lost");
+                m->publications.self_sent =
+                        0; /* the answer to our own registration was lost on the way */
+                return registered(m, kv->mod_revision);
+        }
+        /* If the value is no record, the holder stays empty: unknown to us. */
+        (void) !node_record_read(&m->holder.record, kv->value.data, kv->value.len);
+        m->holder.lease = kv->lease;
+        m->holder.mod_revision = kv->mod_revision;
+        v = claim_look(&m->claim, &m->self, &m->holder.record, kv->lease);
+        if (v == CLAIM_OURS)
+                take_over(m, p);
+        else if (v == CLAIM_ASK)
+                ask_age(m, p);
+        else
+                refused(m, p, v, m->session.cfg.ttl);
+}
+
+static void on_registered(struct unary *u, enum rpc_code code, const char *message)
+{
+        struct member *m = u->member;
+        const Pb__TxnResponse *t = u->reply;
+
+        if (!is_registering(u))
+                return;
+        /* The lease ended before it was used, or never existed. */
+        if (code == RPC_NOT_FOUND && u->peer->cluster == m->world.cluster)
+                return session_gone(&m->session, m->session.lease);
+        if (code != RPC_OK)
+                return hold_failed(m, "cannot register", message);
+        switch (member_hear(m, u->peer, t->header)) {
+        case WORLD_FOREIGN:
+                return hold_failed(m, "cannot register", HOLD_FOREIGN);
+        case WORLD_NEW: /* a new core, in which we have no lease */
+                return;
+        case WORLD_OURS:
+                break;
+        }
+        member_heard(m, u->peer, t->header);
+        if (t->succeeded)
+                registered(m, t->header->revision);
+        else
+                on_taken(m, u->peer, t);
+}
+
+/* If, according to the membership, our key is no longer ours, the place is lost. Sessions are
+ * not part of the membership: their guarded writes are refused until the lease ends. */
+void registration_check_key(struct member *m)
+{
+        const struct member_node *n;
+
+        if (m->sessions)
+                return;
+        if ((m->session.state != SESSION_HELD && m->session.state != SESSION_JEOPARDY) ||
+            m->members.revision == 0 || m->members.revision < m->registered_at)
+                return;
+        n = membership_find(&m->members, m->self.name);
+        if (n && n->lease == m->session.lease)
+                return;
+        PROBE_IF(n, "an agent hears from its watch that another host has its place");
+        PROBE_IF(!n, "an agent hears from its watch that its key was deleted");
+        if (n)
+                snprintf(m->why, sizeof(m->why),
+                         "another host has taken it (id %s, boot %s, at %s)",
+                         *n->record.id ? n->record.id : "unknown",
+                         *n->record.boot_id ? n->record.boot_id : "unknown",
+                         *n->record.addresses ? n->record.addresses : "no address");
+        else
+                snprintf(m->why, sizeof(m->why), "its key was deleted");
+        session_gone(&m->session, m->session.lease);
+}
+
+void registration_own_key(const struct member *m, struct buf *key)
+{
+        buf_printf(key, "%s%s/%s", m->prefix, m->sessions ? "sessions" : "nodes", m->self.name);
+}
+
+int registration_txn(struct member *m, struct peer *p, Pb__Compare *compare,
+                     void (*done)(struct unary *u, enum rpc_code code, const char *message))
+{
+        cleanup_(buf_fini) struct buf key = {0}, value = {0};
+        Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
+        Pb__RequestOp yes = PB__REQUEST_OP__INIT, no = PB__REQUEST_OP__INIT, *yes_p = &yes,
+                      *no_p = &no;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__RangeRequest range = PB__RANGE_REQUEST__INIT;
+
+        registration_own_key(m, &key);
+        node_record_write(&m->self, &value);
+        m->publications.self_sent = m->publications.self_version;
+        if (buf_error(&key) < 0 || buf_error(&value) < 0)
+                return -ENOMEM;
+        if (m->session.lease == 0) /* a key without a lease would stay for ever */
+                return -ESTALE;
+        put.key = range.key = compare->key = pb_bytes(key.data, buf_len(&key));
+        put.value = pb_bytes(value.data, buf_len(&value));
+        put.lease = m->session.lease;
+        compare->result = PB__COMPARE__COMPARE_RESULT__EQUAL;
+        yes.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
+        yes.request_put = &put;
+        no.request_case = PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
+        no.request_range = &range;
+        q.compare = &compare;
+        q.success = &yes_p;
+        q.failure = &no_p;
+        q.n_compare = q.n_success = q.n_failure = 1;
+        return member_call(p, ++m->hold_op, "/etcdserverpb.KV/Txn", &q.base,
+                           &pb__txn_response__descriptor, done);
+}
+
+/* @mod_revision 0: writes only if there is no key; otherwise only over exactly that
+ * revision. */
+static int write_key(struct member *m, struct peer *p, int64_t mod_revision)
+{
+        Pb__Compare cmp = PB__COMPARE__INIT;
+
+        cmp.target = PB__COMPARE__COMPARE_TARGET__MOD;
+        cmp.target_union_case = PB__COMPARE__TARGET_UNION_MOD_REVISION;
+        cmp.mod_revision = mod_revision;
+        return registration_txn(m, p, &cmp, on_registered);
+}
+
+int registration_begin(struct member *m, struct peer *p)
+{
+        /* Each life of the node has its own incarnation. */
+        if (m->session.attempt == 0) {
+                snprintf(m->self.incarnation, sizeof(m->self.incarnation), "%016llx%016llx",
+                         (unsigned long long) rnd_u64(&m->rnd),
+                         (unsigned long long) rnd_u64(&m->rnd));
+                m->ops->date(m->self.since, m->shell);
+                claim_add(&m->claim, m->self.incarnation);
+        }
+        m->self.ttl_ms = m->session.ttl / NSEC_PER_MSEC;
+        m->self.leaving[0] = '\0';
+        m->holder.lease = 0;
+        m->refused = false;
+        return write_key(m, p, 0);
+}
