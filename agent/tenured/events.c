@@ -229,6 +229,12 @@ static void on_claimed(void *userdata, const struct node_record *by)
         snprintf(f_id, sizeof(f_id), "NODE_ID=%s", by->id);
         snprintf(f_boot, sizeof(f_boot), "CLAIMED_BY_BOOT=%s", by->boot_id);
         snprintf(f_address, sizeof(f_address), "ADDRESS=%s", by->addresses);
+        if (strcmp(by->name, a->opt.node_name) != 0)
+                return log_full(LOG_ERR, fields,
+                                "Another host, %s, has our node id (boot %s, at %s); if one is "
+                                "a clone of the other, give it a machine id of its own.",
+                                by->name, *by->boot_id ? by->boot_id : "unknown",
+                                *by->addresses ? by->addresses : "an unknown address");
         log_full(
                 LOG_ERR, fields,
                 "Another host claims to be node %s, with %s node id (boot %s, at %s). It is "

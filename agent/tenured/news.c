@@ -76,7 +76,21 @@ int64_t news_revision(const struct agent *a)
 
 /* ---- the log ---- */
 
-static void log_node(const struct news *n)
+/* The name under which the host of a node that was replaced is listed now, if it is another
+ * one; otherwise NULL. */
+static const char *new_name(const struct agent *a, const struct news *n)
+{
+        struct member_node *m;
+
+        if (strcmp(n->reason, "replaced") != 0 || !*n->of)
+                return NULL;
+        RB_FOREACH (m, member_tree, (struct member_tree *) &member_nodes(a->member)->nodes)
+                if (strcmp(m->record.id, n->of) == 0)
+                        return strcmp(m->record.name, n->name) != 0 ? m->record.name : NULL;
+        return NULL;
+}
+
+static void log_node(const struct agent *a, const struct news *n)
 {
         char f_node[NODE_NAME_MAX + 16], f_id[80], f_rev[48], f_reason[64];
         const char *fields[] = {n->kind == NEWS_NODE_LEFT ? MESSAGE_LEFT : MESSAGE_JOINED,
@@ -85,13 +99,15 @@ static void log_node(const struct news *n)
                                 f_rev,
                                 *n->reason ? f_reason : NULL,
                                 NULL};
+        const char *is = new_name(a, n);
 
         snprintf(f_node, sizeof(f_node), "NODE=%s", n->name);
         snprintf(f_id, sizeof(f_id), "NODE_ID=%s", n->of);
         snprintf(f_rev, sizeof(f_rev), "REVISION=%" PRId64, n->revision);
         snprintf(f_reason, sizeof(f_reason), "REASON=%s", n->reason);
         if (n->kind == NEWS_NODE_LEFT)
-                log_full(n->level, fields, "Node %s left: %s.", n->name, n->reason);
+                log_full(n->level, fields, "Node %s left: %s%s%s.", n->name, n->reason,
+                         is ? "; its host is node " : "", is ? is : "");
         else
                 log_full(n->level, fields, "Node %s joined.", n->name);
 }
@@ -209,8 +225,10 @@ static void tell(struct agent *a, const struct news *n)
 {
         bool node = n->kind <= NEWS_NODE_CHANGED;
 
-        if (n->kind != NEWS_NODE_CHANGED && n->kind != NEWS_SERVICE_CHANGED)
-                (node ? log_node : log_service)(n);
+        if (n->kind == NEWS_NODE_JOINED || n->kind == NEWS_NODE_LEFT)
+                log_node(a, n);
+        if (n->kind == NEWS_SERVICE_ADDED || n->kind == NEWS_SERVICE_REMOVED)
+                log_service(n);
         if (a->bus)
                 (node ? tell_node : tell_service)(a, n);
 }

@@ -10,6 +10,12 @@
 #define PATIENCE_SHARE 16 /* of the TTL, ... */
 #define PATIENCE_MIN (250 * NSEC_PER_MSEC)
 
+/* How long a lease that was granted waits for the membership, where it is not known yet: our id
+ * may be listed under another name. With 10,000 nodes the range has 5 MB; where as many hosts
+ * boot at once and it takes longer, they register without. */
+#define LOOK_FIRST NSEC_PER_SEC
+#define LOOK_SHARE 4 /* of the TTL at most */
+
 /* Limits for the TTL in an answer of the core: a longer one is cut, a shorter one counts as no
  * lease. */
 #define TTL_MOST (86400 * NSEC_PER_SEC)
@@ -56,6 +62,7 @@ static void on_granted(struct unary *u, enum rpc_code code, const char *message)
         if (p->id <= 0 || ttl < TTL_LEAST)
                 return hold_failed(m, "no lease", "the core's answer is invalid");
         member_heard(m, u->peer, p->header);
+        m->view_retry_at = (struct boot_time){0}; /* is_looking() */
         session_granted(&m->session, p->id, ttl, u->sent_at);
 }
 
@@ -347,10 +354,25 @@ static int give_back(struct member *m, struct peer *p)
         cmp.target = PB__COMPARE__COMPARE_TARGET__LEASE;
         cmp.target_union_case = PB__COMPARE__TARGET_UNION_LEASE;
         cmp.lease = m->session.lease;
-        return registration_txn(m, p, &cmp, on_reason_written);
+        return registration_txn(m, p, &cmp, NULL, on_reason_written);
 }
 
 /* ---- */
+
+static struct boot_time look_until(const struct session *s)
+{
+        return boot_add(s->renewed_at, min_of(s->ttl / LOOK_SHARE, LOOK_FIRST));
+}
+
+/* Whether the membership, in which our id may be listed under another name, is still to come
+ * before the lease is used. */
+static bool is_looking(const struct member *m, struct boot_time now)
+{
+        const struct session *s = &m->session;
+
+        return !m->no_view && !m->sessions && m->members.revision == 0 && !s->leave &&
+               s->state == SESSION_JOINING && s->lease != 0 && boot_before(now, look_until(s));
+}
 
 static void ask(struct member *m, int (*fn)(struct member *m, struct peer *p),
                 struct boot_time now)
@@ -368,7 +390,8 @@ void hold_run(struct member *m, struct boot_time now)
 
         registration_check_key(m);
         registration_check_holder(m);
-        while ((a = session_next_action(&m->session, now)) != SESSION_WAIT) {
+        while (!is_looking(m, now) &&
+               (a = session_next_action(&m->session, now)) != SESSION_WAIT) {
                 if (a != SESSION_TELL_LOST)
                         announce(m);
                 switch (a) {
@@ -416,6 +439,7 @@ void hold_run(struct member *m, struct boot_time now)
 
 struct boot_time hold_next(const struct member *m)
 {
-        return boot_min(session_wakeup(&m->session),
+        return boot_min(is_looking(m, m->now) ? look_until(&m->session)
+                                              : session_wakeup(&m->session),
                         m->former.lease != 0 ? m->former.at : BOOT_TIME_NEVER);
 }

@@ -109,11 +109,12 @@ struct member {
         struct {
                 struct node_record record;
                 int64_t lease, mod_revision;
-        } holder;          /* the holder of our name when we last registered; lease 0:
-                            * none */
-        bool refused;      /* ... and that one keeps it */
-        int64_t old_lease; /* the lease of an earlier incarnation of ours, whose place we
-                            * take, or may have taken */
+                bool ended; /* its lease has, and its key with it */
+        } holder;           /* the holder of our name, or of our id under another name, when
+                             * we last registered; lease 0: none */
+        bool refused;       /* ... and that one keeps it */
+        int64_t old_lease;  /* the lease of an earlier incarnation of ours, whose place we
+                             * take, or may have taken */
         struct {
                 int64_t lease;       /* the same, once we have the place: to be revoked, since
                                       * its services are gone; 0: none */
@@ -124,6 +125,7 @@ struct member {
         struct publications publications;
 
         struct membership members;
+        bool has_alias; /* there may be a node with our id and another name among them */
         struct services services;
         struct rpc_call *watch;
         bool ranging, asking, creating, checking, synced;
@@ -258,14 +260,18 @@ nsec_t hold_answered_ttl(int64_t ms, int64_t seconds);
 void registration_own_key(const struct member *m, struct buf *key);
 /* Asks for the key on the lease of the session. Returns 0 or a negative errno. */
 must_check_ int registration_begin(struct member *m, struct peer *p);
+/* The membership has a new node, or one that has changed. */
+void registration_see(struct member *m, const struct member_node *n);
 /* Looks at what the membership says of our key, and of that of who holds our name. */
 void registration_check_key(struct member *m);
 void registration_check_holder(struct member *m);
 void registration_revoke_former(struct member *m, struct boot_time now);
-/* Writes our record if @compare holds; otherwise reads the key. */
-must_check_ int registration_txn(struct member *m, struct peer *p, Pb__Compare *compare,
-                                 void (*done)(struct unary *u, enum rpc_code code,
-                                              const char *message));
+/* Writes our record if @compare holds; otherwise reads the key. @former: NULL, or the name of
+ * the holder that has our id: its key is deleted in the same step, unless it has changed. That
+ * comes after the put, which tells readers why (membership_put()). */
+must_check_ int
+registration_txn(struct member *m, struct peer *p, Pb__Compare *compare, const char *former,
+                 void (*done)(struct unary *u, enum rpc_code code, const char *message));
 
 /* publications.c: keeps this node's records in the core. */
 void publications_init(struct publications *o, int64_t resumed_lease);

@@ -277,6 +277,7 @@ static void on_joined(const struct member_node *n, int64_t revision, void *userd
 {
         struct member *m = userdata;
 
+        registration_see(m, n);
         m->events->members.joined(n, revision, m->userdata);
 }
 
@@ -284,6 +285,7 @@ static void on_changed(const struct member_node *n, int64_t revision, void *user
 {
         struct member *m = userdata;
 
+        registration_see(m, n);
         m->events->members.changed(n, revision, m->userdata);
 }
 

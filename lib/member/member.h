@@ -64,7 +64,8 @@ struct member_events {
         void (*renewed)(void *userdata, const struct session_renewal *r);
         /* The membership is completely known now, or is not current any more. */
         void (*synced)(void *userdata, bool synced);
-        /* Another host wanted our place while we hold it, and was refused. Called each time. */
+        /* Another host wanted our place while we hold it, and was refused; or it has our id and
+         * another name, and may have a place. Called each time. */
         void (*claimed)(void *userdata, const struct node_record *by);
 };
 

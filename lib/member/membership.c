@@ -56,6 +56,16 @@ static const char *why_replaced(const struct node_record *was, const struct node
                        : "replaced";
 }
 
+static const char *why_deleted(const struct membership *m, const struct member_node *n,
+                               int64_t revision)
+{
+        return *n->record.leaving ? n->record.leaving
+               : *n->record.id && m->last.revision == revision &&
+                               strcmp(m->last.id, n->record.id) == 0
+                       ? "replaced"
+                       : "expired";
+}
+
 /* Copies the name that a key gives. Returns whether it is one: a key is bytes, and what follows
  * a zero byte among them is part of it. */
 static bool take_name(char ret[static NODE_NAME_MAX + 1], struct view key)
@@ -79,6 +89,8 @@ int membership_put(struct membership *m, struct view name, struct view value, in
         if (!take_name(rec.name, name))
                 return 0; /* no agent wrote this */
 
+        strcpy(m->last.id, rec.id);
+        m->last.revision = mod_revision;
         n = membership_find(m, rec.name);
         if (n && (strcmp(n->record.incarnation, rec.incarnation) != 0 ||
                   n->create_revision != create_revision)) {
@@ -120,7 +132,7 @@ void membership_delete(struct membership *m, struct view name, int64_t revision)
                 return;
         n = membership_find(m, text);
         if (n)
-                leave(m, n, *n->record.leaving ? n->record.leaving : "expired", revision);
+                leave(m, n, why_deleted(m, n, revision), revision);
 }
 
 void membership_forget_revisions(struct membership *m)

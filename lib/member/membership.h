@@ -34,6 +34,10 @@ struct membership {
         struct member_tree nodes;
         size_t n;
         int64_t revision; /* everything up to this revision is known */
+        struct {
+                char id[64]; /* of the node that was put last */
+                int64_t revision;
+        } last;
         const struct membership_ops *ops;
         void *userdata;
 };
@@ -44,7 +48,8 @@ void membership_fini(struct membership *m);
 struct member_node *membership_find(const struct membership *m, const char *name);
 
 /* A key's value, from a range or a watch. @name is the key without its prefix. Returns 0 or
- * -ENOMEM. */
+ * -ENOMEM. A node that is deleted in the revision in which another one with its id was put just
+ * before has another name from now on: it was replaced. */
 must_check_ int membership_put(struct membership *m, struct view name, struct view value,
                                int64_t lease, int64_t create_revision, int64_t mod_revision);
 void membership_delete(struct membership *m, struct view name, int64_t revision);

@@ -48,7 +48,7 @@ static void registered(struct member *m, int64_t revision)
         session_registered(&m->session);
 }
 
-static int write_key(struct member *m, struct peer *p, int64_t mod_revision);
+static int write_key(struct member *m, struct peer *p, bool over);
 
 /* The lease that was to be registered may have been dropped meanwhile, with no other in its
  * place: a key written then would be attached to no lease, and would stay for ever. */
@@ -66,14 +66,14 @@ static void on_claimed(struct unary *u, enum rpc_code code, const char *message)
         (void) message; /* the holder of our name learns of us the next time */
 }
 
-/* Tells the holder of our name that we exist, in a key that lives as long as the lease that we
- * were granted but cannot register. */
+/* Tells the holder of our name or id that we exist, in a key that lives as long as the lease
+ * that we were granted but cannot register. */
 static void tell_holder(struct member *m, struct peer *p)
 {
         cleanup_(buf_fini) struct buf key = {0}, value = {0};
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
 
-        buf_printf(&key, "%sclaims/%s", m->prefix, m->self.name);
+        buf_printf(&key, "%sclaims/%s", m->prefix, m->holder.record.name);
         node_record_write(&m->self, &value);
         if (buf_error(&key) < 0 || buf_error(&value) < 0 || m->session.lease == 0)
                 return;
@@ -82,6 +82,13 @@ static void tell_holder(struct member *m, struct peer *p)
         put.lease = m->session.lease;
         (void) !member_call(p, 0, "/etcdserverpb.KV/Put", &put.base,
                             &pb__put_response__descriptor, on_claimed);
+}
+
+/* Whether a record has our id and another name. */
+static bool is_alias(const struct member *m, const struct node_record *n)
+{
+        return !m->sessions && *n->id && strcmp(n->id, m->self.id) == 0 &&
+               strcmp(n->name, m->self.name) != 0;
 }
 
 static void refused(struct member *m, struct peer *p, enum claim_verdict v, nsec_t again)
@@ -94,6 +101,14 @@ static void refused(struct member *m, struct peer *p, enum claim_verdict v, nsec
                          "the session '%s' is held by another program (%s, since %s)",
                          m->self.name, *h->tags ? h->tags : "unknown",
                          *h->since ? h->since : "unknown");
+        else if (v == CLAIM_CLONE && is_alias(m, h))
+                snprintf(m->why, sizeof(m->why),
+                         "this host's node id is that of node '%s' (boot %s, since %s, at %s); "
+                         "if one is a clone of the other, give it a machine id of its own; if "
+                         "that was this one, its lease ends by itself",
+                         h->name, *h->boot_id ? h->boot_id : "unknown",
+                         *h->since ? h->since : "unknown",
+                         *h->addresses ? h->addresses : "an unknown address");
         else if (v == CLAIM_CLONE)
                 snprintf(m->why, sizeof(m->why),
                          "the place of '%s' is held by another host with the same node id "
@@ -115,10 +130,37 @@ static void refused(struct member *m, struct peer *p, enum claim_verdict v, nsec
         session_refused(&m->session, m->now, again);
 }
 
+/* Whether our id is listed under another name, by a key that was written after @revision; the
+ * first one is the holder then. */
+static bool find_alias(struct member *m, int64_t revision)
+{
+        struct member_node *n, *first = NULL;
+
+        if (!m->has_alias || m->members.revision == 0)
+                return false;
+        RB_FOREACH (n, member_tree, &m->members.nodes)
+                if (is_alias(m, &n->record) && n->mod_revision > revision &&
+                    (!first || n->mod_revision < first->mod_revision))
+                        first = n;
+        m->has_alias = first || revision > 0;
+        if (!first)
+                return false;
+        m->holder.record = first->record;
+        m->holder.lease = first->lease;
+        m->holder.mod_revision = first->mod_revision;
+        m->holder.ended = false;
+        return true;
+}
+
+static void meet(struct member *m, struct peer *p);
+
 static void take_over(struct member *m, struct peer *p)
 {
+        /* Another one may be of a host that lives. */
+        if (is_alias(m, &m->holder.record) && find_alias(m, m->holder.mod_revision))
+                return meet(m, p);
         m->old_lease = m->holder.lease;
-        if (write_key(m, p, m->holder.mod_revision) < 0)
+        if (write_key(m, p, true) < 0)
                 hold_failed(m, "cannot register", "the connection broke");
 }
 
@@ -137,7 +179,10 @@ static void on_age(struct unary *u, enum rpc_code code, const char *message)
                 return hold_failed(m, "cannot register", HOLD_FOREIGN);
         if (r->ttl < 0) { /* it has ended meanwhile */
                 PROBE("the holder of a name is gone when an agent asks for its age");
-                return session_failed(&m->session, m->now);
+                if (!is_alias(m, &m->holder.record))
+                        return session_failed(&m->session, m->now);
+                m->holder.ended = true; /* only our view is behind */
+                return take_over(m, u->peer);
         }
         /* A core that does not know about milliseconds answers in whole seconds, rounded
          * down. */
@@ -171,11 +216,24 @@ void registration_check_holder(struct member *m)
         if (m->sessions || m->holder.lease == 0 || m->session.state != SESSION_JOINING ||
             m->session.lease != 0 || !m->synced || m->members.revision < m->holder.mod_revision)
                 return;
-        n = membership_find(&m->members, m->self.name);
+        n = membership_find(&m->members, m->holder.record.name);
         if (n && n->lease == m->holder.lease)
                 return;
         m->holder.lease = 0;
         session_hurry(&m->session, m->now);
+}
+
+static void meet(struct member *m, struct peer *p)
+{
+        enum claim_verdict v =
+                claim_look(&m->claim, &m->self, &m->holder.record, m->holder.lease);
+
+        if (v == CLAIM_OURS)
+                take_over(m, p);
+        else if (v == CLAIM_ASK)
+                ask_age(m, p);
+        else
+                refused(m, p, v, m->session.cfg.ttl);
 }
 
 /* The key exists already: another life of ours wrote it, or another host. */
@@ -183,7 +241,6 @@ static void on_taken(struct member *m, struct peer *p, const Pb__TxnResponse *t)
 {
         const Pb__RangeResponse *range;
         const Pb__KeyValue *kv;
-        enum claim_verdict v;
 
         if (t->n_responses != 1 ||
             t->responses[0]->response_case != PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
@@ -200,15 +257,10 @@ static void on_taken(struct member *m, struct peer *p, const Pb__TxnResponse *t)
         }
         /* If the value is no record, the holder stays empty: unknown to us. */
         (void) !node_record_read(&m->holder.record, kv->value.data, kv->value.len);
+        strcpy(m->holder.record.name, m->self.name);
         m->holder.lease = kv->lease;
         m->holder.mod_revision = kv->mod_revision;
-        v = claim_look(&m->claim, &m->self, &m->holder.record, kv->lease);
-        if (v == CLAIM_OURS)
-                take_over(m, p);
-        else if (v == CLAIM_ASK)
-                ask_age(m, p);
-        else
-                refused(m, p, v, m->session.cfg.ttl);
+        meet(m, p);
 }
 
 static void on_registered(struct unary *u, enum rpc_code code, const char *message)
@@ -270,49 +322,77 @@ void registration_own_key(const struct member *m, struct buf *key)
         buf_printf(key, "%s%s/%s", m->prefix, m->sessions ? "sessions" : "nodes", m->self.name);
 }
 
-int registration_txn(struct member *m, struct peer *p, Pb__Compare *compare,
+static void compare_revision(Pb__Compare *c, int64_t mod_revision)
+{
+        c->target = PB__COMPARE__COMPARE_TARGET__MOD;
+        c->target_union_case = PB__COMPARE__TARGET_UNION_MOD_REVISION;
+        c->mod_revision = mod_revision;
+}
+
+int registration_txn(struct member *m, struct peer *p, Pb__Compare *compare, const char *former,
                      void (*done)(struct unary *u, enum rpc_code code, const char *message))
 {
-        cleanup_(buf_fini) struct buf key = {0}, value = {0};
+        cleanup_(buf_fini) struct buf key = {0}, value = {0}, former_key = {0};
         Pb__TxnRequest q = PB__TXN_REQUEST__INIT;
-        Pb__RequestOp yes = PB__REQUEST_OP__INIT, no = PB__REQUEST_OP__INIT, *yes_p = &yes,
-                      *no_p = &no;
+        Pb__Compare same = PB__COMPARE__INIT, *compares[] = {compare, &same};
+        Pb__RequestOp yes = PB__REQUEST_OP__INIT, no = PB__REQUEST_OP__INIT,
+                      away = PB__REQUEST_OP__INIT, *yes_p[] = {&yes, &away}, *no_p = &no;
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        Pb__DeleteRangeRequest delete = PB__DELETE_RANGE_REQUEST__INIT;
         Pb__RangeRequest range = PB__RANGE_REQUEST__INIT;
 
         registration_own_key(m, &key);
+        buf_printf(&former_key, "%snodes/%s", m->prefix, former ? former : "");
         node_record_write(&m->self, &value);
         m->publications.self_sent = m->publications.self_version;
-        if (buf_error(&key) < 0 || buf_error(&value) < 0)
+        if (buf_error(&key) < 0 || buf_error(&value) < 0 || buf_error(&former_key) < 0)
                 return -ENOMEM;
         if (m->session.lease == 0) /* a key without a lease would stay for ever */
                 return -ESTALE;
         put.key = range.key = compare->key = pb_bytes(key.data, buf_len(&key));
         put.value = pb_bytes(value.data, buf_len(&value));
         put.lease = m->session.lease;
-        compare->result = PB__COMPARE__COMPARE_RESULT__EQUAL;
+        compare->result = same.result = PB__COMPARE__COMPARE_RESULT__EQUAL;
         yes.request_case = PB__REQUEST_OP__REQUEST_REQUEST_PUT;
         yes.request_put = &put;
         no.request_case = PB__REQUEST_OP__REQUEST_REQUEST_RANGE;
         no.request_range = &range;
-        q.compare = &compare;
-        q.success = &yes_p;
+        delete.key = same.key = pb_bytes(former_key.data, buf_len(&former_key));
+        compare_revision(&same, m->holder.ended ? 0 : m->holder.mod_revision);
+        away.request_case = PB__REQUEST_OP__REQUEST_REQUEST_DELETE_RANGE;
+        away.request_delete_range = &delete;
+        q.compare = compares;
+        q.success = yes_p;
         q.failure = &no_p;
-        q.n_compare = q.n_success = q.n_failure = 1;
+        q.n_compare = q.n_success = former ? 2 : 1;
+        q.n_failure = 1;
         return member_call(p, ++m->hold_op, "/etcdserverpb.KV/Txn", &q.base,
                            &pb__txn_response__descriptor, done);
 }
 
-/* @mod_revision 0: writes only if there is no key; otherwise only over exactly that
- * revision. */
-static int write_key(struct member *m, struct peer *p, int64_t mod_revision)
+/* @over: writes over the holder's key, or in its place if that has another name, as it was when
+ * we read it; otherwise only if there is no key. */
+static int write_key(struct member *m, struct peer *p, bool over)
 {
+        const struct node_record *h = &m->holder.record;
         Pb__Compare cmp = PB__COMPARE__INIT;
+        bool renamed = over && is_alias(m, h);
 
-        cmp.target = PB__COMPARE__COMPARE_TARGET__MOD;
-        cmp.target_union_case = PB__COMPARE__TARGET_UNION_MOD_REVISION;
-        cmp.mod_revision = mod_revision;
-        return registration_txn(m, p, &cmp, on_registered);
+        compare_revision(&cmp, over && !renamed ? m->holder.mod_revision : 0);
+        return registration_txn(m, p, &cmp, renamed ? h->name : NULL, on_registered);
+}
+
+/* Two hosts with one id that register at the same time, or one whose agent knows nothing of
+ * aliases: neither is refused, and the first one says so. */
+void registration_see(struct member *m, const struct member_node *n)
+{
+        if (!is_alias(m, &n->record))
+                return;
+        m->has_alias = true;
+        if (!m->session.registered || n->create_revision <= m->registered_at)
+                return;
+        PROBE("a host registers with the id of one that holds its place");
+        m->events->claimed(m->userdata, &n->record);
 }
 
 int registration_begin(struct member *m, struct peer *p)
@@ -329,5 +409,11 @@ int registration_begin(struct member *m, struct peer *p)
         m->self.leaving[0] = '\0';
         m->holder.lease = 0;
         m->refused = false;
-        return write_key(m, p, 0);
+        PROBE_IF(m->members.revision == 0 && !m->no_view && !m->sessions,
+                 "an agent registers before it knows the membership");
+        if (!find_alias(m, 0))
+                return write_key(m, p, false);
+        PROBE("an agent finds its node id under another name before it registers");
+        meet(m, p);
+        return 0;
 }

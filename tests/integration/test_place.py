@@ -345,3 +345,57 @@ def test_an_earlier_boot_of_a_host_is_no_clone_of_it(other, agents, engine):
 
     eventually_is(["NodeJoined", "NodeLeft rebooted", "NodeJoined"],
                   lambda: told(other.announced, "h1"))
+
+
+def with_other_name(agent, engine):
+    """It fails and boots with the name h7."""
+    lease = agent.status().lease_id
+    agent.kill()
+    eventually(lambda: engine.lease(lease).ttl <= 27)  # as above
+    agent.write_settings(NodeName="h7")
+    agent.boot()
+
+
+def test_a_host_that_boots_with_another_name_is_not_listed_twice(other, agents, engine):
+    agent = agents("h1")
+    agent.background("register", "queue", "Port=1")
+    eventually(lambda: [service.node for service in other.services()] == ["h1"])
+
+    with_other_name(agent, engine)
+
+    eventually(agent.holds)
+    assert engine.get(agent.key) is None
+    eventually_is(["NodeJoined", "NodeLeft replaced"], lambda: told(other.announced, "h1"))
+    eventually_is(["NodeJoined"], lambda: told(other.announced, "h7"))
+    other.log_has("Node h1 left: replaced; its host is node h7.")
+    eventually(lambda: [service.node for service in other.services()] == ["h7"])
+    assert engine.get(agent.key.replace("nodes/", "services/queue/")) is None
+    assert set(other.nodes()) == {"h7", "h9"}
+
+
+def test_a_host_whose_new_name_is_held_gets_no_place_and_leaves_its_old_one(other, agents, engine):
+    agents("h7")
+    agent = agents("h1")
+
+    with_other_name(agent, engine)
+
+    agent.log_has("the name 'h7' is held by another node")
+    assert engine.get(agent.key)
+
+
+def test_a_node_id_that_another_host_has_is_refused_whatever_the_name(other, agents, engine):
+    def twin(name):
+        return agents(name, NodeId="1" * 32, held=False)
+
+    first = twin("first")
+    eventually(first.holds)
+    lease = first.status().lease_id
+    second = twin("second")
+
+    second.log_has("this host's node id is that of node 'first'")
+    first.log_has("Another host, second, has our node id")
+    assert (first.status().lease_id, second.status().state) == (lease, "joining")
+    assert "second" not in other.nodes()
+
+    assert first.stop() == 0
+    eventually(second.holds)

@@ -63,7 +63,7 @@ static void check_traffic(struct world *w, const struct replica_node *n)
         for (unsigned i = 0; i < w->n_holders; i++)
                 renewals += 2 * rest / ((double) w->h[i].cfg.ttl / 1e9);
         /* One of the two asks in vain, at the latest when the other one's lease may end. */
-        if (w->n_holders > 1 && w->h[1].name == w->h[0].name)
+        if (w->n_holders > 1 && holders_vie(&w->h[0], &w->h[1]))
                 renewals += IN_VAIN * rest /
                             ((double) min_of(w->h[0].cfg.ttl, w->h[1].cfg.ttl) / 2e9);
         bound(w, "entries", entries,

@@ -39,9 +39,9 @@
                 x(units_late, "stopped late"), x(unit_forks, "children forked"),             \
                 x(unit_kills, "processes killed"), x(freezes, "groups frozen"),              \
                 x(hangs, "agents that hang"), x(reboots, "reboots ordered"),                 \
-                x(unfenced, "units that nobody could stop"), x(rests, "hosts that rest"),    \
-                x(slowed, "hosts slowed down"), x(hashes, "hashes compared"),                \
-                x(quota_alarms, "alarms of the quota"),                                      \
+                x(renames, "hosts renamed"), x(unfenced, "units that nobody could stop"),    \
+                x(rests, "hosts that rest"), x(slowed, "hosts slowed down"),                 \
+                x(hashes, "hashes compared"), x(quota_alarms, "alarms of the quota"),        \
                 x(deleted_full, "deletions meanwhile"), x(logins, "logins"),                 \
                 x(permitted, "permitted"), x(denied, "denied"), x(probes, "good probes"),    \
                 x(bulk, "transactions in bulk"), x(hoarded, "changes of many keys"),         \

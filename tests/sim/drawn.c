@@ -25,7 +25,7 @@ static uint64_t in_ms(nsec_t t)
 
 static bool same_names(const struct world *w)
 {
-        return w->n_holders > 1 && w->h[1].name == w->h[0].name;
+        return w->n_holders > 1 && holders_vie(&w->h[0], &w->h[1]);
 }
 
 static nsec_t longest_ttl(const struct world *w)
@@ -69,7 +69,7 @@ static size_t options_of(const struct world *w, struct option out[static OPTIONS
                 {"agents that die", f->deaths},
                 {"late answers to agents", f->late},
                 {"endpoints of other cores", w->strangers},
-                {"two hosts of one name", same_names(w)},
+                {"two hosts of one name or id", same_names(w)},
                 {"units bound to places", w->fenced},
                 {"changes of members", f->members},
                 {"operators", w->operated},

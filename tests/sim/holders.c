@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "hoard.h"
+#include "insides.h"
 #include "member/member.h"
 #include "units.h"
 #include "world.h"
@@ -112,7 +113,8 @@ static void on_session(void *userdata, enum session_state state, const char *why
         log_debug("%.3f s: holder %u is %s: %s", (double) W->now / 1e9, h->i,
                   session_state_name(state), why);
         h->announced = state;
-        h->refused = state == SESSION_JOINING && strstr(why, "held by another");
+        h->refused = state == SESSION_JOINING &&
+                     (strstr(why, "held by another") || strstr(why, "node id is that of"));
         if (state == SESSION_LOST && h->units)
                 fenced_lost(h);
 }
@@ -247,6 +249,7 @@ static void start(struct world *w, struct holder *h, bool resume)
         h->lease = 0;
         h->heard = 0;
         h->met_emptied = h->refused = false;
+        h->asked = 0;
         view_begin(h);
         if (resume && holder_read_file(h, &place)) {
                 w->counts.resumed++;
@@ -286,7 +289,8 @@ static void end(struct holder *h)
         h->member = member_free(h->member);
 }
 
-/* The host restarts, with another boot id, and with a clock that shows how long that took. */
+/* The host restarts, with another boot id, perhaps another name, and with a clock that shows
+ * how long that took. */
 static void reboot(struct holder *h)
 {
         char id[40];
@@ -296,6 +300,10 @@ static void reboot(struct holder *h)
         snprintf(h->boots + n, sizeof(h->boots) - n, "%s%s", n > 0 ? "," : "", id);
         buf_clear(&h->file);
         memset(h->services, 0, sizeof(h->services));
+        if (chance_in(&W->damage, 50)) {
+                W->counts.renames++;
+                h->name = (h->name + HOLDERS_MAX) % NAMES_MAX;
+        }
         h->boot_at = holder_now(h);
         if (h->units)
                 fenced_reboot(h);
@@ -376,13 +384,23 @@ bool holder_is_misled(const struct holder *h)
                boot_before(member_session(h->member)->renewed_at, h->clock.woke_at);
 }
 
+static bool has_the_name(const struct holder *a, const struct holder *b)
+{
+        return a->name == b->name;
+}
+
+bool holders_vie(const struct holder *a, const struct holder *b)
+{
+        return has_the_name(a, b) || a->id == b->id;
+}
+
 /* In the core of history @home. */
 static bool another(const struct holder *h, unsigned home,
+                    bool (*vies)(const struct holder *other, const struct holder *h),
                     bool (*is)(const struct holder *other))
 {
         for (unsigned i = 0; i < W->n_holders; i++)
-                if (i != h->i && W->h[i].name == h->name && W->h[i].home == home &&
-                    is(&W->h[i]))
+                if (i != h->i && vies(&W->h[i], h) && W->h[i].home == home && is(&W->h[i]))
                         return true;
         return false;
 }
@@ -394,7 +412,7 @@ static bool has_lease(const struct holder *h)
 
 bool holder_is_refused(const struct holder *h)
 {
-        return another(h, 0, has_lease) ||
+        return another(h, 0, holders_vie, has_lease) ||
                (h->refused && W->now < W->run_time + h->cfg.ttl + ENDS_BY);
 }
 
@@ -453,11 +471,18 @@ static void hears(struct holder *h, size_t end)
                 h->heard |= 1u << end;
 }
 
-static void look(struct world *w, struct holder *h)
+/* @knew: the revision of the membership before it ran. */
+static void look(struct world *w, struct holder *h, int64_t knew)
 {
         const struct session *s = member_session(h->member);
         bool keeps = s->registered && !s->leave;
+        uint64_t asked = insides_of(h->member).asked;
 
+        if (asked != h->asked && s->lease != 0 && s->lease != h->asked_for) {
+                h->asked_for = s->lease;
+                h->knew = knew;
+        }
+        h->asked = asked;
         if (s->lease != 0 && s->lease != h->lease) {
                 unsigned home = elsewhere_of_lease(s->lease);
 
@@ -590,7 +615,7 @@ void check_holders(struct world *w)
                     !session_holds(member_session(h->member),
                                    boot_add(holder_now(h), -10 * MSEC)))
                         fail(w, "holder %u has told of no loss, and holds nothing", h->i);
-                if (acts(h) && another(h, h->home, acts))
+                if (acts(h) && another(h, h->home, has_the_name, acts))
                         fail(w, "I10: holder %u holds a name, and so does another one", h->i);
                 if (acts(h) && h->home != 0 && elsewhere_is_over(h->home, h->lease))
                         fail(w,
@@ -634,6 +659,7 @@ void hold(struct world *w, struct holder *h)
         bool awake = w->now >= h->asleep_until;
         nsec_t wake = awake ? NEVER : h->asleep_until;
         struct boot_time now, next;
+        int64_t knew;
 
         if (awake && h->slept_from > 0)
                 wake_up(w, h);
@@ -655,9 +681,10 @@ void hold(struct world *w, struct holder *h)
                         act(w, h);
                 tell_of_cable(w, h);
                 moves_before(h);
+                knew = member_nodes(h->member)->revision;
                 next = member_run(h->member, now);
                 moves_after(h);
-                look(w, h);
+                look(w, h, knew);
                 if (h->units)
                         see_to_units(h);
                 if (h->units && h->wake == 0) /* the session has news of it */
@@ -677,10 +704,11 @@ void hold(struct world *w, struct holder *h)
 
 void holders_begin(struct world *w)
 {
-        bool collide = chance(w, 20), cloned = chance(w, 50);
+        bool collide = chance(w, 20), cloned = chance(w, 50), copied;
 
         /* Whoever is refused would wait for the end of the other's lease. */
         collide = collide && !w->long_ttls;
+        copied = !w->long_ttls && chance_in(&w->damage, 5);
 
         for (unsigned i = 0; i < w->n_holders; i++) {
                 struct holder *h = &w->h[i];
@@ -688,7 +716,7 @@ void holders_begin(struct world *w)
                 *h = (struct holder){
                         .i = i,
                         .name = collide && i == 1 ? 0 : i,
-                        .id = collide && cloned && i == 1 ? 0 : i,
+                        .id = ((collide && cloned) || copied) && i == 1 ? 0 : i,
                         .clock.ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) - 500,
                         .cfg = {.ttl = (nsec_t) rnd_between(&w->rnd, TTL_MIN_MS,
                                                             (uint64_t) w->ttl_max_ms) *

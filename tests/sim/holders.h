@@ -67,8 +67,9 @@ struct holder_end {
         bool moved_away; /* ... at another address */
 };
 
-#define SERVICES_MAX 4 /* on one host */
-#define VIEW_KEYS (HOLDERS_MAX + HOLDERS_MAX * SERVICES_MAX)
+#define SERVICES_MAX 4              /* on one host */
+#define NAMES_MAX (2 * HOLDERS_MAX) /* each host has two, one at a time */
+#define VIEW_KEYS (NAMES_MAX + NAMES_MAX * SERVICES_MAX)
 
 /* What an agent was told about the others, and what it should have been told. See view.c. */
 struct seen_view {
@@ -88,7 +89,7 @@ struct seen_view {
 
 struct holder {
         unsigned i;
-        unsigned name, id; /* its own numbers; if names collide, those of another host */
+        unsigned name, id; /* its own numbers; or if they collide, those of another host */
         bool alive;
         nsec_t asleep_until; /* the host is suspended until then ... */
         nsec_t slept_from;   /* ... from then on; 0: it only does nothing */
@@ -111,6 +112,9 @@ struct holder {
         enum session_state announced; /* the state it announced last */
         bool refused;                 /* because a lease has its place */
         int64_t lease;                /* the lease it had when we last looked */
+        uint64_t asked;               /* the number of its last request for a place */
+        int64_t asked_for;            /* the last lease that it wanted to register, ... */
+        int64_t knew;                 /* ... and the revision that it knew when it began to */
         unsigned home;                /* the history that granted it; 0: ours */
         uint32_t heard; /* endpoints at which our core answered, and which have led to it
                          * since */
@@ -199,13 +203,22 @@ void delay_holder(struct world *w);
 /* Whether it counts on this lease; 0: on any lease. */
 bool holder_holds(const struct holder *h, int64_t lease);
 const char *holder_state(const struct holder *h);
-/* Whether another host holds its name; or perhaps a lease that it had itself, until that must
- * have ended: if it has started anew, and the core was out meanwhile, its lease may seem to be
- * renewed by somebody else since (member/claim.h). */
+/* Whether both want the same name, or have the same id. */
+bool holders_vie(const struct holder *a, const struct holder *b);
+/* Whether another host holds its name or id; or perhaps a lease that it had itself, until that
+ * must have ended: if it has started anew, and the core was out meanwhile, its lease may seem
+ * to be renewed by somebody else since (member/claim.h). */
 bool holder_is_refused(const struct holder *h);
 /* Called from time to time: checks that no holder believes that it holds a lease that is
  * over. */
 void check_holders(struct world *w);
+
+/* ---- listed.c ---- */
+
+/* Changes of nodes were applied, those after revision @known. */
+void listed_check(const struct state *s, int64_t known);
+/* The key of a node on that lease was deleted. */
+void listed_gone(const struct state *s, int64_t lease);
 
 /* ---- view.c ---- */
 

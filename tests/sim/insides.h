@@ -11,7 +11,8 @@ struct member;
 struct insides {
         size_t watch_at; /* the number of an endpoint */
         bool watching;
-        bool waits; /* for a page, for a watch that is being created, or for an answer */
+        uint64_t asked; /* the number of its last request that is about its own place */
+        bool waits;     /* for a page, for a watch that is being created, or for an answer */
 };
 
 struct insides insides_of(const struct member *m);

@@ -56,7 +56,7 @@ unsigned view_node(const char *node)
 {
         unsigned host;
 
-        if (sscanf(node, "host%u", &host) != 1 || host >= HOLDERS_MAX)
+        if (sscanf(node, "host%u", &host) != 1 || host >= NAMES_MAX)
                 abort();
         return host;
 }
@@ -67,7 +67,7 @@ unsigned view_service(const char *service, const char *node)
 
         if (sscanf(service, "svc%u", &n) != 1 || n >= SERVICES_MAX)
                 abort();
-        return HOLDERS_MAX + view_node(node) * SERVICES_MAX + n;
+        return NAMES_MAX + view_node(node) * SERVICES_MAX + n;
 }
 
 static bool key_of(const struct kv_key *k, unsigned *ret)
@@ -95,6 +95,7 @@ void view_applied(unsigned history, const struct state *s, int64_t upto)
 {
         struct history *y = &histories[history];
         const struct kv *kv = &s->kv;
+        bool nodes = false;
 
         if (upto <= y->known || y->incomplete)
                 return;
@@ -109,10 +110,15 @@ void view_applied(unsigned history, const struct state *s, int64_t upto)
                         continue;
                 if (y->n == FACTS_MAX)
                         return fail_full(W, "changes of nodes and services");
+                if (history == 0 && key < NAMES_MAX && v->version == 0 && v->older)
+                        listed_gone(s, v->older->lease);
+                nodes |= key < NAMES_MAX;
                 y->facts[y->n++] = (struct fact){.revision = v->mod_revision,
                                                  .lease = v->version > 0 ? v->lease : 0,
                                                  .key = key};
         }
+        if (history == 0 && nodes)
+                listed_check(s, y->known);
         y->known = upto;
 }
 
@@ -166,7 +172,7 @@ void view_put(struct holder *h, unsigned key, bool is_new, int64_t lease, int64_
 
 void view_gone(struct holder *h, unsigned key, int64_t revision)
 {
-        check_order(h, revision, key >= HOLDERS_MAX);
+        check_order(h, revision, key >= NAMES_MAX);
         if (h->view.keys[key].lease == 0)
                 fail(W, "I6: holder %u was told twice that key %u is gone", h->i, key);
         h->view.keys[key] = (struct seen_key){0};
@@ -176,8 +182,8 @@ void view_gone(struct holder *h, unsigned key, int64_t revision)
  * and one that comes later sees it, for as long as the old lease lives. */
 static bool is_left_over(const struct seen_view *v, unsigned key)
 {
-        return key >= HOLDERS_MAX &&
-               v->leases[key] != v->leases[(key - HOLDERS_MAX) / SERVICES_MAX];
+        return key >= NAMES_MAX &&
+               v->leases[key] != v->leases[(key - NAMES_MAX) / SERVICES_MAX];
 }
 
 /* Advances `leases` to @revision of that history. */

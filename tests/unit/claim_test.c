@@ -79,6 +79,11 @@ TEST(an_earlier_life_is_taken_over_and_a_clone_is_not)
         CHECK_EQ(judge("now", "", 400 * MS, 400 * MS, 59000, 0), CLAIM_CLONE);
         CHECK_EQ(judge("now", "", 0, 1000 * MS, 59000, 0), CLAIM_OURS); /* the owner is
                                                                          * unknown */
+        self.name[0] = 'n'; /* and the same boot with another name */
+        CHECK_EQ(claim_judge(&(struct claim){.began = AT(59950)}, &self,
+                             &(struct node_record){.id = "i", .boot_id = "now"}, 5000 * MS,
+                             5000 * MS, AT(60000)),
+                 CLAIM_CLONE);
         /* An earlier boot of ours; one that is said to be, and renews while we are up. */
         CHECK_EQ(judge("then", "old,then,now", 7000 * MS, 7000 * MS, 59000, 54000), CLAIM_OURS);
         CHECK_EQ(judge("then", "then", 5000 * MS, 5000 * MS, 59000, 54000), CLAIM_CLONE);

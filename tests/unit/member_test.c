@@ -14,6 +14,7 @@ static struct {
         struct session_renewal renewal; /* the last one */
         int64_t lease;                  /* the first */
         unsigned hurries;
+        char claimed_by[16], left[32]; /* the last one */
 } own;
 
 static struct boot_time now(void)
@@ -108,10 +109,9 @@ static void on_node(const struct member_node *n, int64_t revision, void *u)
 
 static void on_left(const struct member_node *n, const char *reason, int64_t revision, void *u)
 {
-        (void) n;
-        (void) reason;
         (void) revision;
         (void) u;
+        snprintf(own.left, sizeof(own.left), "%s %s", n->record.name, reason);
 }
 
 static void on_service(const struct service *s, int64_t revision, void *u)
@@ -152,7 +152,7 @@ static void on_synced(void *u, bool synced)
 static void on_claimed(void *u, const struct node_record *by)
 {
         (void) u;
-        (void) by;
+        snprintf(own.claimed_by, sizeof(own.claimed_by), "%s", by->name);
 }
 
 static const struct member_events events = {
@@ -210,7 +210,7 @@ static void until(bool (*is)(void))
         }
 }
 
-static void make(void)
+static void make_after(const char *boots)
 {
         const struct member_config cfg = {.cluster = "c",
                                           .n_endpoints = 1,
@@ -218,11 +218,18 @@ static void make(void)
                                           .session = {.ttl = 4 * NSEC_PER_SEC,
                                                       .drift_ppm = 1000,
                                                       .retry = 50 * NSEC_PER_MSEC},
+                                          .boots = boots,
+                                          .boot = now(),
                                           .seed = 1};
 
         memset(&own, 0, sizeof(own));
         CHECK_EQ(member_new(&own.member, &cfg, &ops, NULL, &events, NULL, now()), 0);
         connect_it();
+}
+
+static void make(void)
+{
+        make_after(NULL);
 }
 
 static void begin(void)
@@ -837,6 +844,126 @@ TEST(the_lease_of_an_earlier_life_is_revoked_until_that_is_answered)
         CHECK(!has_ended());
         connect_it();
         until(has_ended);
+        CHECK(holds());
+        end();
+}
+
+/* ---- another name ---- */
+
+static bool is_listed(const char *name)
+{
+        const struct kv_key *k;
+        char key[64];
+
+        snprintf(key, sizeof(key), "/tenure/c/nodes/%s", name);
+        k = kv_find(&core_state(rig.core)->kv, key, strlen(key));
+        return k && kv_live(k);
+}
+
+static void grant(int64_t id)
+{
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
+
+        q.id = id;
+        q.ttl = 60;
+        ask("/etcdserverpb.Lease/LeaseGrant", &q.base);
+}
+
+/* The host was `old` in an earlier boot, and is `self` now. */
+static void begin_renamed(const char *boots)
+{
+        rig_begin();
+        grant(7);
+        put_node("old", "{\"id\":\"i\",\"boot_id\":\"then\"}", 7);
+        put_node("other", "{\"id\":\"j\",\"boot_id\":\"then\"}", 0);
+        for (unsigned i = 0; i < 100; i++)
+                rig_turn();
+        make_after(boots);
+}
+
+static bool is_refused(void)
+{
+        return member_is_refused(own.member) != 0;
+}
+
+TEST(i10_a_host_that_booted_with_another_name_is_listed_once)
+{
+        begin_renamed("then");
+        for (unsigned i = 0; !is_listed("self"); i++) {
+                CHECK(i < 20000 && is_listed("old"));
+                turn();
+        }
+        CHECK(!is_listed("old"));
+        until(has_ended); /* with the services on it */
+        until(holds_and_knows);
+        CHECK_EQ(strcmp(own.left, "old replaced"), 0);
+        CHECK_EQ(*own.claimed_by, '\0');
+        CHECK(is_listed("other"));
+        end();
+}
+
+/* At whatever moment before the host registers another one takes its old name, it keeps it. */
+TEST(i10_an_old_name_that_another_host_has_taken_is_not_deleted)
+{
+        bool too_late = false;
+
+        for (unsigned turns = 0; !too_late; turns++) {
+                begin_renamed("then");
+                for (unsigned i = 0; i < turns; i++)
+                        turn();
+                too_late = is_listed("self");
+                grant(8);
+                put_node("old", "{\"id\":\"k\",\"boot_id\":\"else\"}", 8);
+                until(holds_and_knows);
+                CHECK(is_listed("old"));
+                end();
+        }
+}
+
+/* The boot of `old` was never ours, so that host may live. */
+TEST(i10_a_node_id_that_is_listed_under_another_name_is_refused)
+{
+        Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+
+        begin_renamed("before");
+        until(is_refused);
+        for (unsigned i = 0; i < 100; i++)
+                turn();
+        CHECK(is_listed("old") && !is_listed("self"));
+        q.id = 7;
+        ask("/etcdserverpb.Lease/LeaseRevoke", &q.base);
+        until(holds_and_knows);
+        end();
+}
+
+/* The old name alone would be taken over. */
+TEST(i10_a_clone_beside_the_old_name_is_refused_too)
+{
+        rig_begin();
+        grant(7);
+        put_node("old", "{\"id\":\"i\",\"boot_id\":\"then\"}", 7);
+        grant(8);
+        put_node("clone", "{\"id\":\"i\",\"boot_id\":\"else\"}", 8);
+        for (unsigned i = 0; i < 100; i++)
+                rig_turn();
+        make_after("then");
+        until(is_refused);
+        CHECK(is_listed("clone") && is_listed("old") && !is_listed("self"));
+        end();
+}
+
+static bool is_claimed(void)
+{
+        return strcmp(own.claimed_by, "twin") == 0;
+}
+
+/* An agent of 0.1.0 does not look for aliases. */
+TEST(a_host_that_registers_with_our_id_is_named)
+{
+        begin();
+        grant(7);
+        put_node("twin", "{\"id\":\"i\",\"boot_id\":\"else\"}", 7);
+        until(is_claimed);
         CHECK(holds());
         end();
 }
