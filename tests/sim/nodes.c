@@ -45,6 +45,7 @@ void world_drive(struct world *w, struct replica_node *n)
                                              chance(w, 3) ? 3 * MSEC : 100 * NSEC_PER_USEC);
         else if (was_busy)
                 wires_go_on(n);
+        upgrades_look(w, n);
         seen_look(w, n);
 }
 

@@ -172,6 +172,7 @@ struct replica_node {
         bool made;   /* its disk has a data directory */
         uint32_t version; /* the newest cluster version that its program knows */
         nsec_t booted_at;
+        uint64_t looked;      /* entries of its log up to here: upgrades_look() */
         bool keeps_up;        /* it has nearly all that is committed, and installs nothing */
         nsec_t refuses_since; /* since when it refuses each write for lack of room in the queue;
                                * 0: it does not */
@@ -701,6 +702,8 @@ void budget_check(struct world *w);
 
 void upgrades_draw(struct world *w);
 void upgrades_begin(struct world *w);
+/* After each turn of replica @n. */
+void upgrades_look(struct world *w, struct replica_node *n);
 void upgrades_go_on(struct world *w);
 void upgrades_heal(struct world *w);
 void upgrades_end(struct world *w);
