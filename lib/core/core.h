@@ -264,9 +264,11 @@ struct core_order {
         void (*done)(struct core_order *o, struct status st);
         /* Private to the core. */
         LIST_ENTRY(core_order) next;
-        uint32_t version;  /* that the cluster is to have; 0: another order */
-        uint64_t leader;   /* the member that is to lead; 0: a snapshot is to be written ... */
-        uint64_t index;    /* ... with this entry ... */
+        /* Whether it is done, or cannot be done, and the answer. */
+        bool (*is_over)(struct core *c, const struct core_order *o, struct status *ret);
+        uint32_t version;  /* that the cluster is to have */
+        uint64_t leader;   /* the member that is to lead */
+        uint64_t index;    /* a snapshot is to be written with this entry ... */
         uint64_t failures; /* ... after so many that could not be */
         struct core_timeout timeout;
 };

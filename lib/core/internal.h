@@ -188,8 +188,6 @@ void core_orders_end(struct core *c);
 
 /* ---- upgrade.c ---- */
 
-/* Whether an order to raise the cluster version is done, or cannot be done. */
-bool core_has_risen(struct core *c, const struct core_order *o, struct status *ret);
 /* As struct replica_ops says. */
 bool core_found(void *core);
 /* Raises it when that is due. */

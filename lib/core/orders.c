@@ -22,7 +22,7 @@ void core_orders_end(struct core *c)
 }
 
 /* Whether it is decided who leads next. A leader that did not hand over in time goes on. */
-static bool has_moved(const struct core *c, const struct core_order *o, struct status *ret)
+static bool has_moved(struct core *c, const struct core_order *o, struct status *ret)
 {
         struct replica_status st = core_status(c);
 
@@ -49,13 +49,13 @@ void core_move_leader(struct core *c, struct core_order *o, uint64_t member, nse
                 return o->done(o, r == -EBUSY             ? status_not_moved
                                   : core_status(c).leader ? status_bad_transferee
                                                           : status_not_leader);
-        o->version = 0;
+        o->is_over = has_moved;
         o->leader = member;
         core_timeout_start(c, &o->timeout, timeout, timed_out);
         LIST_INSERT_HEAD(&c->orders, o, next);
 }
 
-static bool is_saved(const struct core *c, const struct core_order *o, struct status *ret)
+static bool is_saved(struct core *c, const struct core_order *o, struct status *ret)
 {
         static const struct status broken = {
                 RPC_INTERNAL, "etcdserver: cannot write a snapshot: see the journal"};
@@ -69,19 +69,11 @@ static bool is_saved(const struct core *c, const struct core_order *o, struct st
 void core_take_snapshot(struct core *c, struct core_order *o)
 {
         replica_want_snapshot(c->replica);
-        o->version = 0;
-        o->leader = 0;
+        o->is_over = is_saved;
         o->index = replica_applied(c->replica);
         o->failures = replica_saved(c->replica).failures;
         o->timeout.at = BOOT_TIME_NEVER;
         LIST_INSERT_HEAD(&c->orders, o, next);
-}
-
-static bool is_over(struct core *c, const struct core_order *o, struct status *ret)
-{
-        if (o->version > 0)
-                return core_has_risen(c, o, ret);
-        return o->leader != 0 ? has_moved(c, o, ret) : is_saved(c, o, ret);
 }
 
 void core_orders_run(struct core *c)
@@ -90,6 +82,6 @@ void core_orders_run(struct core *c)
         struct status st;
 
         LIST_FOREACH_SAFE (o, &c->orders, next, next)
-                if (is_over(c, o, &st))
+                if (o->is_over(c, o, &st))
                         end(c, o, st);
 }

@@ -83,7 +83,7 @@ bool core_found(void *core)
                (raise_it(c, &st) && c->upgrade.term == core_term(c));
 }
 
-bool core_has_risen(struct core *c, const struct core_order *o, struct status *ret)
+static bool has_risen(struct core *c, const struct core_order *o, struct status *ret)
 {
         *ret = status_ok;
         if (c->state.version >= o->version)
@@ -104,8 +104,9 @@ void core_finish_upgrade(struct core *c, struct core_order *o, nsec_t timeout)
 {
         struct status st;
 
+        o->is_over = has_risen;
         o->version = c->newest;
-        if (core_has_risen(c, o, &st))
+        if (has_risen(c, o, &st))
                 return o->done(o, st);
         core_timeout_start(c, &o->timeout, timeout, timed_out);
         LIST_INSERT_HEAD(&c->orders, o, next);
