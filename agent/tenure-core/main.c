@@ -119,6 +119,21 @@ static const char *name_of(const struct program *p, uint64_t id)
         return "?";
 }
 
+/* To systemd. */
+static void show(const struct program *p, const struct replica_status *s)
+{
+        if (s->awaits != 0)
+                notify_status("Leader of a new cluster, which waits for %s to start.",
+                              name_of(p, s->awaits));
+        else if (s->leader_id == 0)
+                notify_status("No leader (term %" PRIu64 ").", s->term);
+        else if (s->leader)
+                notify_status("Leader (term %" PRIu64 ").", s->term);
+        else
+                notify_status("Following %s (term %" PRIu64 ").", name_of(p, s->leader_id),
+                              s->term);
+}
+
 static void on_changed(void *u)
 {
         struct program *p = u;
@@ -127,11 +142,8 @@ static void on_changed(void *u)
         const char *fields[] = {MESSAGE_LEADER, term, leader, NULL};
 
         leaderless_changed(&p->leaderless, s.leader_id != 0);
-        if (s.awaits != 0)
-                notify_status("Leader of a new cluster, which waits for %s to start.",
-                              name_of(p, s.awaits));
-        else if (s.ready)
-                notify_status("Leader (term %" PRIu64 ").", s.term);
+        if (s.leader || s.leader_id != p->leader)
+                show(p, &s);
         if (s.leader_id == p->leader)
                 return;
         p->leader = s.leader_id;
@@ -140,17 +152,12 @@ static void on_changed(void *u)
         if (s.leader_id == 0) {
                 log_full(LOG_NOTICE, fields,
                          "No leader in term %" PRIu64 "; waiting for an election.", s.term);
-                notify_status("No leader (term %" PRIu64 ").", s.term);
         } else if (s.leader) {
                 log_full(LOG_NOTICE, fields, "This replica leads now (term %" PRIu64 ").",
                          s.term);
-                if (s.awaits == 0)
-                        notify_status("Leader (term %" PRIu64 ").", s.term);
         } else {
                 log_full(LOG_NOTICE, fields, "Following %s (term %" PRIu64 ").",
                          name_of(p, s.leader_id), s.term);
-                notify_status("Following %s (term %" PRIu64 ").", name_of(p, s.leader_id),
-                              s.term);
         }
 }
 
