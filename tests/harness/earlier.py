@@ -1,4 +1,5 @@
 """What programs of earlier releases have written: tests/compat/README.md."""
+import fcntl
 import json
 import subprocess
 import tarfile
@@ -35,15 +36,21 @@ class Release:
         """The folder of its programs, which are built of its commit: this takes minutes, once."""
         commit = (self.folder / "commit").read_text().strip()
         made = TOP / "build/releases" / commit
-        if not (made / "built").exists():
-            archive = subprocess.run(["git", "-C", TOP, "archive", commit], capture_output=True)
-            if archive.returncode != 0:
-                pytest.skip(f"commit {commit[:12]} is not in this checkout's history")
-            made.mkdir(parents=True, exist_ok=True)
-            subprocess.run(["tar", "-xC", made], input=archive.stdout, check=True)
-            subprocess.run(["make", "-sC", made, "-j2", "programs"], check=True)
-            (made / "built").touch()
+        made.mkdir(parents=True, exist_ok=True)
+        with open(made / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # other workers wait until they are there
+            if not (made / "built").exists():
+                self._build(commit, made)
         return made / "build/release/bin"
+
+    @staticmethod
+    def _build(commit, made):
+        archive = subprocess.run(["git", "-C", TOP, "archive", commit], capture_output=True)
+        if archive.returncode != 0:
+            pytest.skip(f"commit {commit[:12]} is not in this checkout's history")
+        subprocess.run(["tar", "-xC", made], input=archive.stdout, check=True)
+        subprocess.run(["make", "-sC", made, "-j2", "programs"], check=True)
+        (made / "built").touch()
 
     def core(self, folder, ports):
         """The present program with a copy of that core's data: one replica, a, with users."""
