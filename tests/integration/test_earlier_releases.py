@@ -73,8 +73,10 @@ def name_hash(name):
 @contextlib.contextmanager
 def acting_as(user):
     os.seteuid(os.getuid() if user is None else user)
-    yield
-    os.seteuid(os.getuid())
+    try:
+        yield
+    finally:
+        os.seteuid(os.getuid())
 
 
 @contextlib.contextmanager
@@ -158,8 +160,8 @@ def test_replicas_are_upgraded_and_downgraded_one_after_the_other(release, clust
 
     crowd.end()
     changes = [(kv.mod_revision, kv.key) for kv in cluster.range("w/")]
-    eventually(lambda: len([e for w in watches for e in w.events()]) >= len(changes))
-    assert [(e.revision, e.key) for w in watches for e in w.events()] == sorted(changes)
+    eventually_is(sorted(changes),
+                  lambda: [(e.revision, e.key) for w in watches for e in w.events()])
     assert agent.status().lease_id == lease
 
     back = cluster.running[0]  # for which it is too late

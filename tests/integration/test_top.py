@@ -106,7 +106,7 @@ def test_the_page_has_members_replicas_and_this_host(page, engine):
         page.shows("; an etcd: whole seconds")
         assert "CLIENTS" not in page.text()  # it does not tell
     else:
-        page.shows(r"^Core: 3 of 3 replica\(s\) answer, \w leads; cluster version \d")
+        page.shows(r"^Core: 3 of 3 replica\(s\) answer, \w leads; cluster version \d\.\d$")
 
 
 def test_the_time_that_is_left_runs(page):

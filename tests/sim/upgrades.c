@@ -2,7 +2,7 @@
  * Upgrades. The replicas are of the older release first: they know no cluster version but the
  * first. One after the other is replaced by the newer one, some are replaced back, and at some
  * time the upgrade is finished, by an operator or by itself. Whoever is replaced back after
- * that has to be refused: by its own log or snapshot, or by the others' links. Then it is
+ * that has to be refused: by its own directory, or by the others' links. Then it is
  * replaced once more.
  */
 #include "base/log.h"
