@@ -41,7 +41,7 @@ static bool is_unconfigured(const struct links *l, uint64_t id)
 struct one {
         const struct links *links;
         uint64_t id;
-        const char *urls; /* of that member, once seen; borrowed */
+        char urls[URLS_MAX]; /* of that member, once seen */
         size_t others;
         struct buf all; /* URLs of the other members */
 };
@@ -52,7 +52,7 @@ static void look(uint64_t id, const char *address, bool voter, void *arg)
 
         (void) voter;
         if (id == o->id)
-                o->urls = address;
+                snprintf(o->urls, sizeof(o->urls), "%s", address);
         if (id == o->links->cfg.member_id)
                 return;
         buf_printf(&o->all, "%s%s", o->others++ > 0 ? "," : "", address);
@@ -65,7 +65,7 @@ static bool is_member(void *userdata, uint64_t id)
 
         core_each_peer(l->core, look, &o);
         buf_fini(&o.all);
-        return o.urls || is_unconfigured(l, id);
+        return *o.urls || is_unconfigured(l, id);
 }
 
 static void link_to(uint64_t id, const char *address, bool voter, void *arg)
@@ -133,9 +133,9 @@ static void update(struct links *l)
         core_each_peer(l->core, link_to, l);
         for (size_t i = 0; extra && i < extra->n_members; i++) {
                 o.id = extra->members[i].id;
-                o.urls = NULL;
+                *o.urls = '\0';
                 core_each_peer(l->core, look, &o);
-                if (!o.urls)
+                if (!*o.urls)
                         link_to(extra->members[i].id, extra->members[i].urls, true, l);
         }
         buf_fini(&o.all);

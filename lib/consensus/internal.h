@@ -29,6 +29,7 @@
 #include "base/le.h"
 #include "base/log.h"
 #include "base/tree.h"
+#include "consensus/address.h"
 #include "consensus/lease_clock.h"
 #include "consensus/log.h"
 #include "consensus/message.h"
@@ -655,10 +656,9 @@ unsigned members_voters(const struct raft_configuration *c,
                         uint64_t ret[static REPLICA_PEERS_MAX]);
 /* The position of @id in @c, or -1. */
 must_check_ int members_position(const struct raft_configuration *c, uint64_t id);
-/* Calls @fn for each member in @c. */
+/* Calls @fn for each member in @c; its URLs are borrowed until @fn returns. */
 void members_each(const struct raft_configuration *c,
-                  void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
-                  void *arg);
+                  void (*fn)(uint64_t id, const char *urls, bool voter, void *arg), void *arg);
 /* Leader: whether member @id answers. */
 bool members_answers(struct replica *r, uint64_t id);
 /* Leader: of the voters that answer, the one that lacks the fewest entries; 0: none answers. */

@@ -286,10 +286,12 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
 {
         const struct raft_configuration *c = replica_conf(r);
         int at = replica_position(r, id), k = 0;
+        char urls[URLS_MAX], moved[ADDRESS_MAX];
 
         if (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER || change == REPLICA_MOVE)
                 for (unsigned i = 0; i < c->n; i++)
-                        if ((int) i != at && urls_meet(c->servers[i].address, address)) {
+                        if ((int) i != at &&
+                            urls_meet(address_urls(c->servers[i].address, urls), address)) {
                                 PROBE("a member is to get a URL that another one has");
                                 return REPLICA_E_EXISTS;
                         }
@@ -331,9 +333,12 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
 
                 if (it && change == REPLICA_REMOVE)
                         continue;
+                if (it && change == REPLICA_MOVE)
+                        (void) address_join(address, address_directory(c->servers[i].address),
+                                            moved);
                 k = raft_configuration_add(
                         out, c->servers[i].id,
-                        it && change == REPLICA_MOVE ? address : c->servers[i].address,
+                        it && change == REPLICA_MOVE ? moved : c->servers[i].address,
                         it && change == REPLICA_PROMOTE ? RAFT_VOTER : c->servers[i].role);
         }
         if (k == 0 && (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER))
@@ -425,10 +430,11 @@ static bool is_there(const struct replica *r, enum replica_change what, uint64_t
                      const char *address)
 {
         int at = replica_position(r, id);
+        char urls[URLS_MAX];
 
         return (what == REPLICA_ADD || what == REPLICA_ADD_LEARNER) && at >= 0 &&
                (replica_conf(r)->servers[at].role == RAFT_VOTER) == (what == REPLICA_ADD) &&
-               strcmp(replica_conf(r)->servers[at].address, address) == 0;
+               strcmp(address_urls(replica_conf(r)->servers[at].address, urls), address) == 0;
 }
 
 /* Carries out a change, on the leader. */
@@ -549,12 +555,13 @@ int members_position(const struct raft_configuration *c, uint64_t id)
 }
 
 void members_each(const struct raft_configuration *c,
-                  void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
-                  void *arg)
+                  void (*fn)(uint64_t id, const char *urls, bool voter, void *arg), void *arg)
 {
+        char urls[URLS_MAX];
+
         for (unsigned i = 0; i < c->n; i++)
-                fn(c->servers[i].id, c->servers[i].address, c->servers[i].role == RAFT_VOTER,
-                   arg);
+                fn(c->servers[i].id, address_urls(c->servers[i].address, urls),
+                   c->servers[i].role == RAFT_VOTER, arg);
 }
 
 uint64_t replica_excludes(const struct replica *r, uint64_t id)

@@ -1,6 +1,7 @@
 #include "consensus/message.h"
 
 #include "base/le.h"
+#include "consensus/address.h"
 #include "consensus/lease_clock.h"
 #include "consensus/log.h"
 #include "consensus/replica.h"
@@ -186,7 +187,7 @@ bool message_conf_is_sound(struct view conf)
 {
         struct {
                 uint64_t id;
-                const char *address;
+                char urls[URLS_MAX];
         } servers[REPLICA_PEERS_MAX];
         uint8_t format, role;
         bool voter = false;
@@ -205,11 +206,11 @@ bool message_conf_is_sound(struct view conf)
                 if (!end || view_take(&conf, (size_t) (end - conf.p) + 1, &address) < 0 ||
                     view_u8(&conf, &role) < 0 || role > RAFT_SPARE)
                         return false;
-                servers[i].address = (const char *) address.p;
+                (void) address_urls((const char *) address.p, servers[i].urls);
                 voter = voter || role == RAFT_VOTER;
                 for (size_t k = 0; k < i; k++)
                         if (servers[k].id == servers[i].id ||
-                            strcmp(servers[k].address, servers[i].address) == 0)
+                            strcmp(servers[k].urls, servers[i].urls) == 0)
                                 return false;
         }
         return voter;

@@ -151,6 +151,7 @@ uint64_t versions_awaits(const struct replica *r)
 static void log_awaited(struct replica *r, uint64_t id)
 {
         int at = replica_position(r, id);
+        char urls[URLS_MAX];
 
         if (at < 0 || (r->versions.awaits_logged_at.ns > 0 &&
                        boot_diff(r->now, r->versions.awaits_logged_at) < AWAITS_AGAIN))
@@ -158,7 +159,7 @@ static void log_awaited(struct replica *r, uint64_t id)
         r->versions.awaits_logged_at = r->now;
         log_notice("The new cluster waits for member %016" PRIx64
                    " at %s: it takes no requests until each of its members has started once.",
-                   id, replica_conf(r)->servers[at].address);
+                   id, address_urls(replica_conf(r)->servers[at].address, urls));
 }
 
 bool versions_found(struct replica *r)

@@ -132,6 +132,11 @@ int store_init(struct store *s, struct store_identity id, uint64_t term,
         return r;
 }
 
+uint64_t store_directory(const struct store *s)
+{
+        return s->id.directory;
+}
+
 int store_begin_again(struct store *s)
 {
         int r = *s->half_restored ? s->disk->ops->remove(s->disk, s->half_restored) : 0;

@@ -122,6 +122,9 @@ must_check_ int store_begin_again(struct store *s);
 /* Blocks until term and vote are durable (Raft section 5.1: before answering). */
 must_check_ int store_vote(struct store *s, uint64_t term, uint64_t vote);
 
+/* The id of the directory; 0: it has none. */
+uint64_t store_directory(const struct store *s);
+
 /* The present format, and a later one: blocks until `meta` says so, and versions that do not
  * know it refuse the directory. What is queued from now on is written in that format. Formats
  * only rise: an earlier one changes nothing. Returns 0 or a negative errno. */

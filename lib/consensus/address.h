@@ -1,0 +1,23 @@
+/*
+ * The address of a member in raft's configuration: its peer URLs (urls_join()) and, once it is
+ * recorded, the id of its data directory.
+ *
+ *     address = URLS | URLS "#" directory
+ *
+ * The id has 16 hexadecimal digits. No URLs end like that: they end with a port. Pure.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/url.h"
+
+#define ADDRESS_MAX (URLS_MAX + 17)
+
+/* The id in @address; 0: none is recorded. */
+uint64_t address_directory(const char *address);
+
+/* Copies the URLs in @address, or as much of them as there is room for; returns @out. */
+const char *address_urls(const char *address, char out[static URLS_MAX]);
+
+/* Writes the address of @urls and, unless it is 0, @directory; returns @out. */
+const char *address_join(const char *urls, uint64_t directory, char out[static ADDRESS_MAX]);

@@ -1,0 +1,47 @@
+/* URLs of members, and the ids of their directories beside them. */
+#include "consensus/address.h"
+#include "test.h"
+
+#define ID UINT64_C(0x00c0ffee00000001)
+
+static void check_plain(const char *address)
+{
+        char urls[URLS_MAX];
+
+        CHECK_EQ(address_directory(address), 0);
+        CHECK_STR(address_urls(address, urls), address);
+}
+
+TEST(an_address_is_split_as_it_was_joined)
+{
+        static const char two[] = "http://10.0.0.1:2380,https://[::1]:2380";
+        char address[ADDRESS_MAX], urls[URLS_MAX];
+
+        CHECK_STR(address_join(two, 0, address), two);
+        check_plain(address);
+        CHECK_STR(address_join(two, ID, address),
+                  "http://10.0.0.1:2380,https://[::1]:2380#00c0ffee00000001");
+        CHECK_EQ(address_directory(address), ID);
+        CHECK_STR(address_urls(address, urls), two);
+}
+
+/* What release 0.1.0 has written is never taken for more than URLs. */
+TEST(urls_alone_have_no_directory)
+{
+        check_plain("");
+        check_plain("http://a:1");
+        check_plain("http://0123456789abcdef:1");
+        check_plain("http://a#0123456789abcde:1");
+        check_plain("http://a:1#0123456789ABCDEF");
+        check_plain("http://a:1#0123456789abcde");
+}
+
+TEST(the_longest_urls_have_room_for_a_directory)
+{
+        char most[URLS_MAX], address[ADDRESS_MAX], urls[URLS_MAX];
+
+        memset(most, 'a', sizeof(most) - 1);
+        most[sizeof(most) - 1] = '\0';
+        CHECK_EQ(address_directory(address_join(most, ID, address)), ID);
+        CHECK_STR(address_urls(address, urls), most);
+}
