@@ -216,6 +216,13 @@ static int on_frame(void *userdata, uint64_t id, struct view frame)
         return replica_input(l->replica, id, frame, boot_now());
 }
 
+static struct introduction introduction(void *userdata, uint64_t id)
+{
+        const struct links *l = userdata;
+
+        return replica_introduction(l->replica, id);
+}
+
 static int on_introduction(void *userdata, uint64_t id, const struct introduction *in)
 {
         struct links *l = userdata;
@@ -279,7 +286,8 @@ static void tell_who(void *userdata, const char *url, struct joined *ret)
         core_each_peer(l->core, tell_member, &(struct asking){.url = url, .ret = ret});
 }
 
-static const struct peers_ops ops = {.introduced = on_introduction,
+static const struct peers_ops ops = {.introduction = introduction,
+                                     .introduced = on_introduction,
                                      .frame = on_frame,
                                      .up = on_up,
                                      .called = on_called,
@@ -298,7 +306,6 @@ int links_start(struct links *l, struct loop *loop, struct resolver *rv, struct 
         l->replica = r;
         l->joined = joined;
         l->cfg = *cfg;
-        l->cfg.self = replica_introduction(r);
         loop_timer_init(&l->listen_again, loop, on_listen_again);
         loop_timer_init(&l->link_again, loop, on_link_again);
         k = peers_new(&l->peers, loop, rv, &l->cfg, &ops, l);

@@ -193,9 +193,12 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         struct peer_frame f = {.peer = peer, .at = (unsigned) at};
         struct reader rd = {.in = frame};
         uint8_t type = reader_u8(&rd);
+        struct introduction introduction;
         const struct kind *kind = type < ARRAY_SIZE(kinds) ? &kinds[type] : NULL;
 
         r->now = boot_max(r->now, now);
+        if (type == FRAME_TIME_ASK && introduction_read(frame, &introduction) == 0)
+                return replica_peer_introduced(r, peer, &introduction, now);
         if (!kind || (!kind->on && !kind->on_rest))
                 return -EBADMSG;
         for (unsigned i = 0; i < ARRAY_SIZE(f.v) && kind->numbers[i] != NONE; i++) {
@@ -206,6 +209,8 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
                 return rd.r;
         if (versions_refuse(r, peer))
                 return -EPROTONOSUPPORT;
+        if (directories_refuse(r, peer))
+                return -EKEYREJECTED;
         f.rest = rd.in;
         members_heard(r, peer);
         if (type != FRAME_REMOVED)

@@ -16,6 +16,7 @@
  *     beacons.c   lease time: the leader's beacons and their answers
  *     members.c   the members, and changes of them
  *     versions.c  which versions they have
+ *     directories.c  which data directories
  */
 #pragma once
 
@@ -320,6 +321,14 @@ struct versions {
         struct boot_time awaits_logged_at; /* ... and when that was last logged */
 };
 
+/* directories.c: the ids of the members' data directories, as the last configuration in the log
+ * has them; 0: it has none. */
+struct directories {
+        unsigned n;
+        uint64_t id[REPLICA_PEERS_MAX], of[REPLICA_PEERS_MAX];
+        struct boot_time told_at; /* when it was last logged that ours is another one */
+};
+
 /* Each file owns a part of this: libraft.c owns `raft`, replica.c the log and the applied
  * entries. */
 struct replica {
@@ -373,6 +382,7 @@ struct replica {
         struct disowned disowned;
 
         struct versions versions;
+        struct directories directories;
 
         /* start.c: what was on the disk, until replica_start() hands it to raft. */
         struct {
@@ -437,6 +447,11 @@ must_check_ int libraft_conf_at(const struct replica *r, uint64_t index,
 void libraft_forget_leader(struct replica *r);
 /* ... and stands for election itself, unless another one is elected within @wait. */
 void libraft_stand(struct replica *r, nsec_t wait);
+
+/* ... and stays a follower for an election timeout. */
+void libraft_wait(struct replica *r);
+/* Follower: is in @term, in which it votes for nobody else. */
+void libraft_abstain(struct replica *r, uint64_t term);
 
 /* Whether raft may be given this message. */
 bool libraft_takes(const struct replica *r, uint64_t peer, const struct raft_message *m);
@@ -651,6 +666,8 @@ void members_restores(struct replica *r, uint64_t peer, raft_index index);
 void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p);
 void members_stranger(struct replica *r, uint64_t peer);
+/* Leader: appends @c. Returns 0, REPLICA_E_BUSY or -ENOMEM. */
+must_check_ int members_submit(struct replica *r, const struct raft_configuration *c);
 /* The ids of the voters in @c. Returns their number. */
 unsigned members_voters(const struct raft_configuration *c,
                         uint64_t ret[static REPLICA_PEERS_MAX]);
@@ -673,9 +690,16 @@ void members_lack(struct replica *r, uint64_t index);
 /* The newest format of the data directory that may be written at cluster version @version; 0:
  * at the newest version. */
 unsigned versions_format(uint32_t version);
+/* What @id last said of itself, in this life of ours; NULL: nothing. */
+const struct member_version *versions_of(const struct replica *r, uint64_t id);
 /* Whether @peer is too old for the cluster version: nothing of it is taken, and nothing sent to
  * it. */
 bool versions_refuse(const struct replica *r, uint64_t peer);
+/* The newest cluster version that this replica knows. */
+static inline uint32_t replica_newest(const struct replica *r)
+{
+        return r->cfg.version > 0 ? r->cfg.version : (uint32_t) CLUSTER_NEWEST;
+}
 void versions_link_down(struct replica *r, uint64_t peer);
 void versions_members_changed(struct replica *r);
 /* We lead from now on. */
@@ -685,3 +709,25 @@ void versions_lead(struct replica *r);
 bool versions_found(struct replica *r);
 /* For whom it waits; 0: for nobody. */
 uint64_t versions_awaits(const struct replica *r);
+/* Logs whom a new cluster waits for, now and then. */
+void versions_tell_awaited(struct replica *r);
+
+/* ---- directories.c ---- */
+
+/* Whether any is recorded. */
+bool directories_recorded(const struct replica *r);
+/* After each raft_step(): the configuration may have changed. */
+void directories_configured(struct replica *r);
+/* Whether @peer has introduced itself with another directory than the recorded one: nothing of
+ * it is taken, and nothing sent to it. */
+bool directories_refuse(const struct replica *r, uint64_t peer);
+void directories_introduced(struct replica *r, uint64_t peer, const struct introduction *in);
+/* Leader: whether all directories have to be recorded, and are not; and records them. */
+bool directories_are_due(const struct replica *r);
+void directories_run(struct replica *r);
+/* Whether nothing is in our log but the members with which it began. */
+bool directories_founding(const struct replica *r);
+/* ... and for whom we wait before we take part in an election; 0: for nobody. */
+uint64_t directories_awaits(const struct replica *r);
+bool directories_may_stand(const struct replica *r);
+bool directories_may_vote(const struct replica *r, uint64_t candidate);

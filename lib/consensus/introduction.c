@@ -10,6 +10,9 @@ void introduction_append(const struct introduction *in, struct buf *out)
         buf_add_u64(out, 0);
         buf_add_u32(out, in->newest);
         buf_add_u64(out, in->directory);
+        buf_add_u64(out, in->yours);
+        buf_add_u64(out, in->term);
+        buf_add_u8(out, in->founding);
         buf_add_bytes(out, in->program, strlen(in->program));
 }
 
@@ -35,6 +38,9 @@ int introduction_read(struct view frame, struct introduction *ret)
         }
         in.newest = reader_u32(&rd);
         in.directory = reader_u64(&rd);
+        in.yours = reader_u64(&rd);
+        in.term = reader_u64(&rd);
+        in.founding = reader_u8(&rd) != 0;
         program = reader_bytes(&rd);
         reader_check(&rd, in.newest > CLUSTER_0_1 && is_program(program));
         if (rd.r < 0)

@@ -1,7 +1,10 @@
 /*
  * What a replica says of itself first on each link that it makes.
  *
- *     introduction = FRAME_TIME_ASK  term:u64 = 0  newest:u32  directory:u64  program:bytes
+ *     introduction = FRAME_TIME_ASK  zero:u64  newest:u32  directory:u64  yours:u64  term:u64
+ *                    founding:u8  program:bytes
+ *
+ * It says it again when something of this has changed.
  *
  * Release 0.1.0 takes it for a question of a term that is over, and skips the bytes that it
  * does not know. Its own links begin with any other frame, by which it is known. Later releases
@@ -15,7 +18,11 @@
 struct introduction {
         uint32_t newest;    /* the cluster version up to which this program can go */
         uint64_t directory; /* the id of its data directory; 0: not known */
-        char program[32];   /* its version: "0.2.0" */
+        uint64_t yours;   /* that of the receiver, as the sender has it recorded; 0: it has not
+                           */
+        uint64_t term;    /* in which it is */
+        bool founding;    /* it has nothing but the members with which it began */
+        char program[32]; /* its version: "0.2.0" */
 };
 
 /* Of a link that begins otherwise. */

@@ -146,6 +146,19 @@ void libraft_stand(struct replica *r, nsec_t wait)
                                        (raft_time) (wait / NSEC_PER_MSEC);
 }
 
+void libraft_wait(struct replica *r)
+{
+        r->raft.election_timer_start = to_raft(r->now);
+}
+
+void libraft_abstain(struct replica *r, uint64_t term)
+{
+        if (term > replica_term(r))
+                libraft_forget_leader(r);
+        r->raft.current_term = term;
+        r->raft.voted_for = r->cfg.id;
+}
+
 /* ---- steps ---- */
 
 /* [libraft] A replica that does not know that it is a voter refuses to vote. But it may have
@@ -242,6 +255,11 @@ bool libraft_takes(const struct replica *r, uint64_t peer, const struct raft_mes
                 /* [libraft] If we are not a candidate, it counts the vote in the wrong member
                  * of a union. */
                 return raft_state(raft_of(r)) == RAFT_CANDIDATE;
+        case RAFT_REQUEST_VOTE:
+                PROBE_IF(!directories_may_vote(r, peer), "a founding replica does not vote");
+                return directories_may_vote(r, peer);
+        case RAFT_TIMEOUT_NOW:
+                return directories_may_stand(r);
         case RAFT_APPEND_ENTRIES:
                 /* [libraft] It would handle the message as a follower, with our leader's
                  * progress in that union. */

@@ -316,6 +316,7 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
                 if (c->servers[at].role == RAFT_VOTER)
                         return REPLICA_E_VOTER;
                 if (!libraft_match(r, id, &match) || match == 0 ||
+                    (directories_recorded(r) && replica_directory(r, id) == 0) ||
                     match + min_of((uint64_t) BEHIND_MAX, log_last(&r->log) / 10) <
                             log_last(&r->log)) {
                         PROBE("a learner that is behind is not promoted");
@@ -350,7 +351,7 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
         return k == RAFT_NOMEM ? -ENOMEM : REPLICA_E_EXISTS;
 }
 
-static int submit(struct replica *r, const struct raft_configuration *c)
+int members_submit(struct replica *r, const struct raft_configuration *c)
 {
         struct raft_event ev = {.type = RAFT_SUBMIT};
         struct raft_entry e = {.term = replica_term(r), .type = RAFT_CHANGE};
@@ -456,7 +457,8 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
         k = there || r->cfg.any_change ? 0 : allowed(r, what, id);
         if (k != 0)
                 return answer(r, peer, request, k);
-        if (r->changing.request != 0 || libraft_uncommitted(r) != 0) {
+        if (r->changing.request != 0 || libraft_uncommitted(r) != 0 ||
+            (what != REPLICA_REMOVE && directories_are_due(r))) {
                 PROBE("a change of members comes while another one is under way");
                 return answer(r, peer, request, REPLICA_E_BUSY);
         }
@@ -475,7 +477,7 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
         if (k == 0) {
                 if (what == REPLICA_ADD || what == REPLICA_PROMOTE)
                         ch.n_before = members_voters(replica_conf(r), ch.before);
-                k = submit(r, &c);
+                k = members_submit(r, &c);
                 raft_configuration_close(&c);
         }
         if (k == -ENOMEM)

@@ -133,11 +133,13 @@ static void out_retry(struct link_out *o)
 
 static void send_introduction(struct link_out *o)
 {
+        const struct peers *p = o->peers;
+        struct introduction self = p->ops->introduction(p->userdata, o->id);
         cleanup_(buf_fini) struct buf f = {0};
 
-        if (o->peers->cfg.self.newest <= CLUSTER_0_1)
+        if (self.newest <= CLUSTER_0_1)
                 return;
-        introduction_append(&o->peers->cfg.self, &f);
+        introduction_append(&self, &f);
         buf_add_u32(stream_tx(o->stream), (uint32_t) buf_len(&f));
         buf_add(stream_tx(o->stream), buf_head(&f), buf_len(&f));
 }
@@ -530,8 +532,13 @@ static int take_frame(struct link_in *i, struct view frame)
 
 static void refuse_frame(struct link_in *i, int r)
 {
-        char why[128] = "it sent a malformed frame";
+        char why[256] = "it sent a malformed frame";
 
+        if (r == -EKEYREJECTED)
+                snprintf(why, sizeof(why),
+                         "it has another data directory than the cluster has recorded for it, "
+                         "so its disk was lost, replaced or restored; remove the member "
+                         "(tenurectl core remove), and add it again");
         if (r == -EPROTONOSUPPORT)
                 snprintf(why, sizeof(why),
                          "it runs tenure-core %s, which is too old for the cluster version; "

@@ -30,8 +30,11 @@
 struct peers;
 
 struct peers_ops {
+        /* What we say first on a link to member @id; newest CLUSTER_0_1 or 0: nothing. */
+        struct introduction (*introduction)(void *userdata, uint64_t id);
         /* The first frame on a link from member @id has arrived. This and `frame` return 0, or,
-         * to end the link, -EBADMSG; -EPROTONOSUPPORT: the member is too old. */
+         * to end the link, -EBADMSG; -EPROTONOSUPPORT: the member is too old; -EKEYREJECTED: it
+         * has another data directory than the recorded one. */
         int (*introduced)(void *userdata, uint64_t id, const struct introduction *in);
         /* A frame from member @id; borrowed. Introductions are not among them. */
         int (*frame)(void *userdata, uint64_t id, struct view frame);
@@ -49,8 +52,7 @@ struct peers_ops {
 
 struct peers_config {
         uint64_t cluster_id, member_id;
-        struct introduction self; /* newest CLUSTER_0_1 or 0: links do not begin with it */
-        const char *listen_urls;  /* joined by commas */
+        const char *listen_urls;             /* joined by commas */
         struct tls *tls_server, *tls_client; /* for https://; borrowed */
         struct admission admission;
         size_t tx_full, tx_max; /* limits of what is queued for a link: of peers_room(), and of

@@ -66,7 +66,8 @@ struct replica_status replica_status(const struct replica *r)
                 .waits_for_room = store_waits_for_room(r->store),
                 .short_of_room = replica_short_of_room(r),
                 .log_bytes = r->log.bytes,
-                .awaits = versions_awaits(r),
+                .awaits =
+                        directories_awaits(r) != 0 ? directories_awaits(r) : versions_awaits(r),
                 .way = r->time.clock.way,
         };
 }
@@ -137,7 +138,7 @@ void replica_send_frame(struct replica *r, uint64_t peer, const struct buf *fram
 {
         int i = replica_position(r, peer);
 
-        if (versions_refuse(r, peer))
+        if (versions_refuse(r, peer) || directories_refuse(r, peer))
                 return;
         if (i >= 0) {
                 r->queue.sent_to |= UINT64_C(1) << i;
@@ -408,6 +409,7 @@ void replica_step(struct replica *r, struct raft_event *ev)
         if (!was_leader && replica_leads(r))
                 become_leader(r);
         members_step(r);
+        directories_configured(r);
         if (u.flags & (RAFT_UPDATE_COMMIT_INDEX))
                 apply_committed(r);
         members_committed(r);
@@ -512,7 +514,8 @@ static void check_leader_down(struct replica *r)
         PROBE("a broken link is reason enough to elect another leader");
         log_debug("The link from the leader is down; electing another.");
         libraft_forget_leader(r);
-        libraft_stand(r, wait);
+        if (directories_may_stand(r))
+                libraft_stand(r, wait);
         announce(r);
 }
 
@@ -581,6 +584,10 @@ void replica_run(struct replica *r, struct boot_time now)
         check_silent_leader(r);
         r->apply_left = r->cfg.apply_slice > 0 ? r->cfg.apply_slice : APPLY_SLICE;
         apply_committed(r);
+        if (libraft_is_due(r) && !replica_leads(r) && !directories_may_stand(r)) {
+                PROBE("a founding replica does not stand for election");
+                libraft_wait(r);
+        }
         if (libraft_is_due(r)) {
                 struct raft_event ev = {.type = RAFT_TIMEOUT};
                 bool hands_over = PROBING && replica_leads(r) && replica_transferee(r) != 0;
@@ -590,8 +597,11 @@ void replica_run(struct replica *r, struct boot_time now)
                          "a handover of leadership takes too long and is given up");
         }
         beacons_run(r);
+        directories_run(r);
         if (r->versions.founding && versions_found(r))
                 announce(r);
+        versions_tell_awaited(r);
+        announce(r);
         queue_run(r);
         reads_run(r);
 }

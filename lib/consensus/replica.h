@@ -196,7 +196,8 @@ struct replica *replica_free(struct replica *r);
 DEFINE_CLEANUP(struct replica *, replica_free)
 
 /* Handles a frame from a peer. Returns 0; or, if that link is to end, -EBADMSG, or
- * -EPROTONOSUPPORT: the peer is too old for the cluster version. */
+ * -EPROTONOSUPPORT: the peer is too old for the cluster version, or -EKEYREJECTED: it has
+ * another data directory than the recorded one. */
 must_check_ int replica_input(struct replica *r, uint64_t peer, struct view frame,
                               struct boot_time now);
 
@@ -207,12 +208,14 @@ void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now);
 /* @peer has connected to us. */
 void replica_peer_called(struct replica *r, uint64_t peer, struct boot_time now);
 
-/* What we say first on each link that we make. */
-struct introduction replica_introduction(const struct replica *r);
-/* The first frame on a new link of @peer has arrived. Returns 0 or -EPROTONOSUPPORT, as above.
- */
+/* What we say first on each link that we make to @peer. */
+struct introduction replica_introduction(const struct replica *r, uint64_t peer);
+/* The first frame on a new link of @peer has arrived. Returns 0, -EPROTONOSUPPORT or
+ * -EKEYREJECTED, as above. */
 must_check_ int replica_peer_introduced(struct replica *r, uint64_t peer,
                                         const struct introduction *in, struct boot_time now);
+/* The directory that is recorded for member @id; 0: none is. */
+uint64_t replica_directory(const struct replica *r, uint64_t id);
 /* What member @id last said of itself, and whether that link stands. False: nothing yet. */
 bool replica_member_version(const struct replica *r, uint64_t id, struct introduction *ret,
                             bool *ret_linked);

@@ -244,6 +244,31 @@ static int leave_term(struct replica *r)
         return store_vote(r->store, r->start.term, r->start.vote);
 }
 
+/* Whether both have the same members, whatever directories of them are recorded. */
+static int same_members(struct view a, struct view b, bool *ret)
+{
+        struct raft_configuration x, y;
+        char urls[URLS_MAX], other[URLS_MAX];
+        int k = message_decode_conf(a, &x);
+
+        if (k < 0)
+                return k;
+        k = message_decode_conf(b, &y);
+        if (k < 0) {
+                raft_configuration_close(&x);
+                return k;
+        }
+        *ret = x.n == y.n;
+        for (unsigned i = 0; i < x.n && *ret; i++)
+                *ret = x.servers[i].id == y.servers[i].id &&
+                       x.servers[i].role == y.servers[i].role &&
+                       strcmp(address_urls(x.servers[i].address, urls),
+                              address_urls(y.servers[i].address, other)) == 0;
+        raft_configuration_close(&x);
+        raft_configuration_close(&y);
+        return 0;
+}
+
 int replica_each_recovered(const struct store_recovered *had,
                            void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
                            void *arg, bool *ret_first)
@@ -255,11 +280,17 @@ int replica_each_recovered(const struct store_recovered *had,
                 snap->conf_index == 1 || (snap->term == 1 && snap->conf_index == snap->index);
         int k;
 
-        for (size_t i = 0; i < had->n_entries; i++)
-                if (had->entries[i].type == RAFT_CHANGE) {
-                        conf = had->entries[i].data;
-                        first = had->entries[i].index == 1;
-                }
+        for (size_t i = 0; i < had->n_entries; i++) {
+                bool same = false;
+
+                if (had->entries[i].type != RAFT_CHANGE)
+                        continue;
+                k = conf.len > 0 ? same_members(conf, had->entries[i].data, &same) : 0;
+                if (k < 0)
+                        return k;
+                conf = had->entries[i].data;
+                first = had->entries[i].index == 1 || (first && same);
+        }
         *ret_first = first;
         if (conf.len == 0)
                 return 0; /* it has joined, and got nothing yet */

@@ -20,6 +20,11 @@ static struct member_version *version_of(const struct replica *r, uint64_t id)
         return NULL;
 }
 
+const struct member_version *versions_of(const struct replica *r, uint64_t id)
+{
+        return version_of(r, id);
+}
+
 /* A joining replica does not know the members yet when they introduce themselves. */
 static struct member_version *slot_for(struct replica *r, uint64_t id)
 {
@@ -39,7 +44,8 @@ bool versions_refuse(const struct replica *r, uint64_t peer)
 {
         const struct member_version *v = version_of(r, peer);
 
-        return v && v->is.newest < r->versions.cluster;
+        return v && (v->is.newest < r->versions.cluster ||
+                     (v->is.newest < CLUSTER_0_2 && directories_recorded(r)));
 }
 
 int replica_peer_introduced(struct replica *r, uint64_t peer, const struct introduction *in,
@@ -50,11 +56,14 @@ int replica_peer_introduced(struct replica *r, uint64_t peer, const struct intro
         r->now = boot_max(r->now, now);
         *v = (struct member_version){.id = peer, .is = *in, .linked = true};
         versions_members_changed(r);
-        if (!versions_refuse(r, peer))
+        directories_introduced(r, peer, in);
+        if (!versions_refuse(r, peer) && !directories_refuse(r, peer))
                 return 0;
-        PROBE("a member that is too old for the cluster version calls");
+        PROBE_IF(versions_refuse(r, peer),
+                 "a member that is too old for the cluster version calls");
+        PROBE_IF(directories_refuse(r, peer), "a member calls that has another directory");
         v->linked = false;
-        return -EPROTONOSUPPORT;
+        return versions_refuse(r, peer) ? -EPROTONOSUPPORT : -EKEYREJECTED;
 }
 
 void versions_link_down(struct replica *r, uint64_t peer)
@@ -65,10 +74,14 @@ void versions_link_down(struct replica *r, uint64_t peer)
                 v->linked = false;
 }
 
-struct introduction replica_introduction(const struct replica *r)
+struct introduction replica_introduction(const struct replica *r, uint64_t peer)
 {
         return (struct introduction){
-                .newest = r->cfg.version > 0 ? r->cfg.version : CLUSTER_NEWEST,
+                .newest = replica_newest(r),
+                .directory = store_directory(r->store),
+                .yours = replica_directory(r, peer),
+                .term = replica_term(r),
+                .founding = directories_founding(r),
                 .program = TENURE_VERSION,
         };
 }
@@ -79,7 +92,7 @@ bool replica_member_version(const struct replica *r, uint64_t id, struct introdu
         const struct member_version *v = version_of(r, id);
 
         if (id == r->cfg.id)
-                *ret = replica_introduction(r);
+                *ret = replica_introduction(r, id);
         else if (v)
                 *ret = v->is;
         *ret_linked = id == r->cfg.id || (v && v->linked);
@@ -138,9 +151,9 @@ int replica_raise(struct replica *r, const void *commands, size_t n, uint64_t *r
 /* A new cluster has no command in its log, and nothing before that. */
 void versions_lead(struct replica *r)
 {
-        r->versions.founding = r->ops->found && r->log.first == 1 &&
-                               log_find(&r->log, RAFT_COMMAND, 1, log_last(&r->log)) == 0;
-        r->versions.awaits_logged_at = (struct boot_time){0};
+        r->versions.founding = directories_founding(r) ||
+                               (r->ops->found && r->log.first == 1 &&
+                                log_find(&r->log, RAFT_COMMAND, 1, log_last(&r->log)) == 0);
 }
 
 uint64_t versions_awaits(const struct replica *r)
@@ -158,7 +171,9 @@ static void log_awaited(struct replica *r, uint64_t id)
                 return;
         r->versions.awaits_logged_at = r->now;
         log_notice("The new cluster waits for member %016" PRIx64
-                   " at %s: it takes no requests until each of its members has started once.",
+                   " at %s: it begins when each of its members has started. If it is not "
+                   "new, the disk of this member was lost, and it waits for a member that "
+                   "has data.",
                    id, address_urls(replica_conf(r)->servers[at].address, urls));
 }
 
@@ -169,11 +184,18 @@ bool versions_found(struct replica *r)
         if (!replica_is_current(r))
                 return false;
         PROBE_IF(awaited != 0, "a new cluster waits for a member");
-        if (awaited != 0)
-                log_awaited(r, awaited);
-        else if (r->ops->found(r->userdata))
+        if (awaited == 0 && !directories_are_due(r) && libraft_uncommitted(r) == 0 &&
+            r->ops->found(r->userdata))
                 r->versions.founding = false;
         return !r->versions.founding;
+}
+
+void versions_tell_awaited(struct replica *r)
+{
+        uint64_t id = replica_status(r).awaits;
+
+        if (id != 0)
+                log_awaited(r, id);
 }
 
 unsigned versions_format(uint32_t version)

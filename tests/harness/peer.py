@@ -33,18 +33,24 @@ def _say(url, said, certificate, authority):
     return answer
 
 
-def greet(url, cluster, member, certificate=None, authority=None):
-    """As that member, which introduces itself, with a frame that is none after that: a replica that
+def greet(url, cluster, member, certificate=None, authority=None, directory=0):
+    """As that member with that data directory, which introduces itself, with a frame that is none after that: a replica that
     listens ends the link because of that, and says so in its log. Returns the number of the log's
     entry as of which it says that there is no such member, or None."""
-    introduction = struct.pack("<IBQIQB5s", 27, 9, 0, 2, 0, 5, b"0.2.0")
+    introduction = struct.pack("<IBQIQQQBB5s", 44, 9, 0, 2, directory, 0, 0, 0, 5,
+                               b"0.2.0")
     said = _say(url, b"TENPEER1" + struct.pack("<QQ", cluster, member) + introduction
                 + struct.pack("<IB", 1, 0), certificate, authority)
     return struct.unpack("<Q", said[5:13])[0] if len(said) >= 13 else None
 
 
-def ask_id(url, own_url, certificate=None, authority=None):
-    """Which member has this peer URL, as a replica that joins asks; or None."""
-    said = _say(url, b"TENJOIN1" + struct.pack("<QQ", len(own_url), 0) + own_url.encode(),
+def directory_of(replica):
+    """The id of its data directory."""
+    return struct.unpack("<Q", (replica.data / "meta").read_bytes()[1544:1552])[0]
+
+
+def ask_id(url, own_url, certificate=None, authority=None, directory=0):
+    """Which member has this peer URL, as a replica with that data directory asks; or None."""
+    said = _say(url, b"TENJOIN1" + struct.pack("<QQ", len(own_url), directory) + own_url.encode(),
                 certificate, authority)
     return struct.unpack("<IQQ", said[:20])[2] if len(said) >= 20 else None

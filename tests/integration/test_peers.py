@@ -39,9 +39,10 @@ class Peers(Cluster):
         return int(self.replicas["a"].said("of cluster ([0-9a-f]+)")[1], 16)
 
     def greet(self, as_member, certificate):
-        """To the replica a."""
+        """To the replica a, with b's data directory."""
         return peer.greet(self.replicas["a"].peer_url, self.cluster_id(), as_member, certificate,
-                          self.certificates["a"].authority)
+                          self.certificates["a"].authority,
+                          peer.directory_of(self.replicas["b"]))
 
 
 def own_certificates(authority):
@@ -80,7 +81,8 @@ def test_a_replica_that_joins_is_told_its_id_if_its_certificate_is_for_its_url(p
     a, c = peers.replicas["a"], peers.replicas["c"]
     own = peers.certificates
     assert peer.ask_id(a.peer_url, c.peer_url, own["b"], authority.cert) is None
-    assert peer.ask_id(a.peer_url, c.peer_url, own["c"], authority.cert) == peers.id("c")
+    assert peer.ask_id(a.peer_url, c.peer_url, own["c"], authority.cert,
+                       peer.directory_of(c)) == peers.id("c")
 
 
 def test_a_refusal_is_logged_once_in_a_while_and_the_expiry_of_a_certificate(peers):

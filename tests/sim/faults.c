@@ -169,6 +169,7 @@ void heal(struct world *w)
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 struct replica_node *n = &w->r[i];
 
+                swap_heal(w, n);
                 n->disk_delay = 0;
                 fill(w, n, false);
                 if (n->up && n->paused)

@@ -161,23 +161,29 @@ static void post_frame(struct replica_node *n, unsigned to, struct view frame, n
 }
 
 /* A link is new if one of its ends is; then its first frame introduces the sender. What an
- * earlier life sent may arrive late, and introduces nobody. */
-static void introduce(struct world *w, const struct event *e)
+ * earlier life sent may arrive late, and introduces nobody; if the disk was another one then,
+ * it is lost. Returns whether the frame may be delivered. */
+static bool introduce(struct world *w, const struct event *e)
 {
-        struct replica_node *n = &w->r[e->to];
+        struct replica_node *n = &w->r[e->to], *from = &w->r[e->from];
         struct sim_link *l = &w->links[e->from][e->to];
         struct introduction in = introduction_0_1;
+        int r;
 
-        if (e->life < l->from_life || (e->life == l->from_life && l->to_life == n->life))
-                return;
+        if (e->life < l->from_life)
+                return w->n_swapped == 0;
+        if (e->life == l->from_life && l->to_life == n->life)
+                return true;
+        if (!from->up || from->life != e->life)
+                return false;
         l->from_life = e->life;
         l->to_life = n->life;
         if (e->version > CLUSTER_0_1)
-                in = (struct introduction){.newest = e->version, .program = "0.2.0"};
+                in = replica_introduction(from->node.replica, n->i + 1);
         MEMORY(MEMORY_RUN);
-        if (replica_peer_introduced(n->node.replica, e->from + 1, &in, clock_of(w, &n->clock)) <
-            0)
-                w->counts.outdated++;
+        r = replica_peer_introduced(n->node.replica, e->from + 1, &in, clock_of(w, &n->clock));
+        w->counts.outdated += r == -EPROTONOSUPPORT;
+        return true;
 }
 
 static void post_hello(struct world *w, const struct replica_node *from, unsigned to, nsec_t in)
@@ -211,7 +217,7 @@ bool on_hello(struct world *w, struct event *e)
             w->now < w->links[e->from][e->to].down_until)
                 post_hello(w, &w->r[e->from], e->to, 20 * MSEC);
         else
-                introduce(w, e);
+                (void) introduce(w, e);
         return false;
 }
 
@@ -305,8 +311,9 @@ bool on_frame(struct world *w, struct event *e)
         }
         if (w->cut[e->from][e->to])
                 return false;
+        if (!introduce(w, e))
+                return false;
         seen_frame_before(n);
-        introduce(w, e);
         outdated = e->version < core_state(n->node.core)->version &&
                    e->life == w->links[e->from][e->to].from_life;
         {
@@ -317,6 +324,8 @@ bool on_frame(struct world *w, struct event *e)
         if (r == -EPROTONOSUPPORT && w->raised &&
             (e->version == CLUSTER_0_1 || e->life < w->links[e->from][e->to].from_life))
                 r = 0; /* it is too old, or became so after it had sent that */
+        else if (r == -EKEYREJECTED && (w->r[e->from].refused || e->life < w->r[e->from].life))
+                r = 0; /* it has another disk, or had one then */
         else if (r == 0 && outdated)
                 fail(w,
                      "I13: replica %u takes part with replica %u, which is of an older release",

@@ -92,8 +92,8 @@ void swap_disk(struct world *w, struct replica_node *n)
                                             "damaged"};
         enum swap what;
 
-        if (!w->swaps || w->calm || n->right_disk || w->n_swapped >= (w->n_replicas - 1) / 2 ||
-            !chance(w, 30))
+        if (!w->swaps || w->calm || w->old || n->right_disk ||
+            w->n_swapped >= (w->n_replicas - 1) / 2 || !chance(w, 30))
                 return;
         what = (enum swap) rnd_between(&w->rnd, 0, SWAPS - 1);
         if ((what == OLDER || what == ANOTHERS) &&
@@ -114,6 +114,37 @@ void swap_disk(struct world *w, struct replica_node *n)
                 check_damaged(w, n);
         n->made = what != EMPTIED;
         n->seen = (struct seen){0};
+}
+
+static void swap_noticed(struct world *w, struct replica_node *n)
+{
+        if (!swap_refused(n))
+                return fail(w, "I5: replica %u is refused with its own disk", n->i + 1);
+        if (w->calm)
+                post(w, MSEC, EV_START)->to = n->i;
+}
+
+int __real_replica_peer_introduced(struct replica *r, uint64_t peer,
+                                   const struct introduction *in, struct boot_time now);
+int __wrap_replica_peer_introduced(struct replica *r, uint64_t peer,
+                                   const struct introduction *in, struct boot_time now);
+
+int __wrap_replica_peer_introduced(struct replica *r, uint64_t peer,
+                                   const struct introduction *in, struct boot_time now)
+{
+        int k = __real_replica_peer_introduced(r, peer, in, now);
+
+        if (k == -EKEYREJECTED && peer <= W->n_replicas)
+                swap_noticed(W, &W->r[peer - 1]);
+        return k;
+}
+
+void swap_heal(struct world *w, struct replica_node *n)
+{
+        if (!n->refused || !n->up)
+                return;
+        kill_replica(w, n, END_KILL);
+        boot(w, n);
 }
 
 bool swap_refused(struct replica_node *n)

@@ -223,6 +223,8 @@ static bool handle(struct world *w, struct event *e)
         case EV_START:
                 if (!n->up && !n->made)
                         boot(w, n);
+                else
+                        swap_heal(w, n);
                 break;
         case EV_UPGRADE:
                 upgrades_go_on(w);

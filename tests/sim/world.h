@@ -724,6 +724,8 @@ void swaps_copy(struct world *w);
 void swap_disk(struct world *w, struct replica_node *n);
 /* Whether its process ends since it has refused a disk: the next one has the right one. */
 bool swap_refused(struct replica_node *n);
+/* Another replica refuses it because of its disk: it gets the right one back. */
+void swap_heal(struct world *w, struct replica_node *n);
 /* It starts. */
 void swap_back(struct replica_node *n);
 

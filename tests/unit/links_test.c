@@ -57,6 +57,13 @@ static void note(void *userdata, uint64_t id)
         (void) id;
 }
 
+static struct introduction of_0_1(void *userdata, uint64_t id)
+{
+        (void) userdata;
+        (void) id;
+        return introduction_0_1;
+}
+
 static int welcome(void *userdata, uint64_t id, const struct introduction *in)
 {
         (void) userdata;
@@ -86,7 +93,8 @@ static void tell_all(void *userdata, const char *url, struct joined *ret)
 
 static struct peers *start_other(struct loop *loop, struct resolver *rv, uint64_t id)
 {
-        static const struct peers_ops ops = {.introduced = welcome,
+        static const struct peers_ops ops = {.introduction = of_0_1,
+                                             .introduced = welcome,
                                              .frame = hear,
                                              .called = note,
                                              .down = note,

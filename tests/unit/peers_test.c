@@ -82,7 +82,15 @@ static uint64_t on_strange(void *userdata, uint64_t id)
         return removed_index;
 }
 
-static const struct peers_ops ops = {.introduced = on_introduced,
+static struct introduction introduction(void *userdata, uint64_t id)
+{
+        (void) userdata;
+        return (struct introduction){
+                .newest = CLUSTER_0_2, .directory = 5, .yours = id, .program = "0.2.0"};
+}
+
+static const struct peers_ops ops = {.introduction = introduction,
+                                     .introduced = on_introduced,
                                      .frame = on_frame,
                                      .called = on_up,
                                      .down = on_down,
@@ -138,11 +146,7 @@ static bool nobody(void *userdata, uint64_t id)
 
 static struct peers *start(struct resolver *rv, uint64_t id, const char *url)
 {
-        struct peers_config cfg = {
-                .cluster_id = CLUSTER,
-                .member_id = id,
-                .self = {.newest = CLUSTER_0_2, .directory = 5, .program = "0.2.0"},
-                .listen_urls = url};
+        struct peers_config cfg = {.cluster_id = CLUSTER, .member_id = id, .listen_urls = url};
         struct peers *p = NULL;
         char err[256];
 
@@ -453,6 +457,7 @@ TEST(a_member_introduces_itself_on_each_link)
         CHECK_EQ(n_introduced, 1);
         CHECK_EQ(introduced.newest, CLUSTER_0_2);
         CHECK_EQ(introduced.directory, 5);
+        CHECK_EQ(introduced.yours, 2);
         CHECK_STR(introduced.program, "0.2.0");
         loop_timer_in(&w.beat, 0);
         run_for(5000 * MS);
@@ -499,10 +504,13 @@ TEST(an_introduction_follows_the_greeting)
         static const char is[] = "TENPEER1"
                                  "\7\0\0\0\0\0\0\0"
                                  "\1\0\0\0\0\0\0\0"
-                                 "\33\0\0\0" /* bytes */
+                                 "\54\0\0\0" /* bytes */
                                  "\11\0\0\0\0\0\0\0\0"
                                  "\2\0\0\0"
                                  "\5\0\0\0\0\0\0\0"
+                                 "\2\0\0\0\0\0\0\0" /* yours */
+                                 "\0\0\0\0\0\0\0\0" /* term */
+                                 "\0"
                                  "\5"
                                  "0.2.0";
         char from[64], to[64], got[128];

@@ -6,8 +6,12 @@
 #include "rig.h"
 #include "test.h"
 
-static const struct introduction two = {
-        .newest = CLUSTER_0_2, .directory = UINT64_C(0x0102030405060708), .program = "0.2.0"};
+static const struct introduction two = {.newest = CLUSTER_0_2,
+                                        .directory = UINT64_C(0x0102030405060708),
+                                        .yours = 7,
+                                        .term = 9,
+                                        .founding = true,
+                                        .program = "0.2.0"};
 
 static int read_it(const struct buf *b, struct introduction *ret)
 {
@@ -22,10 +26,13 @@ TEST(an_introduction_is_read_as_it_was_written)
         introduction_append(&two, &b);
         CHECK_EQ(b.data[0], FRAME_TIME_ASK);
         CHECK_EQ(le64_get(b.data + 1), 0);
-        CHECK_EQ(buf_len(&b), 1 + 8 + 4 + 8 + 1 + 5);
+        CHECK_EQ(buf_len(&b), 1 + 8 + 4 + 8 + 8 + 8 + 1 + 1 + 5);
         CHECK_EQ(read_it(&b, &in), 0);
         CHECK_EQ(in.newest, CLUSTER_0_2);
         CHECK_EQ(in.directory, two.directory);
+        CHECK_EQ(in.yours, 7);
+        CHECK_EQ(in.term, 9);
+        CHECK(in.founding);
         CHECK_STR(in.program, "0.2.0");
         buf_add_u64(&b, 1); /* what a later release says beyond that */
         CHECK_EQ(read_it(&b, &in), 0);
