@@ -49,6 +49,7 @@ static int join(struct identity *id)
                 r = join_new(&j, id->loop, id->resolver,
                              &(struct join_config){.urls = (const char *) buf_head(&urls),
                                                    .self = own,
+                                                   .directory = id->directory,
                                                    .tls = id->tls->peers_out,
                                                    .admission = &admission},
                              on_joined, id);
@@ -74,6 +75,7 @@ int identity_find(struct identity *id, bool may_join)
         }
         id->cluster_id = had.cluster_id;
         id->member_id = had.member_id;
+        id->directory = had.directory;
         return 0;
 }
 

@@ -18,6 +18,7 @@ struct identity {
         struct disk *disk;
 
         uint64_t cluster_id, member_id; /* at first those of the settings */
+        uint64_t directory;             /* its id; 0: it is empty */
         struct joined joined; /* the members that the others named; empty: we do not join */
 };
 

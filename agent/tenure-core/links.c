@@ -197,12 +197,15 @@ static void ask_who(struct links *l)
                 l->ask_at = boot_add(loop_now(l->loop), ASK_AGAIN);
                 l->refused = 0;
                 PROBE("a stranger calls, and the members are asked about it");
-                (void) !join_new(&l->asking, l->loop, l->resolver,
-                                 &(struct join_config){.urls = (const char *) buf_head(&o.all),
-                                                       .self = own,
-                                                       .tls = l->cfg.tls_client,
-                                                       .admission = &l->cfg.admission},
-                                 on_introduced, l);
+                (void) !join_new(
+                        &l->asking, l->loop, l->resolver,
+                        &(struct join_config){
+                                .urls = (const char *) buf_head(&o.all),
+                                .self = own,
+                                .directory = replica_introduction(l->replica, 0).directory,
+                                .tls = l->cfg.tls_client,
+                                .admission = &l->cfg.admission},
+                        on_introduced, l);
         }
         buf_fini(&o.all);
 }
@@ -279,11 +282,17 @@ static void tell_member(uint64_t id, const char *address, bool voter, void *arg)
                 a->ret->member_id = id;
 }
 
-static void tell_who(void *userdata, const char *url, struct joined *ret)
+static void tell_who(void *userdata, const char *url, uint64_t directory, struct joined *ret)
 {
         struct links *l = userdata;
+        uint64_t recorded;
 
         core_each_peer(l->core, tell_member, &(struct asking){.url = url, .ret = ret});
+        recorded = replica_directory(l->replica, ret->member_id);
+        if (recorded != 0 && recorded != directory) {
+                PROBE("who joins would be a member that has another directory");
+                ret->member_id = 0;
+        }
 }
 
 static const struct peers_ops ops = {.introduction = introduction,

@@ -10,6 +10,7 @@
 
 struct join {
         char *urls, *self;
+        uint64_t directory;
         const char *cursor; /* the next URL to ask */
         struct tls *tls;
         const struct admission *admission;
@@ -39,7 +40,7 @@ static void on_connected(struct stream *s, void *userdata)
         }
         buf_add(tx, JOIN_MAGIC, strlen(JOIN_MAGIC));
         buf_add_u64(tx, strlen(j->self));
-        buf_add_u64(tx, 0);
+        buf_add_u64(tx, j->directory);
         buf_add(tx, j->self, strlen(j->self));
         stream_kick(s);
 }
@@ -83,6 +84,14 @@ static int parse(struct view in, struct joined *ret)
         return rd.r;
 }
 
+static bool is_listed(const struct joined *who, const char *url)
+{
+        for (size_t i = 0; i < who->n_members; i++)
+                if (urls_meet(who->members[i].urls, url))
+                        return true;
+        return false;
+}
+
 static void on_data(struct stream *s, struct view data)
 {
         struct join *j = stream_userdata(s);
@@ -101,6 +110,12 @@ static void on_data(struct stream *s, struct view data)
                 loop_timer_disarm(&j->timer);
                 j->stream = stream_free(j->stream); /* one answer is enough */
                 return j->fn(j->userdata, &who, "");
+        } else if (is_listed(&who, j->self)) {
+                snprintf(j->why, sizeof(j->why),
+                         "%s says that the member at %s has a data directory already; if its "
+                         "disk is lost, remove the member (tenurectl core remove), and add it "
+                         "again",
+                         j->asked, j->self);
         } else {
                 snprintf(j->why, sizeof(j->why),
                          "%s knows no member at %s; add it first (tenurectl core add)",
@@ -162,6 +177,7 @@ int join_new(struct join **ret, struct loop *l, struct resolver *rv,
         loop_timer_init(&j->timer, l, on_timer);
         dial_init(&j->dial, l, rv, &dial_ops, &ops, j);
         j->tls = cfg->tls;
+        j->directory = cfg->directory;
         j->admission = cfg->admission;
         j->fn = fn;
         j->userdata = userdata;

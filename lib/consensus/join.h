@@ -13,7 +13,7 @@
 
 /* What the other members know. */
 struct joined {
-        uint64_t cluster_id, member_id; /* 0: none */
+        uint64_t cluster_id, member_id; /* 0: none, or one that has another directory */
         struct {
                 uint64_t id;
                 char urls[URLS_MAX];  /* joined by commas */
@@ -24,9 +24,10 @@ struct joined {
 struct join;
 
 struct join_config {
-        const char *urls;                  /* of the other members, joined by commas */
-        const char *self;                  /* one of our peer URLs, as configured */
-        struct tls *tls;                   /* for https://; borrowed */
+        const char *urls;   /* of the other members, joined by commas */
+        const char *self;   /* one of our peer URLs, as configured */
+        uint64_t directory; /* the id of our data directory; 0: it has none yet */
+        struct tls *tls;    /* for https://; borrowed */
         const struct admission *admission; /* borrowed */
 };
 
@@ -39,9 +40,10 @@ must_check_ int join_new(struct join **ret, struct loop *l, struct resolver *rv,
 struct join *join_free(struct join *j);
 DEFINE_CLEANUP(struct join *, join_free)
 
-/* The request is JOIN_MAGIC, a length (u64), 8 zero bytes, and the URL. The answer is the
- * length of the rest (u32), cluster and member (u64), and for each member its id (u64) and its
- * URLs, joined by commas (preceded by their length, varint). */
+/* The request is JOIN_MAGIC, the length of the URL (u64), the id of the directory (u64; 0: none
+ * yet), and the URL. The answer is the length of the rest (u32), cluster and member (u64), and
+ * for each member its id (u64) and its URLs, joined by commas (preceded by their length,
+ * varint). */
 #define JOIN_MAGIC "TENJOIN1"
 #define JOIN_URL_MAX 320
 

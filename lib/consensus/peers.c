@@ -390,6 +390,7 @@ static bool greet_joiner(struct link_in *i)
 {
         uint64_t len = le64_get(buf_head(&i->rx) + 8);
         struct peers *p = i->peers;
+        uint64_t directory = le64_get(buf_head(&i->rx) + 16);
         char url[JOIN_URL_MAX], shown[200], why[512];
         struct joined who = {.cluster_id = p->cfg.cluster_id};
         struct url u;
@@ -412,7 +413,7 @@ static bool greet_joiner(struct link_in *i)
                                     stream_peer(i->stream), shown, why);
                 return false;
         }
-        p->ops->who(p->userdata, url, &who);
+        p->ops->who(p->userdata, url, directory, &who);
         if (i->freed)
                 return true;
         if (admission_tell(&p->cfg.admission,

@@ -46,8 +46,9 @@ struct peers_ops {
         /* A peer called as @id, which is not a member as far as we know. Returns the index of
          * the last change of the members, which is sent to the peer; 0: nothing is. */
         uint64_t (*strange)(void *userdata, uint64_t id);
-        /* A replica that joins asks which member has @url, and who the others are (join.h). */
-        void (*who)(void *userdata, const char *url, struct joined *ret);
+        /* A replica that joins with @directory (0: it has none yet) asks which member has @url,
+         * and who the others are (join.h). */
+        void (*who)(void *userdata, const char *url, uint64_t directory, struct joined *ret);
 };
 
 struct peers_config {

@@ -12,8 +12,10 @@ def lose_disk(replica):
     shutil.rmtree(replica.data)
 
 
-@pytest.mark.parametrize("state", ["new", "existing"])
-def test_a_member_whose_disk_is_lost_elects_nobody(cluster, state):
+@pytest.mark.parametrize("state, said_by, said", [
+    ("new", 1, "another data directory than the cluster has recorded"),
+    ("existing", 0, "has a data directory already; if its disk is lost")])
+def test_a_member_whose_disk_is_lost_elects_nobody(cluster, state, said_by, said):
     a = cluster.leader()
     b, c = (r for r in cluster.replicas.values() if r is not a)
     c.kill()
@@ -24,7 +26,7 @@ def test_a_member_whose_disk_is_lost_elects_nobody(cluster, state):
 
     c.start()
     b.start()
-    eventually(lambda: "another data directory than the cluster has recorded" in c.log_text())
+    eventually(lambda: said in (b, c)[said_by].log_text())
     a.start()
 
     eventually(lambda: cluster.put("later", "y", at=c))

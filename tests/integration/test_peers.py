@@ -83,6 +83,7 @@ def test_a_replica_that_joins_is_told_its_id_if_its_certificate_is_for_its_url(p
     assert peer.ask_id(a.peer_url, c.peer_url, own["b"], authority.cert) is None
     assert peer.ask_id(a.peer_url, c.peer_url, own["c"], authority.cert,
                        peer.directory_of(c)) == peers.id("c")
+    assert peer.ask_id(a.peer_url, c.peer_url, own["c"], authority.cert) == 0
 
 
 def test_a_refusal_is_logged_once_in_a_while_and_the_expiry_of_a_certificate(peers):

@@ -80,8 +80,9 @@ static uint64_t not_removed(void *userdata, uint64_t id)
 }
 
 /* Names all three to member 1. */
-static void tell_all(void *userdata, const char *url, struct joined *ret)
+static void tell_all(void *userdata, const char *url, uint64_t directory, struct joined *ret)
 {
+        (void) directory;
         (void) userdata;
         (void) url;
         ret->member_id = 1;
