@@ -5,8 +5,8 @@
  * refuses the disk, it gets the right one back. That happens to a minority at most, so a
  * majority keeps its disks, and all that was promised (I5).
  *
- * Only asked for (aim `lost disks`), since today's program does not pass: a member is its id,
- * whatever its directory has. Waits for the issue on versions and identities.
+ * So it is in the worlds of the aim `lost disks`, and in one of ten others, but not in those
+ * that begin with the older release: there a member is its id, whatever its directory has.
  */
 #include "base/log.h"
 #include "store/internal.h"
@@ -16,6 +16,11 @@ enum swap { EMPTIED, OLDER, ANOTHERS, FLIPPED, SWAPS };
 
 static struct disk *copy; /* of a disk as it was ... */
 static unsigned copy_of;  /* ... of this replica; it may be NULL */
+
+void swaps_draw(struct world *w)
+{
+        w->swaps = w->swaps || w->seed % 10 == 6;
+}
 
 void swaps_begin(void)
 {

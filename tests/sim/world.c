@@ -509,6 +509,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->slows = seed % 16 == 5 || seed % 16 == 15;
         w->linked = seed % 16 == 0;
         upgrades_draw(w);
+        swaps_draw(w);
         w->txn_ops = TXN_OPS;
         w->long_ttls = seed % 15 == 4;
         w->steps = seed % 3 == 1;

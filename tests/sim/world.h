@@ -717,6 +717,7 @@ void overlap_go_on(struct world *w);
 
 /* ---- swaps.c ---- */
 
+void swaps_draw(struct world *w);
 void swaps_begin(void);
 /* Remembers the present disk of some replica, for later. */
 void swaps_copy(struct world *w);
