@@ -76,6 +76,7 @@ int identity_find(struct identity *id, bool may_join)
         id->cluster_id = had.cluster_id;
         id->member_id = had.member_id;
         id->directory = had.directory;
+        id->ancestor = had.ancestor;
         return 0;
 }
 
@@ -173,7 +174,8 @@ static bool is_anothers(const struct comparison *m, struct store_error *err)
         return *err->text;
 }
 
-/* @first: the members are those with which the directory was founded or restored. */
+/* @first: the members are those with which the directory was founded or restored, by the list.
+ */
 static bool is_of_another_cluster(const struct comparison *m, bool first,
                                   struct store_error *err)
 {
@@ -225,7 +227,7 @@ int identity_check(void *identity, const struct store_recovered *had, struct sto
                 strcpy(c->peers[c->self].urls, m.urls);
                 return 0;
         }
-        if (is_of_another_cluster(&m, first, err))
+        if (is_of_another_cluster(&m, first && had->identity.ancestor == 0, err))
                 return -EINVAL;
         if (m.n_same != m.n || m.n != c->n_peers)
                 log_warning("The data directory %s has other members, or other URLs of them, "

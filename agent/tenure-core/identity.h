@@ -19,6 +19,7 @@ struct identity {
 
         uint64_t cluster_id, member_id; /* at first those of the settings */
         uint64_t directory;             /* its id; 0: it is empty */
+        uint64_t ancestor;    /* the cluster from which ours was forced to descend; 0: none */
         struct joined joined; /* the members that the others named; empty: we do not join */
 };
 

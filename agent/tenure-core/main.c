@@ -355,6 +355,7 @@ static struct core_config core_config_of(const struct program *p, uint64_t seed)
         return (struct core_config){
                 .cluster_id = p->identity.cluster_id,
                 .member_id = p->identity.member_id,
+                .ancestor = p->identity.ancestor,
                 .finish_after = o->finish_upgrade_after,
                 .min_ttl = o->min_ttl,
                 .quota = o->quota,
@@ -390,14 +391,15 @@ static int make_replica(struct program *p)
                 .snapshot_entries = p->opt.snapshot_count,
         };
         struct store_error err = {""};
-        uint64_t random[2] = {(uint64_t) now.ns, (uint64_t) now.ns};
+        uint64_t random[3] = {(uint64_t) now.ns, (uint64_t) now.ns, (uint64_t) now.ns};
         int r;
 
         (void) !getrandom(random, sizeof(random), 0);
         cfg.seed = random[0] ^ (uint64_t) now.ns;
         cfg.directory = random[1];
         if (p->args.force_new)
-                return force_new_cluster(p->loop, p->disk, &cfg, p->opt.data_dir);
+                return force_new_cluster(p->loop, p->disk, &cfg, random[2] | 1,
+                                         p->opt.data_dir);
         if (p->args.restore)
                 return restore(p->loop, p->disk, &cfg, p->snapshot, p->args.restore,
                                p->opt.data_dir);
@@ -453,6 +455,7 @@ static int make_links(struct program *p)
                            &(struct peers_config){
                                    .cluster_id = p->identity.cluster_id,
                                    .member_id = p->identity.member_id,
+                                   .ancestor = p->identity.ancestor,
                                    .listen_urls = p->opt.listen_peer_urls,
                                    .tls_server = p->tls.peers_in,
                                    .tls_client = p->tls.peers_out,

@@ -255,8 +255,26 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, in
         return r;
 }
 
+static void count(uint64_t id, const char *address, bool voter, void *n_members)
+{
+        (void) id;
+        (void) address;
+        (void) voter;
+        *(size_t *) n_members += 1;
+}
+
+/* Whether the command has done its work on this directory before. */
+static bool is_forced(const struct store_recovered *rec)
+{
+        size_t n_members = 0;
+        bool first;
+
+        return rec->identity.ancestor != 0 && !rec->half_forced && rec->lacks == 0 &&
+               replica_each_recovered(rec, count, &n_members, &first) == 0 && n_members == 1;
+}
+
 int force_new_cluster(struct loop *l, struct disk *d, const struct replica_config *cfg,
-                      const char *data_dir)
+                      uint64_t cluster_id, const char *data_dir)
 {
         struct restore rs = {.loop = l, .data_dir = data_dir};
         struct store_error err;
@@ -280,17 +298,32 @@ int force_new_cluster(struct loop *l, struct disk *d, const struct replica_confi
                 store_free(s);
                 return r;
         }
-        r = replica_leave_alone(s, cfg, &index);
+        if (is_forced(store_recovered(s))) {
+                log_info("Member %016" PRIx64 " is the only member of cluster %016" PRIx64
+                         " already, which descends from %016" PRIx64 ". Nothing was changed.",
+                         cfg->id, cfg->cluster_id, store_recovered(s)->identity.ancestor);
+                store_free(s);
+                return 0;
+        }
+        r = store_descend(s, cluster_id);
+        if (r == 0)
+                r = replica_leave_alone(s, cfg, &index);
         if (r < 0)
                 log_error("Cannot write to %s: %s.", data_dir, strerror(-r));
         else
                 r = wait_done(&rs);
+        if (r == 0) {
+                r = store_descended(s);
+                if (r < 0)
+                        on_failed(&rs, "meta", r);
+        }
         if (r == 0)
-                log_info("Member %016" PRIx64 " of cluster %016" PRIx64
-                         " is its only member now, with all %" PRIu64
+                log_info("Member %016" PRIx64
+                         " is the only member of the new cluster %016" PRIx64
+                         " now, which descends from %016" PRIx64 ", with all %" PRIu64
                          " entries of its log. Start it without --force-new-cluster; the "
                          "others join again with empty data directories (tenurectl core add).",
-                         cfg->id, cfg->cluster_id, index);
+                         cfg->id, cluster_id, cfg->cluster_id, index);
         if (rs.done)
                 store_free(s);
         return r;

@@ -16,6 +16,8 @@ must_check_ int restore(struct loop *l, struct disk *d, const struct replica_con
                         int fd, const char *path, const char *data_dir);
 
 /* --force-new-cluster: the replica in the directory continues without the others, which are
- * lost. */
+ * lost, as the only member of the new cluster @cluster_id, a random number. A survivor that
+ * does the same is another cluster. */
 must_check_ int force_new_cluster(struct loop *l, struct disk *d,
-                                  const struct replica_config *cfg, const char *data_dir);
+                                  const struct replica_config *cfg, uint64_t cluster_id,
+                                  const char *data_dir);

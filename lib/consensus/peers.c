@@ -485,10 +485,15 @@ static bool greet(struct link_in *i)
         i->id = le64_get(b + 16);
         if (le64_get(b + 8) != p->cfg.cluster_id) {
                 PROBE("a replica of another cluster calls");
-                snprintf(why, sizeof(why),
-                         "it belongs to cluster %016" PRIx64
-                         ", but this replica to %016" PRIx64,
-                         le64_get(b + 8), p->cfg.cluster_id);
+                snprintf(
+                        why, sizeof(why),
+                        "it belongs to cluster %016" PRIx64 ", but this replica to %016" PRIx64
+                        "%s",
+                        le64_get(b + 8), p->cfg.cluster_id,
+                        le64_get(b + 8) == p->cfg.ancestor
+                                ? ", which was forced to descend from that one; end the other, "
+                                  "and add it with an empty data directory (tenurectl core add)"
+                                : "");
                 refuse(p, "a link from", i->id, stream_peer(i->stream), why);
                 return false;
         }

@@ -53,6 +53,7 @@ struct peers_ops {
 
 struct peers_config {
         uint64_t cluster_id, member_id;
+        uint64_t ancestor; /* the cluster from which ours was forced to descend; 0: none */
         const char *listen_urls;             /* joined by commas */
         struct tls *tls_server, *tls_client; /* for https://; borrowed */
         struct admission admission;

@@ -166,6 +166,12 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                         "move its directory away, and add it again.");
                 return -EBADMSG;
         }
+        if (rec->half_forced) {
+                snprintf(err->text, sizeof(err->text),
+                         "it was on its way to a cluster of its own, and that was cut short. "
+                         "Run tenure-core --force-new-cluster again.");
+                return -EBADMSG;
+        }
         if (rec->lacks > 0) {
                 snprintf(
                         err->text, sizeof(err->text),

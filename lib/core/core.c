@@ -214,6 +214,7 @@ void core_header(const struct core *c, Pb__ResponseHeader *h)
         h->member_id = c->cfg.member_id;
         h->raft_term = core_term(c);
         h->revision = c->state.revision;
+        h->ancestor = c->cfg.ancestor;
 }
 
 /* ---- members ---- */

@@ -26,6 +26,7 @@ struct core;
 
 struct core_config {
         uint64_t cluster_id, member_id;
+        uint64_t ancestor;   /* the cluster from which ours was forced to descend; 0: none */
         uint32_t version;    /* the newest cluster version that this replica knows; 0:
                               * CLUSTER_NEWEST; a lower one is for tests */
         nsec_t finish_after; /* the cluster version rises by itself when all members have been

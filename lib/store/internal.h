@@ -35,6 +35,8 @@
 #define LACKS_SIZE 16
 #define DIRECTORY_AT 1536 /* in each slot */
 #define DIRECTORY_SIZE 16
+#define DESCENT_AT 2048 /* in each slot */
+#define DESCENT_SIZE 24
 #define SNAPSHOT_HEADER 48
 #define TYPE_TRUNCATE 0
 
@@ -113,6 +115,7 @@ struct store {
                 size_t at;
                 const uint8_t *zeroes; /* to be written there, up to its end */
         } torn;
+        uint64_t descendant;    /* between store_descend() and store_descended(): its id */
         uint64_t new_directory; /* the id for a directory that has none; 0: it gets none */
         bool has_directory;     /* both slots of `meta` have it */
         STAILQ_HEAD(, segment) segments; /* the last one is written to */

@@ -128,6 +128,21 @@ static void read_directory(struct store *s, const struct buf *meta)
         s->has_directory = n == 2;
 }
 
+/* A record of another cluster than that of `meta` is one of a descendant in the making. */
+static void read_descent(struct store *s, const struct buf *meta)
+{
+        for (size_t at = DESCENT_AT; at + DESCENT_SIZE <= buf_len(meta); at += META_SLOT) {
+                const uint8_t *p = meta->data + at;
+
+                if (crc32c(0, p + 4, DESCENT_SIZE - 4) != le32_get(p))
+                        continue;
+                if (le64_get(p + 16) == s->id.cluster_id)
+                        s->id.ancestor = le64_get(p + 8);
+                else
+                        s->rec.half_forced = true;
+        }
+}
+
 static int read_meta(struct store *s, struct store_error *err)
 {
         cleanup_(buf_fini) struct buf b = {0};
@@ -159,6 +174,7 @@ static int read_meta(struct store *s, struct store_error *err)
         }
         read_marks(s, &b);
         read_directory(s, &b);
+        read_descent(s, &b);
         if (buf_len(&b) >= LACKS_AT + LACKS_SIZE &&
             crc32c(0, b.data + LACKS_AT + 4, LACKS_SIZE - 4) == le32_get(b.data + LACKS_AT))
                 s->rec.lacks = le64_get(b.data + LACKS_AT + 8);

@@ -176,6 +176,33 @@ int store_condemn(struct store *s, uint64_t index)
         return s->disk->ops->write(s->disk, "meta", LACKS_AT, p, sizeof(p));
 }
 
+int store_descend(struct store *s, uint64_t cluster_id)
+{
+        uint8_t p[DESCENT_SIZE] = {0};
+        int r = 0;
+
+        s->descendant = cluster_id;
+        le64_put(p + 8, s->id.cluster_id);
+        le64_put(p + 16, cluster_id);
+        le32_put(p, crc32c(0, p + 4, sizeof(p) - 4));
+        for (size_t at = DESCENT_AT; at < META_MOST && r == 0; at += META_SLOT)
+                r = s->disk->ops->write(s->disk, "meta", at, p, sizeof(p));
+        return r;
+}
+
+int store_descended(struct store *s)
+{
+        int r = 0;
+
+        s->id.ancestor = s->id.cluster_id;
+        s->id.cluster_id = s->descendant;
+        if (s->new_directory != 0) {
+                s->id.directory = s->new_directory;
+                r = store_write_directory(s);
+        }
+        return r == 0 ? write_meta(s, s->term, s->vote) : r;
+}
+
 /* ---- writing ---- */
 
 void store_fail(struct store *s, const char *file, int r)

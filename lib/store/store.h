@@ -40,6 +40,7 @@ struct store_identity {
         uint64_t cluster_id;
         uint64_t member_id;
         uint64_t directory; /* 0: a directory of 0.1.0, which no later version has opened */
+        uint64_t ancestor; /* the cluster that it belonged to before store_descend(); 0: none */
 };
 
 /* The newest format of `meta` and the log. */
@@ -56,6 +57,7 @@ struct store_config {
 struct store_recovered {
         bool fresh;         /* nothing: a new directory */
         bool half_restored; /* ...but for the snapshot of a restore that was cut short */
+        bool half_forced;   /* store_descend() came, and store_descended() did not */
         struct store_identity identity;
         uint64_t term, vote;
         uint64_t lacks; /* as given to store_condemn(); 0: nothing */
@@ -137,6 +139,13 @@ must_check_ int store_raise_format(struct store *s, unsigned format);
  */
 enum { STORE_E_HAD = 1 };
 must_check_ int store_condemn(struct store *s, uint64_t index);
+
+/* Makes the directory one of another cluster, which descends from its present one, and gives it
+ * the id that store_open() was given. What that cluster begins with is made durable between the
+ * two calls. If they are cut short, the next life is told so, still with the identity of
+ * before, and both have to be called again. They block; 0 or a negative errno. */
+must_check_ int store_descend(struct store *s, uint64_t cluster_id);
+must_check_ int store_descended(struct store *s);
 
 /* Queues entries, which are copied. If the first index is not after the last one of the log,
  * the entries from that index on are cut off. Returns 0 or -ENOMEM. */

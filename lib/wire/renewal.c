@@ -1,7 +1,7 @@
 #include "wire/renewal.h"
 
 #define NUMBER_MAX (2 + VARINT_MAX) /* bytes of a field, with its tag */
-#define HEADER_MAX (2 + 4 * NUMBER_MAX)
+#define HEADER_MAX (2 + 5 * NUMBER_MAX)
 #define ANSWER_MAX (HEADER_MAX + 3 * NUMBER_MAX)
 
 bool renewal_read(struct view m, int64_t *ret_lease)
@@ -30,12 +30,13 @@ static uint8_t *put_header(uint8_t *to, const Pb__ResponseHeader *h)
         to = put_number(to, 2, h->member_id);
         to = put_number(to, 3, (uint64_t) h->revision);
         to = put_number(to, 4, h->raft_term);
+        to = put_number(to, 9001, h->ancestor);
         begin[0] = 1 << 3 | 2; /* its length follows, in one byte */
         begin[1] = (uint8_t) (to - begin - 2);
         return to;
 }
 
-_Static_assert(4 * NUMBER_MAX < 0x80, "the header's length takes more than a byte");
+_Static_assert(5 * NUMBER_MAX < 0x80, "the header's length takes more than a byte");
 
 void header_append(struct buf *b, const Pb__ResponseHeader *h)
 {

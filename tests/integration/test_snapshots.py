@@ -117,7 +117,7 @@ def test_a_replica_that_lost_the_others_goes_on_alone_when_it_is_told_to(cluster
     alone.command.pop()
     alone.start()
 
-    assert alone.said("is its only member now")
+    assert alone.said("is the only member of the new cluster")
     eventually(lambda: cluster.put("after", "v"))
     assert set(cluster.members()) == {"a"}
     assert cluster.lease(lease).keys == ["k"]
@@ -125,6 +125,35 @@ def test_a_replica_that_lost_the_others_goes_on_alone_when_it_is_told_to(cluster
     learner = cluster.add_learner("d")
     cluster.promote("d")
     assert cluster.get("k", at=learner).value == "acknowledged"
+
+
+def cluster_id(core, at):
+    with core.rpc(at=at) as rpc:
+        return eventually(lambda: rpc.call("etcdserverpb.KV/Range",
+                                           pb.RangeRequest(key=b"k"))).header
+
+
+def test_two_replicas_that_are_told_to_go_on_alone_are_two_clusters(cluster):
+    cluster.put("k", "acknowledged")
+    before = cluster_id(cluster, cluster.replicas["a"]).cluster_id
+    a, b, c = cluster.replicas.values()
+    for replica in a, b, c:
+        replica.kill()
+    for replica in a, b:
+        replica.command.append("--force-new-cluster")
+        for said in "is the only member of the new cluster", "Nothing was changed":
+            assert replica.start().wait() == 0
+            assert replica.said(said)
+        replica.command.pop()
+        replica.start()
+
+    headers = [cluster_id(cluster, replica) for replica in (a, b)]
+    assert len({before, *[header.cluster_id for header in headers]}) == 3
+    assert {header.ancestor for header in headers} == {before}
+    c.start()
+    cluster.replicas = {"a": a}
+    cluster.add_learner("d")  # alone, it listens for nobody
+    eventually(lambda: a.said("which was forced to descend from that one"))
 
 
 def test_an_empty_directory_has_nobody_to_go_on(tmp_path):

@@ -377,6 +377,70 @@ TEST(a_restore_that_was_cut_short_is_done_again)
         store_free(s);
 }
 
+static void check_identity(struct store *s, uint64_t cluster_id, uint64_t ancestor)
+{
+        const struct store_recovered *rec = store_recovered(s);
+
+        CHECK(!rec->half_forced);
+        CHECK_EQ(rec->identity.cluster_id, cluster_id);
+        CHECK_EQ(rec->identity.ancestor, ancestor);
+}
+
+/* The start of a descendant, cut short after @steps of its steps. */
+static void descend(struct store *s, struct disk *d, uint64_t cluster_id, unsigned steps)
+{
+        uint64_t last = store_recovered(s)->n_entries;
+
+        store_recovered_free(s);
+        CHECK_EQ(store_descend(s, cluster_id), 0);
+        if (steps > 1) {
+                append(s, last + 1, last + 1, 1, 10);
+                finish(d);
+        }
+        if (steps > 2)
+                CHECK_EQ(store_descended(s), 0);
+}
+
+TEST(a_directory_becomes_one_of_a_descendant_at_once)
+{
+        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+        struct store *s = open_store(d, 0);
+        struct store_error err;
+        struct store_identity id;
+        uint8_t bad = 0x55;
+
+        s = next_life(s, d, true);
+        check_identity(s, 1, 0);
+        for (unsigned steps = 1; steps <= 2; steps++) {
+                descend(s, d, 6 + steps, steps);
+                s = next_life(s, d, true);
+                CHECK(store_recovered(s)->half_forced);
+                CHECK_EQ(store_recovered(s)->identity.cluster_id, 1);
+                CHECK_EQ(store_recovered(s)->n_entries, steps);
+        }
+        descend(s, d, 9, 3);
+        s = next_life(s, d, true);
+        check_identity(s, 9, 1);
+        CHECK_EQ(store_recovered(s)->identity.member_id, 2);
+        CHECK_EQ(store_recovered(s)->identity.directory, config.directory);
+        CHECK_EQ(store_peek(d, &id, &err), 0);
+        CHECK_EQ(id.ancestor, 1);
+        /* It survives votes, and damage of one of its two records. */
+        CHECK_EQ(store_vote(s, 4, 2), 0);
+        CHECK_EQ(d->ops->write(d, "meta", 2048 + 9, &bad, 1), 0);
+        s = next_life(s, d, false);
+        check_identity(s, 9, 1);
+        /* A descendant may have a descendant. */
+        descend(s, d, 10, 1);
+        s = next_life(s, d, true);
+        CHECK(store_recovered(s)->half_forced);
+        CHECK_EQ(store_recovered(s)->identity.cluster_id, 9);
+        descend(s, d, 11, 3);
+        s = next_life(s, d, true);
+        check_identity(s, 11, 9);
+        store_free(s);
+}
+
 /* A later file of the log with one entry: another log went before it, and its entry would take
  * the place of ours (found by the fuzzer of files). */
 TEST(a_later_segment_without_meta_is_no_first_start)
