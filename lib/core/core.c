@@ -1,6 +1,7 @@
 #include "core/internal.h"
 
 #include "base/conf.h"
+#include "base/probe.h"
 
 #define READS_AT_ONCE 1500       /* answered in one turn; expensive ones have their own turns */
 #define GONE_AT_ONCE 8192        /* freed in one turn: about 2 ms */
@@ -215,6 +216,27 @@ void core_header(const struct core *c, Pb__ResponseHeader *h)
         h->raft_term = core_term(c);
         h->revision = c->state.revision;
         h->ancestor = c->cfg.ancestor;
+}
+
+/* At cluster version 1 nobody can read why the alarm is raised, and it stops writes alone. */
+void core_hear_of(struct core *c, uint64_t id, uint64_t ancestor)
+{
+        cleanup_(buf_fini) struct buf alarm = {0};
+        Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
+
+        if (id == c->cfg.cluster_id || ancestor == 0 ||
+            (ancestor != c->cfg.cluster_id && ancestor != c->cfg.ancestor) ||
+            state_alarm_why(&c->state, id, PB__ALARM_TYPE__CORRUPT) != 0 ||
+            boot_before(c->now, c->sibling_at))
+                return;
+        PROBE("a core hears of another one that goes on from the same data");
+        c->sibling_at = boot_add(c->now, NSEC_PER_SEC);
+        q.action = PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE;
+        q.alarm = PB__ALARM_TYPE__CORRUPT;
+        q.memberid = id;
+        q.sibling = c->state.version >= CLUSTER_0_2;
+        pb_append(&alarm, &q.base);
+        (void) !core_propose_own(c, CMD_ALARM, &alarm);
 }
 
 /* ---- members ---- */

@@ -207,6 +207,10 @@ struct lease_time core_lease_time(const struct core *c);
 /* Fills cluster, member, term and revision. */
 void core_header(const struct core *c, Pb__ResponseHeader *h);
 
+/* A client that may write is in core @id, which descends from @ancestor. If that core goes on
+ * from the same data as ours, raises the alarm that stops ours. */
+void core_hear_of(struct core *c, uint64_t id, uint64_t ancestor);
+
 /* Who has how much of what is bounded; borrowed, valid as long as the core. */
 struct shares *core_shares(struct core *c);
 

@@ -116,6 +116,7 @@ struct core {
         struct lease_time grace_began;      /* the last time for them began here, and ends at
                                              * `expire_not_before` */
         struct upkeep upkeep;
+        struct boot_time sibling_at; /* when to raise the alarm about another core again */
         struct {
                 uint64_t term; /* in which we last appended the command that raises it ... */
                 uint32_t to;   /* ... to this one */

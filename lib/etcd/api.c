@@ -45,7 +45,7 @@ int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_
         a->token_ttl = token_ttl;
         strcpy(a->version, API_VERSION);
         LIST_INIT(&a->spare_keepalives);
-        LIST_INIT(&a->need_leader);
+        LIST_INIT(&a->streams);
         a->leaderless_since = a->leaderless_at = BOOT_TIME_NEVER;
         line_init(&a->slows, LINE_SLOW);
         line_init(&a->in_turn, LINE_TURN);
@@ -545,6 +545,7 @@ void api_accept(struct rpc_call *call, void *userdata)
         struct api *a = userdata;
         const struct method *m;
         struct request *q;
+        char why[320];
         size_t i;
 
         if (call->resource)
@@ -553,16 +554,22 @@ void api_accept(struct rpc_call *call, void *userdata)
         if (!m)
                 return; /* rpc answers "unimplemented" */
         rpc_call_count(call, &a->counts[i]);
+        api_hear_of(a, call);
+        if (!m->always && api_is_stopped(a, why))
+                return rpc_call_finish(call, RPC_FAILED_PRECONDITION, why);
         if (m->stream && core_learns(a->core))
                 return rpc_call_finish(call, status_learner.code, status_learner.text);
         if (m->hasleader && call->want_leader) {
                 if (core_status(a->core).leader_id == 0)
                         return rpc_call_finish(call, status_no_leader.code,
                                                status_no_leader.text);
-                rpc_call_list(call, &a->need_leader);
+        } else if (m->stream) {
+                call->want_leader = false; /* it does not end for lack of one */
         }
-        if (m->stream)
+        if (m->stream) {
+                rpc_call_list(call, &a->streams);
                 return m->stream(a, call);
+        }
         q = request_new(a);
         if (!q)
                 return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
@@ -593,6 +600,7 @@ void api_run(struct api *a, struct boot_time now)
         claim_hub_flush(a->claims, now);
         observe_hub_flush(a->observers, now);
         leaderless_flush(a, now);
+        stopped_flush(a);
         watch_hub_flush(a->watches, now);
         slow_flush(a, now);
         room_flush(a, now);
@@ -604,6 +612,8 @@ struct boot_time api_next(const struct api *a)
 {
         if (*core_busy(a->core))
                 return BOOT_TIME_NEVER;
+        if (a->stopping)
+                return core_now(a->core);
         return boot_min(
                 boot_min(boot_min(cache_hub_next(a->caches), claim_hub_next(a->claims)),
                          boot_min(observe_hub_next(a->observers), a->leaderless_at)),

@@ -559,7 +559,7 @@ const struct method auth_methods[] = {
         {"/etcdserverpb.Auth/AuthStatus", &pb__auth_status_request__descriptor, auth_status,
          .access = FOR_ROOT},
         {"/etcdserverpb.Auth/Authenticate", &pb__authenticate_request__descriptor, authenticate,
-         .access = FOR_ALL},
+         .access = FOR_ALL, .always = true},
         {"/etcdserverpb.Auth/UserAdd", &pb__auth_user_add_request__descriptor, user_add,
          .access = FOR_ROOT},
         {"/etcdserverpb.Auth/UserGet", &pb__auth_user_get_request__descriptor, user_get,

@@ -274,7 +274,7 @@ static void member_list(struct request *q)
 
 const struct method cluster_methods[] = {
         {"/etcdserverpb.Cluster/MemberList", &pb__member_list_request__descriptor, member_list,
-         .access = FOR_ALL},
+         .access = FOR_ALL, .always = true},
         {"/etcdserverpb.Cluster/MemberAdd", &pb__member_add_request__descriptor, member_add,
          .access = FOR_ROOT},
         {"/etcdserverpb.Cluster/MemberRemove", &pb__member_remove_request__descriptor,

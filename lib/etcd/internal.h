@@ -23,7 +23,9 @@ struct api {
         struct core *core;
         LIST_HEAD(, keepalive) spare_keepalives; /* for reuse */
         size_t n_spare_keepalives;
-        struct rpc_call_list need_leader;  /* streams that end without a leader, leaderless.c */
+        struct rpc_call_list streams;      /* leaderless.c, stopped.c */
+        bool stopped;                      /* as was logged */
+        bool stopping;                     /* there are streams that have to end */
         struct boot_time leaderless_since; /* BOOT_TIME_NEVER: there is a leader */
         struct boot_time leaderless_at;    /* when to look again */
         struct line slows;                 /* calls that take many slices */
@@ -158,7 +160,18 @@ struct method {
         /* Of a stream: with the metadata `hasleader: true`, it ends when there has been no
          * leader for a while. */
         bool hasleader;
+        bool always; /* answered even while the core is stopped */
 };
+
+/* ---- stopped.c ---- */
+
+/* Whether nobody is served, because another core goes on from the same data. If so, writes what
+ * clients are told. */
+bool api_is_stopped(const struct api *a, char text[static 320]);
+/* The client of @call is in another core. */
+void api_hear_of(struct api *a, const struct rpc_call *call);
+/* Ends all streams of a core that is stopped. */
+void stopped_flush(struct api *a);
 
 /* Answer and end the call. */
 void request_reply(struct request *q, const ProtobufCMessage *m);

@@ -8,7 +8,8 @@
 void leaderless_flush(struct api *a, struct boot_time now)
 {
         nsec_t patience = core_config(a->core)->leader_timeout;
-        struct rpc_call *call = NULL;
+        struct rpc_call *call, *next = NULL;
+        int n = 0;
 
         a->leaderless_at = BOOT_TIME_NEVER;
         if (core_status(a->core).leader_id != 0) {
@@ -20,10 +21,14 @@ void leaderless_flush(struct api *a, struct boot_time now)
         a->leaderless_at = boot_add(now, 100 * NSEC_PER_MSEC);
         if (boot_diff(now, a->leaderless_since) < patience)
                 return;
-        for (int i = 0; i < ENDS_MAX && (call = LIST_FIRST(&a->need_leader)); i++) {
+        for (call = LIST_FIRST(&a->streams); call && n < ENDS_MAX; call = next) {
+                next = LIST_NEXT(call, next_listed);
+                if (!call->want_leader)
+                        continue;
                 rpc_call_unlist(call);
                 rpc_call_finish(call, status_no_leader.code, status_no_leader.text);
                 api_kick(a, call);
+                n++;
         }
         if (call)
                 a->leaderless_at = now;

@@ -41,7 +41,7 @@ static void status(struct request *q)
                     forgetful[] =
                             "tenure: a member lacks entries that it has acknowledged: see "
                             "the leader's log";
-        char *errors[4], storage[] = "3.4.0";
+        char *errors[5], storage[] = "3.4.0", stopped[320];
         Pb__StatusResponse p = PB__STATUS_RESPONSE__INIT;
         Pb__DowngradeInfo downgrade = PB__DOWNGRADE_INFO__INIT;
         struct replica_status s = core_status(q->api->core);
@@ -81,6 +81,8 @@ static void status(struct request *q)
                 errors[p.n_errors++] = nospace;
         if (state_alarmed(state, PB__ALARM_TYPE__CORRUPT))
                 errors[p.n_errors++] = corrupt;
+        if (api_is_stopped(q->api, stopped))
+                errors[p.n_errors++] = stopped;
         if (core_forgetful(q->api->core) != 0)
                 errors[p.n_errors++] = forgetful;
         request_reply(q, &p.base);
@@ -197,7 +199,8 @@ static void health(struct request *q)
 
         if (*m->service)
                 return request_fail(q, (struct status){RPC_NOT_FOUND, "unknown service"});
-        p.status = core_status(q->api->core).leader_id != 0
+        p.status = core_status(q->api->core).leader_id != 0 &&
+                                   state_sibling(core_state(q->api->core)) == 0
                            ? PB__HEALTH_CHECK_RESPONSE__SERVING_STATUS__SERVING
                            : PB__HEALTH_CHECK_RESPONSE__SERVING_STATUS__NOT_SERVING;
         request_reply(q, &p.base);
@@ -205,13 +208,13 @@ static void health(struct request *q)
 
 const struct method maintenance_methods[] = {
         {"/etcdserverpb.Maintenance/Status", &pb__status_request__descriptor, status,
-         .access = FOR_ALL, .at_learner = LEARNER_ANSWERS},
+         .access = FOR_ALL, .at_learner = LEARNER_ANSWERS, .always = true},
         {"/etcdserverpb.Maintenance/Hash", &pb__hash_request__descriptor, hash,
          .access = FOR_ROOT},
         {"/etcdserverpb.Maintenance/HashKV", &pb__hash_kvrequest__descriptor, hash_kv,
          .access = FOR_ROOT},
         {"/etcdserverpb.Maintenance/Alarm", &pb__alarm_request__descriptor, alarm_,
-         .access = FOR_USERS},
+         .access = FOR_USERS, .always = true},
         {"/etcdserverpb.Maintenance/Defragment", &pb__defragment_request__descriptor,
          defragment, .access = FOR_ROOT},
         {"/etcdserverpb.Maintenance/MoveLeader", &pb__move_leader_request__descriptor,
@@ -221,8 +224,9 @@ const struct method maintenance_methods[] = {
         {"/etcdserverpb.Maintenance/Downgrade", &pb__downgrade_request__descriptor, downgrade,
          .access = FOR_ROOT},
         {"/etcdserverpb.Maintenance/Snapshot", &pb__snapshot_request__descriptor, dump,
-         .access = FOR_ROOT, .kind = SERVER_STREAM, .at_learner = LEARNER_ANSWERS},
+         .access = FOR_ROOT, .kind = SERVER_STREAM, .at_learner = LEARNER_ANSWERS,
+         .always = true},
         {"/grpc.health.v1.Health/Check", &pb__health_check_request__descriptor, health,
-         .access = FOR_ALL},
+         .access = FOR_ALL, .always = true},
 };
 const size_t n_maintenance_methods = ARRAY_SIZE(maintenance_methods);

@@ -367,6 +367,11 @@ uint64_t rpc_conn_pongs(const struct rpc_conn *c)
         return c->pongs;
 }
 
+void rpc_conn_show(struct rpc_conn *c, const char *core)
+{
+        c->core = core;
+}
+
 int rpc_conn_set_token(struct rpc_conn *c, const char *token)
 {
         secret_free(c->token);

@@ -38,11 +38,13 @@ struct rpc_handler {
 /* The part of a call that its handler works with. */
 struct rpc_call {
         const struct rpc_handler *handler;
-        void *userdata;        /* the handler's own */
-        struct rpc_conn *conn; /* borrowed */
-        const char *path;      /* "/package.Service/Method"; borrowed from the call */
-        nsec_t timeout;        /* grpc-timeout; 0 when there is none */
-        bool want_leader;      /* the metadata `hasleader: true` */
+        void *userdata;               /* the handler's own */
+        struct rpc_conn *conn;        /* borrowed */
+        const char *path;             /* "/package.Service/Method"; borrowed from the call */
+        nsec_t timeout;               /* grpc-timeout; 0 when there is none */
+        bool want_leader;             /* the metadata `hasleader: true` */
+        uint64_t core, core_ancestor; /* the metadata `tenure-core`: the core that the client is
+                                       * in, and the one from which that descends; 0: none */
         const char *token; /* the metadata `token`, or `authorization`; NULL: none; borrowed */
         bool ended;        /* server: the client has sent its last message */
         bool unary; /* server: set by the code that accepts the call: the client sends one
@@ -212,6 +214,10 @@ uint64_t rpc_conn_pongs(const struct rpc_conn *c);
 
 /* Client: shows this token with every call that begins from now on; copied. */
 must_check_ int rpc_conn_set_token(struct rpc_conn *c, const char *token);
+
+/* Client: shows @core with every call that begins from now on, as `tenure-core`, unless it is
+ * empty then; borrowed. */
+void rpc_conn_show(struct rpc_conn *c, const char *core);
 
 /* Client: begins a call; @want_leader: a replica that has no leader ends the call instead of
  * being silent. Messages follow with rpc_call_send(), then rpc_call_end(). @path is copied.

@@ -2,6 +2,7 @@
  * The transport of calls between programs: HTTP/2 by nghttp2, with gRPC's framing in it (RFC
  * 9113; grpc/doc/PROTOCOL-HTTP2.md).
  */
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/secret.h"
@@ -145,6 +146,19 @@ static int on_begin_headers(nghttp2_session *h2, const nghttp2_frame *frame, voi
         return 0;
 }
 
+/* Two numbers in hex; anything else says nothing. */
+static void take_core(struct call *k, const uint8_t *value, size_t n)
+{
+        char text[2 * 17 + 1];
+
+        if (n >= sizeof(text))
+                return;
+        memcpy(text, value, n);
+        text[n] = '\0';
+        if (sscanf(text, "%" SCNx64 " %" SCNx64, &k->pub.core, &k->pub.core_ancestor) != 2)
+                k->pub.core = k->pub.core_ancestor = 0;
+}
+
 /* As in etcd, the first header counts, except that `token` takes precedence over
  * `authorization`, which may be a proxy's. */
 static bool take_token(struct call *k, bool called_token, const uint8_t *value, size_t n)
@@ -212,6 +226,8 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, const uint
                         return NGHTTP2_ERR_CALLBACK_FAILURE; /* never without its token */
         } else if (is(name, name_len, "hasleader")) {
                 k->pub.want_leader = is(value, value_len, "true");
+        } else if (is(name, name_len, "tenure-core")) {
+                take_core(k, value, value_len);
         }
         return 0;
 }
@@ -493,8 +509,9 @@ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_leader,
                 HEADER("te", "trailers"),
                 {0}, /* room for the optional headers */
                 {0},
+                {0},
         };
-        size_t n_headers = ARRAY_SIZE(h) - 2;
+        size_t n_headers = ARRAY_SIZE(h) - 3;
         nghttp2_data_provider data = {.read_callback = on_data_wanted};
         struct call *k;
         int32_t stream;
@@ -506,6 +523,8 @@ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_leader,
                 h[n_headers++] = HEADER("hasleader", "true");
         if (c->token)
                 h[n_headers++] = HEADER("token", c->token);
+        if (c->core && *c->core)
+                h[n_headers++] = HEADER("tenure-core", c->core);
         if (!k)
                 return -ENOMEM;
         call_set_path(k, path, strlen(path));

@@ -74,7 +74,8 @@ struct rpc_conn {
         void *accept_data;
         void *userdata;
         char *authority;
-        char *token; /* client: sent with each call */
+        char *token;      /* client: sent with each call */
+        const char *core; /* the same; borrowed */
         bool tls;
         bool established;
         bool leaving; /* client: the server takes no new calls (GOAWAY) */

@@ -11,6 +11,14 @@ bool state_alarmed(const struct state *s, Pb__AlarmType type)
         return false;
 }
 
+uint64_t state_sibling(const struct state *s)
+{
+        for (size_t i = 0; i < s->n_alarms; i++)
+                if (s->alarms[i].why & ALARM_SIBLING)
+                        return s->alarms[i].member;
+        return 0;
+}
+
 uint8_t state_alarm_why(const struct state *s, uint64_t member, Pb__AlarmType type)
 {
         for (size_t i = 0; i < s->n_alarms; i++)
@@ -73,7 +81,9 @@ static int answer(struct state *s, const struct alarm *alarms, size_t n,
 int state_alarm(struct state *s, const Pb__AlarmRequest *q, struct state_reply *reply)
 {
         cleanup_(freep) struct alarm *alarms = calloc(s->n_alarms + 1, sizeof(*alarms));
-        uint8_t why = q->full_disk ? ALARM_FULL_DISK : ALARM_STANDS;
+        uint8_t why = q->full_disk                              ? ALARM_FULL_DISK
+                      : q->sibling && s->version >= CLUSTER_0_2 ? ALARM_SIBLING
+                                                                : ALARM_STANDS;
         size_t n = 0, kept = 0;
         int r;
 

@@ -83,7 +83,7 @@ static const struct field member[] = {
 
 static const struct field alarm[] = {
         {FIELD(struct saved_alarm, member, U64), 0, UINT64_MAX},
-        {FIELD(struct saved_alarm, type_and_why, U8), 1, 0x32},
+        {FIELD(struct saved_alarm, type_and_why, U8), 1, 0x72},
 };
 
 static const struct field auth[] = {

@@ -59,6 +59,8 @@ struct member {
 enum {
         ALARM_STANDS = 1,    /* the quota, or an operator: until it is disarmed */
         ALARM_FULL_DISK = 2, /* the member itself takes it back when its disk has room again */
+        ALARM_SIBLING = 4,   /* `member` is another core that goes on from the same data: until
+                              * it is disarmed */
 };
 
 struct alarm {
@@ -208,6 +210,9 @@ size_t state_bytes(const struct state *s);
 /* Whether any replica has raised such an alarm. With NOSPACE nothing is put or granted; with
  * CORRUPT clients write nothing. */
 bool state_alarmed(const struct state *s, Pb__AlarmType type);
+
+/* Another core that goes on from the same data: nobody is served (I10). 0: there is none. */
+uint64_t state_sibling(const struct state *s);
 
 /* Why @member has raised such an alarm; 0: it has not. */
 uint8_t state_alarm_why(const struct state *s, uint64_t member, Pb__AlarmType type);

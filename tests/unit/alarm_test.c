@@ -177,6 +177,35 @@ static enum state_outcome txn(struct state *s, bool deletes)
         return apply_message(s, CMD_TXN, &q.base);
 }
 
+/* At cluster version 1 it is an alarm about corruption like any other, with the same bytes. */
+TEST(i10_the_alarm_about_another_core_survives_a_snapshot)
+{
+        for (uint32_t version = CLUSTER_0_1; version <= CLUSTER_0_2; version++) {
+                Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
+                struct state s;
+
+                state_init(&s);
+                s.version = version;
+                q.action = PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE;
+                q.alarm = PB__ALARM_TYPE__CORRUPT;
+                q.memberid = 77;
+                q.sibling = true;
+                CHECK_EQ(apply_message(&s, CMD_ALARM, &q.base), STATE_OK);
+                save_and_load(&s);
+                CHECK_EQ(state_sibling(&s), version == CLUSTER_0_1 ? 0 : 77);
+                CHECK_EQ(state_alarm_why(&s, 77, PB__ALARM_TYPE__CORRUPT),
+                         version == CLUSTER_0_1 ? ALARM_STANDS : ALARM_SIBLING);
+                CHECK_EQ(put(&s), STATE_E_CORRUPT);
+                q.memberid = 0;
+                q.sibling = false;
+                q.action = PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE;
+                CHECK_EQ(apply_message(&s, CMD_ALARM, &q.base), STATE_OK);
+                CHECK_EQ(state_sibling(&s), 0);
+                CHECK_EQ(put(&s), STATE_OK);
+                state_fini(&s);
+        }
+}
+
 /* Whoever asks, and wherever it was accepted: it was on its way when the alarm came. */
 TEST(nothing_is_written_while_there_is_an_alarm_about_corruption)
 {
