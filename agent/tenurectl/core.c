@@ -137,9 +137,14 @@ static int members(const struct core_options *o, char **argv)
         (void) argv;
         if (r == 0)
                 r = get_status(o, &s);
-        if (r == 0)
-                print_members(o, p, s);
-        return r;
+        if (r < 0)
+                return r;
+        print_members(o, p, s);
+        if (!o->json && o->legend && s->header && s->header->ancestor != 0)
+                printf("This is cluster %016" PRIx64
+                       ", which was forced to descend from %016" PRIx64 ".\n",
+                       s->header->cluster_id, s->header->ancestor);
+        return 0;
 }
 
 static int add(const struct core_options *o, char **argv)

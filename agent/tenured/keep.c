@@ -132,7 +132,8 @@ void keep_save(struct keep *k, const struct place *p)
         cleanup_(buf_fini) struct buf b = {0};
 
         if (k->fd < 0 || ((k->has || k->failing) && p->session.lease == k->kept.session.lease &&
-                          p->session.renewed_at.ns == k->kept.session.renewed_at.ns))
+                          p->session.renewed_at.ns == k->kept.session.renewed_at.ns &&
+                          strcmp(p->core, k->kept.core) == 0))
                 return;
         k->kept = *p;
         put_back(k);

@@ -29,11 +29,12 @@ struct peer {
         struct member *member;
         size_t i; /* the endpoint's number */
         struct renewals renewals[RENEWALS];
-        size_t renewing;  /* the index of the stream that is in use */
-        uint64_t cluster; /* the cluster that answers on this connection; 0: no answer yet */
-        uint64_t logged;  /* a foreign cluster that was logged */
-        char ours_at[80]; /* the address where our cluster answered last; "": it never did */
-        bool replaced;    /* another cluster answers at that address now */
+        size_t renewing;   /* the index of the stream that is in use */
+        uint64_t cluster;  /* the cluster that answers on this connection; 0: no answer yet */
+        uint64_t ancestor; /* the one from which that descends; 0: none */
+        uint64_t logged;   /* a foreign cluster that was logged */
+        char ours_at[80];  /* the address where our cluster answered last; "": it never did */
+        bool replaced;     /* another cluster answers at that address now */
 };
 
 /* One unary call. Owns itself until `done`. */
@@ -97,7 +98,10 @@ struct member {
         uint64_t replica; /* member id of the replica that answered last */
 
         struct world world;
-        unsigned worlds; /* how many worlds have begun after the first */
+        char shown[2 * 17]; /* to every core that we ask: our core and its ancestor, while we
+                             * are in it; "": it has none */
+        struct boot_time meet_at; /* when to show it to the other endpoints again */
+        unsigned worlds;          /* how many worlds have begun after the first */
         struct boot_time world_logged_at;
         unsigned worlds_unlogged; /* since the last one that was logged */
         struct session session;
@@ -231,7 +235,8 @@ member_call(struct peer *p, uint64_t op, const char *path, const ProtobufCMessag
             void (*done)(struct unary *u, enum rpc_code code, const char *message));
 
 /* Decides which core an answer comes from; call it before using the answer. After WORLD_NEW,
- * everything that was known or held is gone, and this answer is the first that counts. */
+ * everything that was known is gone, and so is what was held, unless the core is the heir of
+ * ours; this answer is the first that counts. */
 must_check_ enum world_word member_hear(struct member *m, struct peer *p,
                                         const Pb__ResponseHeader *h);
 
@@ -277,6 +282,8 @@ registration_txn(struct member *m, struct peer *p, Pb__Compare *compare, const c
 void publications_init(struct publications *o, int64_t resumed_lease);
 void publications_fini(struct publications *o);
 void publications_run(struct member *m, struct boot_time now);
+/* The core may lack what it had: everything is written again. */
+void publications_again(struct publications *o);
 /* Our node's record was stored in the version that was sent last. */
 void publications_self_stored(struct publications *o, int64_t revision);
 struct boot_time publications_next(const struct member *m);

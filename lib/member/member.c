@@ -9,6 +9,7 @@
 #include "member/refusal.h"
 
 #define WORLD_TELL (10 * NSEC_PER_SEC)
+#define MEET_EVERY (10 * NSEC_PER_SEC) /* in a core that was forced, the others are asked */
 
 /* ---- which core it is ---- */
 
@@ -24,14 +25,26 @@ static bool is_replaced(const struct member *m)
         return any;
 }
 
-static enum world_word judge(const struct member *m, uint64_t cluster)
+/* Renewals are due at half the TTL: our core has not answered one for an eighth of it. */
+static bool is_overdue(const struct member *m)
 {
-        return world_judge(&m->world, cluster, m->session.lease != 0, is_replaced(m), m->now);
+        return boot_diff(m->now, m->session.renewed_at) >= m->session.ttl / 8 * 5;
+}
+
+static enum world_word judge(const struct member *m, const struct peer *p)
+{
+        return world_judge(&m->world,
+                           &(struct world_case){.cluster = p->cluster,
+                                                .ancestor = p->ancestor,
+                                                .held = m->session.lease != 0,
+                                                .overdue = is_overdue(m),
+                                                .replaced = is_replaced(m)},
+                           m->now);
 }
 
 bool member_is_foreign(const struct member *m, const struct peer *p)
 {
-        return p->cluster != 0 && judge(m, p->cluster) == WORLD_FOREIGN;
+        return p->cluster != 0 && judge(m, p) == WORLD_FOREIGN;
 }
 
 static void tell_foreign(struct member *m, struct peer *p)
@@ -39,10 +52,19 @@ static void tell_foreign(struct member *m, struct peer *p)
         if (p->logged == p->cluster)
                 return;
         p->logged = p->cluster;
-        log_warning("The core at %s belongs to another cluster (%016" PRIx64
-                    "; ours is %016" PRIx64 ") and is ignored. Take it out of Endpoints=, or "
-                    "restart the agent if that is the cluster to join.",
-                    peer_name(p), p->cluster, m->world.cluster);
+        if (p->ancestor == m->world.cluster)
+                log_warning("The core at %s belongs to cluster %016" PRIx64
+                            ", which was forced to descend from ours, %016" PRIx64
+                            ", and is ignored as long as ours answers.",
+                            peer_name(p), p->cluster, m->world.cluster);
+        else
+                log_warning("The core at %s belongs to another cluster (%016" PRIx64
+                            "; ours is %016" PRIx64 "%s) and is ignored. Take it out of "
+                            "Endpoints=, or restart the agent if that is the cluster to join.",
+                            peer_name(p), p->cluster, m->world.cluster,
+                            p->ancestor != 0 && p->ancestor == m->world.ancestor
+                                    ? ", and both descend from the same one"
+                                    : "");
 }
 
 /* An address behind which two clusters take turns to answer would fill the log. */
@@ -64,20 +86,53 @@ static void tell_world(struct member *m, const char *why)
         m->worlds_unlogged = 0;
 }
 
-void member_begin_world(struct member *m, const Pb__ResponseHeader *h, const char *why)
+/* A core that hears of another one that descends from the same ancestor stops: so the core is
+ * shown only as long as we know that it is there. */
+static void show_core(struct member *m)
 {
-        tell_world(m, why);
+        m->shown[0] = '\0';
+        if (m->world.ancestor != 0 &&
+            world_is_present(&m->world, m->session.lease != 0, m->now))
+                snprintf(m->shown, sizeof(m->shown), "%016" PRIx64 " %016" PRIx64,
+                         m->world.cluster, m->world.ancestor);
+}
+
+static void begin_world(struct member *m, const Pb__ResponseHeader *h)
+{
         m->worlds++;
-        if (m->session.lease != 0)
-                snprintf(m->why, sizeof(m->why), "%s", why);
-        session_gone(&m->session, m->session.lease);
-        world_begin(&m->world, h->cluster_id, h->revision, m->now);
+        world_begin(&m->world, h->cluster_id, h->ancestor, h->revision, m->now);
         for (size_t i = 0; i < m->n_peers; i++) {
                 m->peers[i].replaced = false;
                 m->peers[i].ours_at[0] = '\0';
                 m->peers[i].logged = 0;
         }
         view_restart(m);
+}
+
+void member_begin_world(struct member *m, const Pb__ResponseHeader *h, const char *why)
+{
+        tell_world(m, why);
+        if (m->session.lease != 0)
+                snprintf(m->why, sizeof(m->why), "%s", why);
+        session_gone(&m->session, m->session.lease);
+        begin_world(m, h);
+}
+
+/* A survivor has our lease, and the keys on it, as of its last entry: a renewal tells whether
+ * the lease is there, and what we publish is written again. */
+static void follow_heir(struct member *m, const struct peer *p, const Pb__ResponseHeader *h)
+{
+        log_warning("The core at %s is a new cluster (%016" PRIx64
+                    "), which was forced to descend from ours (%016" PRIx64
+                    "); that one does not answer. From now on the new one is ours.",
+                    peer_name(p), h->cluster_id, m->world.cluster);
+        PROBE("a member follows the heir of its core");
+        if (!m->session.registered)
+                session_gone(&m->session, m->session.lease);
+        publications_again(&m->publications);
+        m->registered_at = 0; /* a revision of the other cluster */
+        begin_world(m, h);
+        session_hurry(&m->session, m->now);
 }
 
 enum world_word member_hear(struct member *m, struct peer *p, const Pb__ResponseHeader *h)
@@ -88,9 +143,10 @@ enum world_word member_hear(struct member *m, struct peer *p, const Pb__Response
         if (!h || h->cluster_id == 0) /* a core that does not send a cluster id has none */
                 return WORLD_OURS;
         p->cluster = h->cluster_id;
+        p->ancestor = h->ancestor;
         peer_at(p, at, sizeof(at));
         p->replaced = p->cluster != m->world.cluster && *at && strcmp(p->ours_at, at) == 0;
-        word = judge(m, p->cluster);
+        word = judge(m, p);
         if (word == WORLD_FOREIGN) {
                 tell_foreign(m, p);
                 return word;
@@ -102,9 +158,14 @@ enum world_word member_hear(struct member *m, struct peer *p, const Pb__Response
                          peer_name(p), h->cluster_id, m->world.cluster);
                 member_begin_world(m, h, why);
         }
+        if (word == WORLD_HEIR) {
+                follow_heir(m, p, h);
+                word = WORLD_NEW;
+        }
         strcpy(p->ours_at, at);
-        if (world_hear(&m->world, h->cluster_id, h->revision, m->now))
+        if (world_hear(&m->world, h->cluster_id, h->ancestor, h->revision, m->now))
                 view_doubt(m);
+        show_core(m);
         return word;
 }
 
@@ -316,21 +377,60 @@ void member_at(struct member *m, struct boot_time now)
 
 /* Each of these may change what the others wait for: so ask for the wakeup once all have
  * run. */
+static void on_met(struct unary *u, enum rpc_code code, const char *message)
+{
+        const Pb__RangeResponse *r = u->reply;
+
+        (void) message; /* whatever it says, it has been shown our core */
+        if (code == RPC_OK)
+                (void) !member_hear(u->member, u->peer, r->header);
+}
+
+/* A member whose own endpoint answers has no reason to ask the others, and two groups of
+ * members would never hear of each other's core. */
+static void meet_others(struct member *m)
+{
+        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
+
+        if (!*m->shown || boot_before(m->now, m->meet_at))
+                return;
+        m->meet_at = boot_add(m->now, MEET_EVERY);
+        q.key = pb_bytes(m->prefix, strlen(m->prefix));
+        q.count_only = q.serializable = true;
+        for (size_t i = 0; i < m->n_peers; i++) {
+                struct peer *p = &m->peers[i];
+
+                if (!peer_rpc(p))
+                        peer_want(p);
+                else if (p->cluster == 0)
+                        (void) !member_call(p, 0, "/etcdserverpb.KV/Range", &q.base,
+                                            &pb__range_response__descriptor, on_met);
+        }
+}
+
+static struct boot_time meet_next(const struct member *m)
+{
+        return *m->shown ? m->meet_at : BOOT_TIME_NEVER;
+}
+
 struct boot_time member_run(struct member *m, struct boot_time now)
 {
         m->now = now;
+        show_core(m);
+        meet_others(m);
         if (!m->observe)
                 hold_run(m, now);
         view_run(m, now);
         if (m->observe)
-                return view_next(m);
+                return boot_min(view_next(m), meet_next(m));
         publications_run(m, now);
-        return boot_min(boot_min(hold_next(m), publications_next(m)), view_next(m));
+        return boot_min(boot_min(hold_next(m), publications_next(m)),
+                        boot_min(view_next(m), meet_next(m)));
 }
 
 void member_up(struct member *m, size_t i)
 {
-        (void) i;
+        rpc_conn_show(peer_rpc(&m->peers[i]), m->shown);
         hurry(m);
 }
 
@@ -374,6 +474,7 @@ static void resume(struct member *m, const struct place *p, struct boot_time now
         session_resume(&m->session, &p->session, now);
         claim_add(&m->claim, m->self.incarnation);
         m->world.cluster = strtoull(p->core, NULL, 16);
+        m->world.ancestor = strtoull(p->ancestor, NULL, 16);
         m->world.heard_at = now;
 }
 
@@ -480,6 +581,9 @@ bool member_place(const struct member *m, struct place *ret)
         *ret = (struct place){.self = m->self};
         snprintf(ret->cluster, sizeof(ret->cluster), "%s", m->cluster);
         snprintf(ret->core, sizeof(ret->core), "%016" PRIx64, m->world.cluster);
+        if (m->world.ancestor != 0)
+                snprintf(ret->ancestor, sizeof(ret->ancestor), "%016" PRIx64,
+                         m->world.ancestor);
         snprintf(ret->endpoint, sizeof(ret->endpoint), "%s", member_endpoint(m));
         peer_at(&m->peers[m->current], ret->at, sizeof(ret->at));
         return session_place(&m->session, &ret->session);

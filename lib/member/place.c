@@ -24,6 +24,7 @@ static const struct field {
 } fields[] = {
         TEXT("CLUSTER", cluster),
         TEXT("CORE", core),
+        TEXT("ANCESTOR", ancestor),
         TEXT("ENDPOINT", endpoint),
         TEXT("AT", at),
         TEXT("NODE", self.name),
@@ -46,6 +47,8 @@ void place_write(const struct place *p, struct buf *out)
                 const char *at = (const char *) p + fields[i].offset;
                 int64_t n;
 
+                if (at == p->ancestor && !*at) /* the line is new in 0.2.0, and seldom needed */
+                        continue;
                 buf_printf(out, "%s=", fields[i].key);
                 if (fields[i].base == 0) {
                         buf_printf(out, "%s\n", at);

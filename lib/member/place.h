@@ -13,9 +13,10 @@
 
 struct place {
         char cluster[NODE_NAME_MAX + 1];
-        char core[17];           /* the id of the core's cluster, in hex */
-        char endpoint[320];      /* the URL that answered last, ... */
-        char at[80];             /* ... and where that was: address:port */
+        char core[17];      /* the id of the core's cluster, in hex */
+        char ancestor[17];  /* of the one from which that was forced to descend; "": none */
+        char endpoint[320]; /* the URL that answered last, ... */
+        char at[80];        /* ... and where that was: address:port */
         struct node_record self; /* without version and leaving */
         struct session_place session;
 };

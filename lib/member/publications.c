@@ -390,6 +390,12 @@ static void begin_lease(struct member *m)
                 import(m);
 }
 
+void publications_again(struct publications *o)
+{
+        o->lease = 0;
+        o->self_stored = o->self_sent = 0;
+}
+
 static bool may_begin(const struct member *m)
 {
         const struct publications *o = &m->publications;

@@ -278,6 +278,7 @@ static void on_registered(struct unary *u, enum rpc_code code, const char *messa
         switch (member_hear(m, u->peer, t->header)) {
         case WORLD_FOREIGN:
                 return hold_failed(m, "cannot register", HOLD_FOREIGN);
+        case WORLD_HEIR:
         case WORLD_NEW: /* a new core, in which we have no lease */
                 return;
         case WORLD_OURS:

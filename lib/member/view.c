@@ -185,6 +185,7 @@ static void watch_message(struct rpc_call *call, struct view bytes)
         case WORLD_FOREIGN:
                 pb_free(r);
                 return view_move(m, "it is of another cluster");
+        case WORLD_HEIR:
         case WORLD_NEW: /* already canceled */
                 pb_free(r);
                 return;

@@ -1,20 +1,34 @@
 #include "member/world.h"
 
-enum world_word world_judge(const struct world *w, uint64_t cluster, bool held, bool replaced,
-                            struct boot_time now)
+bool world_is_present(const struct world *w, bool held, struct boot_time now)
 {
-        if (w->cluster == 0 || cluster == w->cluster)
-                return WORLD_OURS;
-        if (replaced)
-                return WORLD_NEW;
-        if (held || boot_diff(now, w->heard_at) < WORLD_PATIENCE)
-                return WORLD_FOREIGN;
-        return WORLD_NEW;
+        return w->cluster != 0 && (held || boot_diff(now, w->heard_at) < WORLD_PATIENCE);
 }
 
-bool world_hear(struct world *w, uint64_t cluster, int64_t revision, struct boot_time now)
+enum world_word world_judge(const struct world *w, const struct world_case *c,
+                            struct boot_time now)
+{
+        /* Our ancestor, or another that descends from it. */
+        bool kin =
+                w->ancestor != 0 && (c->cluster == w->ancestor || c->ancestor == w->ancestor);
+
+        if (w->cluster == 0 || c->cluster == w->cluster)
+                return WORLD_OURS;
+        if (c->ancestor == w->cluster)
+                return (c->held ? c->overdue : !world_is_present(w, false, now))
+                               ? WORLD_HEIR
+                               : WORLD_FOREIGN;
+        if (c->replaced && !(kin && c->held))
+                return WORLD_NEW;
+        return world_is_present(w, c->held, now) ? WORLD_FOREIGN : WORLD_NEW;
+}
+
+bool world_hear(struct world *w, uint64_t cluster, uint64_t ancestor, int64_t revision,
+                struct boot_time now)
 {
         w->cluster = cluster;
+        if (ancestor != 0) /* not all of its replicas may know it */
+                w->ancestor = ancestor;
         w->heard_at = now;
         w->revision = max_of(w->revision, revision);
         return revision < w->before;
@@ -26,7 +40,11 @@ void world_renewal(struct world *w)
         w->last = w->revision;
 }
 
-void world_begin(struct world *w, uint64_t cluster, int64_t revision, struct boot_time now)
+void world_begin(struct world *w, uint64_t cluster, uint64_t ancestor, int64_t revision,
+                 struct boot_time now)
 {
-        *w = (struct world){.cluster = cluster, .revision = revision, .heard_at = now};
+        *w = (struct world){.cluster = cluster,
+                            .ancestor = ancestor,
+                            .revision = revision,
+                            .heard_at = now};
 }

@@ -6,6 +6,10 @@
  * have its id, but is behind a revision that it has reported. A single replica that is behind
  * proves nothing, since it may only lag: a linearizable answer does, compared with what was
  * known when it was requested.
+ *
+ * A core whose majority was lost may be forced to go on as another cluster, which descends from
+ * ours. Our lease may live there, so we follow it, but only when ours does not answer any more;
+ * and a core of the same family is never taken while we have a lease.
  */
 #pragma once
 
@@ -19,6 +23,7 @@
 struct world {
         uint64_t cluster;          /* the cluster whose answers count; 0: the next one that
                                     * answers */
+        uint64_t ancestor;         /* the one from which it was forced to descend; 0: none */
         int64_t revision;          /* the highest that it has reported */
         int64_t last, before;      /* ... when the last renewal was sent, and the one before */
         struct boot_time heard_at; /* the time of its last answer */
@@ -29,19 +34,33 @@ enum world_word {
         WORLD_FOREIGN, /* an answer to be ignored */
         WORLD_NEW,     /* the new cluster replaces ours: everything that was known or held is
                         * void */
+        WORLD_HEIR,    /* it replaces ours and descends from it: what was known is void, but
+                        * what is held may be held there */
 };
 
-/* Judges an answer of @cluster. @held: there is a lease. @replaced: all endpoints that ever
- * answered for our cluster now answer for another one, at the same address. */
-enum world_word world_judge(const struct world *w, uint64_t cluster, bool held, bool replaced,
+/* Of an answer, and of us. */
+struct world_case {
+        uint64_t cluster, ancestor; /* of the core that answers */
+        bool held;                  /* we have a lease... */
+        bool overdue;               /* ...and our core has not acknowledged a renewal in time */
+        bool replaced; /* all endpoints that ever answered for our cluster now answer for
+                        * another one, at the same address */
+};
+
+enum world_word world_judge(const struct world *w, const struct world_case *c,
                             struct boot_time now);
 
-/* Our cluster reports @revision. Returns true if that is behind what it had reported two
- * renewals ago: then the core must be asked. */
-bool world_hear(struct world *w, uint64_t cluster, int64_t revision, struct boot_time now);
+/* Whether we are in the cluster now: we have a lease in it (@held), or it has just answered. */
+bool world_is_present(const struct world *w, bool held, struct boot_time now);
+
+/* Our cluster, which descends from @ancestor, reports @revision. Returns true if that is behind
+ * what it had reported two renewals ago: then the core must be asked. */
+bool world_hear(struct world *w, uint64_t cluster, uint64_t ancestor, int64_t revision,
+                struct boot_time now);
 
 /* A renewal is being sent. */
 void world_renewal(struct world *w);
 
 /* Starts with a new cluster. */
-void world_begin(struct world *w, uint64_t cluster, int64_t revision, struct boot_time now);
+void world_begin(struct world *w, uint64_t cluster, uint64_t ancestor, int64_t revision,
+                 struct boot_time now);

@@ -6,26 +6,73 @@
 #define AT(ms) ((struct boot_time){(ms) *NSEC_PER_MSEC})
 #define MS NSEC_PER_MSEC
 
+enum { HELD = 1, OVERDUE = 2, REPLACED = 4 };
+
+static enum world_word judge_core(const struct world *w, uint64_t cluster, uint64_t ancestor,
+                                  unsigned we, struct boot_time now)
+{
+        return world_judge(w,
+                           &(struct world_case){.cluster = cluster,
+                                                .ancestor = ancestor,
+                                                .held = we & HELD,
+                                                .overdue = we & OVERDUE,
+                                                .replaced = we & REPLACED},
+                           now);
+}
+
 TEST(another_cluster_is_not_listened_to_while_there_is_a_lease)
 {
         struct world w = {0};
 
-        CHECK_EQ(world_judge(&w, 7, false, false, AT(0)), WORLD_OURS);
-        CHECK(!world_hear(&w, 7, 100, AT(0)));
-        CHECK_EQ(world_judge(&w, 7, true, false, AT(1)), WORLD_OURS);
-        CHECK_EQ(world_judge(&w, 8, true, false, AT(1)), WORLD_FOREIGN);
-        CHECK_EQ(world_judge(&w, 8, true, false, AT(3600000)), WORLD_FOREIGN);
+        CHECK_EQ(judge_core(&w, 7, 0, 0, AT(0)), WORLD_OURS);
+        CHECK(!world_hear(&w, 7, 0, 100, AT(0)));
+        CHECK_EQ(judge_core(&w, 7, 0, HELD, AT(1)), WORLD_OURS);
+        CHECK_EQ(judge_core(&w, 8, 0, HELD, AT(1)), WORLD_FOREIGN);
+        CHECK_EQ(judge_core(&w, 8, 0, HELD, AT(3600000)), WORLD_FOREIGN);
         /* Without one: neither, for as long as ours may come back. */
-        CHECK_EQ(world_judge(&w, 8, false, false, AT(9999)), WORLD_FOREIGN);
-        CHECK_EQ(world_judge(&w, 8, false, false, AT(10000)), WORLD_NEW);
-        CHECK(!world_hear(&w, 7, 100, AT(9000)));
-        CHECK_EQ(world_judge(&w, 8, false, false, AT(10000)), WORLD_FOREIGN);
+        CHECK_EQ(judge_core(&w, 8, 0, 0, AT(9999)), WORLD_FOREIGN);
+        CHECK_EQ(judge_core(&w, 8, 0, 0, AT(10000)), WORLD_NEW);
+        CHECK(!world_hear(&w, 7, 0, 100, AT(9000)));
+        CHECK_EQ(judge_core(&w, 8, 0, 0, AT(10000)), WORLD_FOREIGN);
         /* Where all of ours were, it is: there is nothing to wait for. */
-        CHECK_EQ(world_judge(&w, 8, true, true, AT(9001)), WORLD_NEW);
-        CHECK_EQ(world_judge(&w, 7, true, true, AT(9001)), WORLD_OURS);
-        world_begin(&w, 8, 3, AT(9001));
-        CHECK_EQ(world_judge(&w, 7, false, false, AT(9002)), WORLD_FOREIGN);
+        CHECK_EQ(judge_core(&w, 8, 0, HELD | REPLACED, AT(9001)), WORLD_NEW);
+        CHECK_EQ(judge_core(&w, 7, 0, HELD | REPLACED, AT(9001)), WORLD_OURS);
+        world_begin(&w, 8, 0, 3, AT(9001));
+        CHECK_EQ(judge_core(&w, 7, 0, 0, AT(9002)), WORLD_FOREIGN);
         CHECK_EQ(w.revision, 3);
+}
+
+TEST(the_heir_of_a_core_that_does_not_answer_is_ours)
+{
+        struct world w = {0};
+
+        world_begin(&w, 7, 0, 100, AT(0));
+        CHECK_EQ(judge_core(&w, 8, 7, HELD, AT(20000)), WORLD_FOREIGN);
+        CHECK_EQ(judge_core(&w, 8, 7, HELD | REPLACED, AT(20000)), WORLD_FOREIGN);
+        CHECK_EQ(judge_core(&w, 8, 7, HELD | OVERDUE, AT(1)), WORLD_HEIR);
+        CHECK_EQ(judge_core(&w, 8, 7, 0, AT(9999)), WORLD_FOREIGN);
+        CHECK_EQ(judge_core(&w, 8, 7, 0, AT(10000)), WORLD_HEIR);
+        CHECK_EQ(judge_core(&w, 8, 6, HELD | OVERDUE, AT(20000)), WORLD_FOREIGN);
+}
+
+TEST(i10_no_place_goes_back_to_the_ancestor_or_to_a_sibling)
+{
+        struct world w = {0};
+
+        world_begin(&w, 8, 7, 100, AT(0));
+        for (unsigned we = HELD; we < 8; we += 2) {
+                CHECK_EQ(judge_core(&w, 7, 0, we, AT(20000)), WORLD_FOREIGN);
+                CHECK_EQ(judge_core(&w, 9, 7, we, AT(20000)), WORLD_FOREIGN);
+        }
+        /* A replica that has joined it may not know from what it descends. */
+        CHECK_EQ(judge_core(&w, 8, 0, HELD, AT(1)), WORLD_OURS);
+        CHECK(!world_hear(&w, 8, 0, 100, AT(1)));
+        CHECK_EQ(w.ancestor, 7);
+        /* Without a place: as with any other core. */
+        CHECK(world_is_present(&w, false, AT(10000)));
+        CHECK_EQ(judge_core(&w, 9, 7, 0, AT(10000)), WORLD_FOREIGN);
+        CHECK(!world_is_present(&w, false, AT(10001)));
+        CHECK_EQ(judge_core(&w, 9, 7, 0, AT(10001)), WORLD_NEW);
 }
 
 /* A replica may be late by a heartbeat; by two it is odd. */
@@ -33,13 +80,13 @@ TEST(a_core_that_goes_back_is_asked)
 {
         struct world w = {0};
 
-        CHECK(!world_hear(&w, 7, 100, AT(0)));
-        CHECK(!world_hear(&w, 7, 90, AT(0)));
+        CHECK(!world_hear(&w, 7, 0, 100, AT(0)));
+        CHECK(!world_hear(&w, 7, 0, 90, AT(0)));
         world_renewal(&w);
-        CHECK(!world_hear(&w, 7, 90, AT(0)));
+        CHECK(!world_hear(&w, 7, 0, 90, AT(0)));
         world_renewal(&w);
-        CHECK(world_hear(&w, 7, 99, AT(0)));
-        CHECK(!world_hear(&w, 7, 100, AT(0)));
+        CHECK(world_hear(&w, 7, 0, 99, AT(0)));
+        CHECK(!world_hear(&w, 7, 0, 100, AT(0)));
         CHECK_EQ(w.revision, 100);
 }
 

@@ -1,0 +1,116 @@
+"""The majority of a core is lost for good, and survivors are told to go on alone: each is another
+core, which names its ancestor. Agents follow one; a core that hears of another one stops."""
+import json
+import re
+import urllib.error
+import urllib.request
+
+
+from harness.rpc import Refused, pb
+from harness.waiting import eventually
+
+
+def force(*survivors):
+    """Kill all replicas before. Returns the ids of the new cores."""
+    ids = []
+    for replica in survivors:
+        replica.command.append("--force-new-cluster")
+        assert replica.start().wait() == 0
+        replica.command.pop()
+        ids.append(re.search(r"of the new cluster ([0-9a-f]{16}) now", replica.log_text())[1])
+        replica.start()
+    return ids
+
+
+def lose(cluster):
+    for replica in cluster.replicas.values():
+        replica.kill()
+
+
+def refusal(cluster, replica):
+    """With which sentence it refuses to read; None if it does not."""
+    with cluster.rpc(at=replica) as rpc:
+        try:
+            rpc.call("etcdserverpb.KV/Range", pb.RangeRequest(key=b"k"))
+        except Refused as error:
+            return str(error)
+    return None
+
+
+def has_stopped(cluster, replica):
+    return "has stopped: another core" in (refusal(cluster, replica) or "")
+
+
+def healthy(replica):
+    try:
+        with urllib.request.urlopen(f"{replica.client_url}/health", timeout=5) as answer:
+            return json.load(answer)["health"] == "true"
+    except urllib.error.HTTPError:
+        return False
+
+
+def losses(*hosts):
+    return [host.name for host in hosts if "lost its place" in host.log_text()]
+
+
+def test_places_go_on_in_the_only_survivor(cluster, agents):
+    h1, h2 = agents("h1", TTL="20s"), agents("h2", TTL="20s")
+    eventually(lambda: set(h1.nodes()) == {"h1", "h2"})
+    leases = [host.status().lease_id for host in (h1, h2)]
+    a = cluster.replicas["a"]
+    eventually(lambda: cluster.get(h2.key, at=a))
+
+    lose(cluster)
+    [core] = force(a)
+
+    for host in h1, h2:
+        host.log_has(f"is a new cluster ({core}), which was forced to descend from ours")
+    cluster.replicas = {"a": a}
+    eventually(lambda: [cluster.get(host.key).lease for host in (h1, h2)] == leases)
+    h1.ctl("set-tags", "later=yes")
+    eventually(lambda: h2.nodes()["h1"].tags == {"later": "yes"})
+    assert f"This is cluster {core}, which was forced to descend from" in cluster.ctl(
+        "core", "members")
+    # A restarted agent remembers which core is its own.
+    h1.restart()
+    eventually(lambda: h1.holds() and h1.status().lease_id == leases[0])
+    assert losses(h1, h2) == []
+
+
+def test_two_survivors_stop_once_agents_meet_both(cluster, agents):
+    h1, h2 = agents("h1", TTL="20s"), agents("h2", TTL="20s")
+    eventually(lambda: set(h1.nodes()) == {"h1", "h2"})
+    a, b, c = cluster.replicas.values()
+    for replica in a, b:
+        eventually(lambda: cluster.get(h2.key, at=replica))
+    lose(cluster)
+    h1.write_settings(Endpoints=a.client_url)
+    h2.write_settings(Endpoints=b.client_url)
+    for host in h1, h2:
+        host.restart()
+    cores = force(a, b)
+    for host, core in zip((h1, h2), cores):
+        host.log_has(f"is a new cluster ({core}), which was forced to descend from ours")
+    eventually(lambda: healthy(a) and healthy(b))
+
+    h1.write_settings(Endpoints=f"{b.client_url},{a.client_url}")
+    h2.write_settings(Endpoints=f"{a.client_url},{b.client_url}")
+    for host in h1, h2:
+        host.restart()
+
+    for replica, other in (a, cores[1]), (b, cores[0]):
+        eventually(lambda: has_stopped(cluster, replica))
+        assert other in refusal(cluster, replica)
+        assert not healthy(replica)
+        assert replica.log_text().count("has stopped: another core") == 1
+
+    # tenure-core(8): keep one, end the other, wait for the agents, disarm.
+    b.kill()
+    for host in h1, h2:
+        eventually(lambda: host.status().state not in ("held", "jeopardy"))
+    cluster.replicas = {"a": a}
+    cluster.etcdctl("alarm", "disarm")
+    for host in h1, h2:
+        eventually(host.holds)
+    assert healthy(a)
+    assert set(eventually(lambda: len(h1.nodes()) == 2 and h1.nodes())) == {"h1", "h2"}
