@@ -114,3 +114,29 @@ def test_two_survivors_stop_once_agents_meet_both(cluster, agents):
         eventually(host.holds)
     assert healthy(a)
     assert set(eventually(lambda: len(h1.nodes()) == 2 and h1.nodes())) == {"h1", "h2"}
+
+
+def test_only_who_may_write_what_agents_write_can_stop_a_core(new_cluster):
+    core = new_cluster(1).with_users(writer=("readwrite", "/tenure/"), other=("readwrite", "x/"))
+    with core.rpc() as rpc:
+        tokens = {name: rpc.call("etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest(
+            name=name, password=name)).token for name in ("writer", "other")}
+        own = rpc.call("etcdserverpb.Maintenance/Status", pb.StatusRequest()).header.cluster_id
+
+    def meet(token, *ids):
+        """Says so and reads; returns why it may not."""
+        with core.rpc(token=token) as rpc:
+            try:
+                next(rpc.answers("etcdserverpb.KV/Range", pb.RangeRequest(key=b"x/"),
+                                 metadata=[("tenure-core", " ".join(f"{i:016x}" for i in ids))]))
+            except Refused as error:
+                return str(error)
+        return ""
+
+    for said in (0xaa, own + 1), (own, own), (0xaa,), ():
+        meet(tokens["writer"], *said)
+    for token in None, tokens["other"]:
+        meet(token, 0xaa, own)
+    assert meet(tokens["other"]) == ""
+    meet(tokens["writer"], 0xaa, own)
+    eventually(lambda: "has stopped: another core (00000000000000aa)" in meet(tokens["other"]))
