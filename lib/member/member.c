@@ -375,8 +375,6 @@ void member_at(struct member *m, struct boot_time now)
         m->now = now;
 }
 
-/* Each of these may change what the others wait for: so ask for the wakeup once all have
- * run. */
 static void on_met(struct unary *u, enum rpc_code code, const char *message)
 {
         const Pb__RangeResponse *r = u->reply;
@@ -413,6 +411,8 @@ static struct boot_time meet_next(const struct member *m)
         return *m->shown ? m->meet_at : BOOT_TIME_NEVER;
 }
 
+/* Each of these may change what the others wait for: so ask for the wakeup once all have
+ * run. */
 struct boot_time member_run(struct member *m, struct boot_time now)
 {
         m->now = now;
