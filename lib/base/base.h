@@ -112,3 +112,12 @@ must_check_ static inline int array_insert(void *array, size_t *n, size_t *cap, 
         (*n)++;
         return 0;
 }
+
+/* Closes the gap at @at, whose element its owner has freed. */
+static inline void array_remove(void *array, size_t *n, size_t size, size_t at)
+{
+        char *items = array;
+
+        memmove(items + at * size, items + (at + 1) * size, (*n - at - 1) * size);
+        (*n)--;
+}

@@ -86,6 +86,26 @@ bool upkeep_former(struct upkeep *u, const struct state *s,
         return false;
 }
 
+bool upkeep_names(struct upkeep *u, const struct state *s,
+                  bool (*gone)(uint64_t member, void *arg), void *arg, struct boot_time now,
+                  struct buf *drop)
+{
+        Pb__Member m = PB__MEMBER__INIT;
+
+        if (s->version < CLUSTER_0_2 || boot_before(now, u->names_at))
+                return false;
+        for (size_t i = 0; i < s->n_members; i++) {
+                if (!gone(s->members[i].id, arg))
+                        continue;
+                PROBE("the name of a former member is dropped");
+                u->names_at = boot_add(now, FORMER_AGAIN);
+                m.id = s->members[i].id;
+                pb_append(drop, &m.base);
+                return true;
+        }
+        return false;
+}
+
 static void look(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                  struct boot_time now)
 {

@@ -81,14 +81,6 @@ static size_t position(const void *array, size_t n, size_t size, const void *key
         return from;
 }
 
-static void remove_at(void *array, size_t *n, size_t size, size_t at)
-{
-        char *items = array;
-
-        memmove(items + at * size, items + (at + 1) * size, (*n - at - 1) * size);
-        (*n)--;
-}
-
 static int user_cmp(const void *key, const void *item)
 {
         return strcmp(key, ((const struct auth_user *) item)->name);
@@ -235,7 +227,7 @@ static bool user_revoke(struct auth *a, struct auth_user *u, const char *role)
         a->bytes -= CHARGE_USER_ROLE + strlen(role);
         u->reach = reach_unref(a, u->reach);
         free(u->roles[at]);
-        remove_at(u->roles, &u->n_roles, sizeof(*u->roles), at);
+        array_remove(u->roles, &u->n_roles, sizeof(*u->roles), at);
         return true;
 }
 
@@ -308,7 +300,7 @@ static bool role_forbid(struct auth *a, struct auth_role *r, ProtobufCBinaryData
         a->permits++;
         a->bytes -= CHARGE_PERMISSION + key.len + range_end.len;
         permission_fini(&r->permissions[at]);
-        remove_at(r->permissions, &r->n_permissions, sizeof(p), at);
+        array_remove(r->permissions, &r->n_permissions, sizeof(p), at);
         return true;
 }
 
@@ -374,7 +366,7 @@ static int delete_user(struct auth *a, const Pb__AuthUserDeleteRequest *q,
         }
         a->bytes -= user_cost(u);
         user_fini(a, u);
-        remove_at(a->users, &a->n_users, sizeof(*a->users), at);
+        array_remove(a->users, &a->n_users, sizeof(*a->users), at);
         a->revision++;
         return 0;
 }
@@ -463,7 +455,7 @@ static int delete_role(struct auth *a, const Pb__AuthRoleDeleteRequest *q,
         }
         a->bytes -= role_cost(r);
         role_fini(r);
-        remove_at(a->roles, &a->n_roles, sizeof(*a->roles), at);
+        array_remove(a->roles, &a->n_roles, sizeof(*a->roles), at);
         for (size_t i = 0; i < a->n_users; i++)
                 user_revoke(a, &a->users[i], q->role);
         a->revision++;

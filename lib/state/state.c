@@ -87,6 +87,19 @@ int state_set_member(struct state *s, uint64_t id, const char *name, const char 
         return 0;
 }
 
+static void drop_member(struct state *s, uint64_t id)
+{
+        size_t i = 0;
+
+        while (i < s->n_members && s->members[i].id != id)
+                i++;
+        if (i == s->n_members)
+                return;
+        free(s->members[i].name);
+        free(s->members[i].client_urls);
+        array_remove(s->members, &s->n_members, sizeof(*s->members), i);
+}
+
 int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q)
 {
         if (q->ttl_ms > 0)
@@ -419,6 +432,10 @@ static int set_member(struct state *s, const Pb__Member *m)
 {
         cleanup_(buf_fini) struct buf urls = {0};
 
+        if (!*m->name && m->n_clienturls == 0 && s->version >= CLUSTER_0_2) {
+                drop_member(s, m->id);
+                return 0;
+        }
         for (size_t i = 0; i < m->n_clienturls; i++)
                 buf_printf(&urls, "%s%s", i > 0 ? "," : "", m->clienturls[i]);
         buf_add_u8(&urls, 0);

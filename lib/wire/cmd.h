@@ -28,7 +28,8 @@ enum cmd_type {
         CMD_RENEW,        /* cmd_renew_begin() below */
         CMD_EXPIRE,       /* cmd_expire_add() below */
         CMD_TICK,         /* nothing; its entry carries the lease time */
-        CMD_MEMBER,       /* Member: what a replica says of itself: name and client URLs */
+        CMD_MEMBER,       /* Member: what a replica says of itself: name and client URLs. From
+                           * cluster version 0.2 on, without both: it is no member any more */
         CMD_ALARM,        /* AlarmRequest */
         CMD_AUTH,         /* AuthChange */
         CMD_CACHE,        /* CacheTerm */

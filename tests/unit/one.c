@@ -47,17 +47,23 @@ void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *
         own.seed = rnd(1, UINT32_MAX);
         CHECK_EQ(core_new(&c, &own, now), 0);
         core_set_owner(c, &one_owner, NULL);
-        CHECK_EQ(replica_new(&r,
-                             &(struct replica_config){.id = 1,
-                                                      .version = cfg->version,
-                                                      .cluster_id = 7,
-                                                      .peers = peers,
-                                                      .n_peers = n_members,
-                                                      .election = 500 * MSEC,
-                                                      .heartbeat = 50 * MSEC,
-                                                      .seed = rnd(1, UINT32_MAX)},
-                             disk, &ops, c, now, &err),
-                 0);
+        CHECK_EQ(
+                replica_new(&r,
+                            &(struct replica_config){
+                                    .id = 1,
+                                    .version = cfg->version,
+                                    .cluster_id = 7,
+                                    .directory =
+                                            n_members == 1
+                                                    ? 0xd1
+                                                    : 0, /* several would wait for each other */
+                                    .peers = peers,
+                                    .n_peers = n_members,
+                                    .election = 500 * MSEC,
+                                    .heartbeat = 50 * MSEC,
+                                    .seed = rnd(1, UINT32_MAX)},
+                            disk, &ops, c, now, &err),
+                0);
         core_attach(c, r);
         CHECK_EQ(replica_start(r), 0);
         *ret_core = c;

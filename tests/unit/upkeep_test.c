@@ -64,6 +64,35 @@ static void propose(struct core_write *w, enum cmd_type type, const ProtobufCMes
         CHECK_EQ(core_write(one.core, w, type, NULL, buf_head(&b), buf_len(&b), 0), 0);
 }
 
+/* What a member has said of itself goes with it, once no member is of 0.1.0, which would keep
+ * it for ever. */
+TEST(the_names_of_former_members_are_dropped)
+{
+        static const struct core_config cfgs[] = {
+                {.timeout = 5 * NSEC_PER_SEC},
+                {.timeout = 5 * NSEC_PER_SEC, .version = CLUSTER_0_1},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(cfgs); i++) {
+                Pb__Member m = PB__MEMBER__INIT;
+                struct core_write w[3];
+
+                begin(1, &cfgs[i]);
+                CHECK_EQ(core_set_member(one.core, "a", "http://a:1"), 0);
+                pass(NSEC_PER_SEC);
+                m.name = "gone";
+                for (size_t k = 0; k < ARRAY_SIZE(w); k++) {
+                        m.id = 77 + k;
+                        propose(&w[k], CMD_MEMBER, &m.base);
+                }
+                pass(5 * NSEC_PER_SEC);
+                CHECK_EQ(core_state(one.core)->n_members,
+                         core_state(one.core)->version == CLUSTER_0_1 ? 4 : 1);
+                CHECK_STR(core_state(one.core)->members[0].name, "a");
+                end();
+        }
+}
+
 static bool is_refused(void)
 {
         static uint8_t value[2000000];
