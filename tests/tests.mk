@@ -21,9 +21,11 @@ $(O)/tests/unit/tenure_nomem_test.o: $(O)/gen/tenure_symbols.h
 
 # Its malloc() and its like can fail (tests/sim/memory.c); a sanitizer has its own, so there only our calls of them are taken over.
 # libraft's do not fail, but what we call of them do. tests/sim/linked.c sees what links say to the replica. Hashing passwords is slow, and its salt random (tests/sim/users.c).
-SIM_WRAPS := raft_malloc raft_calloc replica_input replica_peer_introduced getrandom crypt_rn crypt_gensalt_rn $(if $(filter asan tsan,$(MODE)),malloc calloc realloc reallocarray strdup strndup)
+SIM_WRAPS := raft_malloc raft_calloc replica_input getrandom crypt_rn crypt_gensalt_rn $(if $(filter asan tsan,$(MODE)),malloc calloc realloc reallocarray strdup strndup)
 # The agent's fence and its guard; tests/sim/ground.c has what they call. And the links of tenure-core, on tests/sim/sockets.c.
 SIM_AGENT := $(patsubst %,$(O)/agent/tenured/%.o,fence guard) $(O)/agent/tenure-core/links.o
+# A link-time optimizer binds calls before the linker can wrap them (replica_input).
+$(O)/agent/tenure-core/links.o: CFLAGS_ALL += -fno-lto
 # The state machine once more, with structs of other sizes; all of its names but those of tests/sim/wider.h stay its own. objcopy
 # cannot rename for a link-time optimizer, and what it covers is not what a replica covers.
 WIDER := $(patsubst %.c,$(O)/wider/%.o,$(wildcard lib/state/*.c) tests/sim/wider.c)

@@ -46,6 +46,7 @@ void world_drive(struct world *w, struct replica_node *n)
         else if (was_busy)
                 wires_go_on(n);
         upgrades_look(w, n);
+        swaps_look(w, n);
         seen_look(w, n);
 }
 
@@ -183,6 +184,7 @@ static bool introduce(struct world *w, const struct event *e)
         MEMORY(MEMORY_RUN);
         r = replica_peer_introduced(n->node.replica, e->from + 1, &in, clock_of(w, &n->clock));
         w->counts.outdated += r == -EPROTONOSUPPORT;
+        swaps_look(w, n);
         return true;
 }
 

@@ -9,6 +9,7 @@
  * that begin with the older release: there a member is its id, whatever its directory has.
  */
 #include "base/log.h"
+#include "consensus/internal.h"
 #include "store/internal.h"
 #include "world.h"
 
@@ -123,25 +124,24 @@ void swap_disk(struct world *w, struct replica_node *n)
 
 static void swap_noticed(struct world *w, struct replica_node *n)
 {
+        if (n->refused)
+                return;
         if (!swap_refused(n))
                 return fail(w, "I5: replica %u is refused with its own disk", n->i + 1);
         if (w->calm)
                 post(w, MSEC, EV_START)->to = n->i;
 }
 
-int __real_replica_peer_introduced(struct replica *r, uint64_t peer,
-                                   const struct introduction *in, struct boot_time now);
-int __wrap_replica_peer_introduced(struct replica *r, uint64_t peer,
-                                   const struct introduction *in, struct boot_time now);
-
-int __wrap_replica_peer_introduced(struct replica *r, uint64_t peer,
-                                   const struct introduction *in, struct boot_time now)
+/* Who is refused for its directory, as it introduced itself in this life. */
+void swaps_look(struct world *w, const struct replica_node *n)
 {
-        int k = __real_replica_peer_introduced(r, peer, in, now);
+        const struct replica *r = n->node.replica;
 
-        if (k == -EKEYREJECTED && peer <= W->n_replicas)
-                swap_noticed(W, &W->r[peer - 1]);
-        return k;
+        for (unsigned i = 0; i < w->n_replicas && w->n_swapped > 0; i++)
+                if (i != n->i && w->r[i].up && directories_refuse(r, i + 1) &&
+                    versions_of(r, i + 1)->is.directory ==
+                            replica_introduction(w->r[i].node.replica, 0).directory)
+                        swap_noticed(w, &w->r[i]);
 }
 
 void swap_heal(struct world *w, struct replica_node *n)

@@ -723,6 +723,8 @@ void swaps_begin(void);
 void swaps_copy(struct world *w);
 /* The host of @n has lost its power: perhaps swaps its disk. */
 void swap_disk(struct world *w, struct replica_node *n);
+/* After each turn of replica @n: whom it refuses. */
+void swaps_look(struct world *w, const struct replica_node *n);
 /* Whether its process ends since it has refused a disk: the next one has the right one. */
 bool swap_refused(struct replica_node *n);
 /* Another replica refuses it because of its disk: it gets the right one back. */
