@@ -13,7 +13,7 @@
  * cannot tell whether its directory is the member's first one, so it waits for all members: it
  * takes part in an election when each has introduced itself and all are founding, too. If one
  * is not, the cluster has begun, and a founding replica votes only for a candidate that has
- * this directory recorded.
+ * this directory recorded; or for any, if all have introduced themselves and none has one.
  */
 #include "base/probe.h"
 #include "consensus/internal.h"
@@ -83,15 +83,32 @@ static bool has_begun(const struct replica *r)
         return false;
 }
 
-uint64_t directories_awaits(const struct replica *r)
+/* A member that has not introduced itself yet; 0: there is none. */
+static uint64_t unknown(const struct replica *r)
 {
-        if (!is_founding(r) || has_begun(r))
-                return 0;
         for (unsigned i = 0; i < r->directories.n; i++)
                 if (r->directories.id[i] != r->cfg.id &&
                     !introduction_of(r, r->directories.id[i]))
                         return r->directories.id[i];
         return 0;
+}
+
+/* Whether the cluster has begun at version 0.1, and is still there: then members are not known
+ * by their directories. */
+static bool none_recorded(const struct replica *r)
+{
+        for (unsigned i = 0; i < r->directories.n; i++) {
+                const struct introduction *in = introduction_of(r, r->directories.id[i]);
+
+                if (in && in->yours != 0)
+                        return false;
+        }
+        return unknown(r) == 0;
+}
+
+uint64_t directories_awaits(const struct replica *r)
+{
+        return is_founding(r) && !has_begun(r) ? unknown(r) : 0;
 }
 
 bool directories_may_stand(const struct replica *r)
@@ -105,8 +122,10 @@ bool directories_may_vote(const struct replica *r, uint64_t candidate)
 
         if (!is_founding(r))
                 return true;
+        PROBE_IF(has_begun(r) && none_recorded(r),
+                 "a founding replica votes in a cluster of version 0.1");
         if (has_begun(r))
-                return in && in->yours == own(r);
+                return (in && in->yours == own(r)) || none_recorded(r);
         return directories_awaits(r) == 0;
 }
 

@@ -539,6 +539,30 @@ TEST(a_member_whose_disk_is_lost_elects_nobody)
         stop();
 }
 
+/* A leader of version 0.1 has appended its first command, and nobody else has it. */
+TEST(a_founding_replica_votes_in_a_cluster_that_has_begun_at_version_0_1)
+{
+        struct introduction in = {.newest = CLUSTER_0_2, .directory = 102, .program = "0.2.0"};
+        struct replica *r;
+
+        founds = true;
+        made_dirs = 100;
+        start();
+        r = net.node[0].replica;
+        CHECK_EQ(replica_peer_introduced(r, 2, &in, net.now), 0);
+        CHECK(!directories_may_vote(r, 2));
+        in.directory = 103;
+        CHECK_EQ(replica_peer_introduced(r, 3, &in, net.now), 0);
+        CHECK(directories_may_vote(r, 2));
+        CHECK(!directories_may_stand(r));
+        in.yours = 55; /* it is at version 0.2, and our disk was lost */
+        CHECK_EQ(replica_peer_introduced(r, 3, &in, net.now), 0);
+        CHECK(!directories_may_vote(r, 2));
+        founds = false;
+        made_dirs = 0;
+        stop();
+}
+
 /* A link breaks with a proposal in it; leader and term stay. */
 TEST(a_leader_that_steps_down_learns_whether_to_wait)
 {
