@@ -10,6 +10,7 @@
                 x(power, "power losses after a kill"), x(partitions, "partitions"),          \
                 x(spells, "slow spells"), x(stalls, "stalled disks"), x(full, "full disks"), \
                 x(damaged_disks, "damaged disks"), x(refused_disks, "disks refused"),        \
+                x(unknowable, "older copies that nobody could know"),                        \
                 x(upgrades, "replicas upgraded"), x(downgrades, "downgraded"),               \
                 x(upgrades_finished, "upgrades finished"),                                   \
                 x(upgrades_refused, "not yet finished"),                                     \

@@ -11,6 +11,9 @@ void ask_change(struct world *w, struct replica_node *n, enum replica_change wha
 {
         uint64_t request = ++w->requests;
 
+        if (id <= w->n_replicas &&
+            !swap_settles(w, &w->r[id - 1], what == REPLICA_ADD || what == REPLICA_ADD_LEARNER))
+                return;
         asked[request % ARRAY_SIZE(asked)] = (struct asked){request, id, what};
         {
                 MEMORY(MEMORY_RUN);

@@ -92,6 +92,15 @@ static void check_damaged(struct world *w, const struct replica_node *n)
         disk_free(damaged_copy);
 }
 
+/* What a member has acknowledged, the leader knows that got it; and the member's own disk, if
+ * it is the right one. */
+static bool is_known(struct world *w, const struct replica_node *n)
+{
+        const struct replica_node *leader = the_leader(w);
+
+        return leader && leader != n && leader->up;
+}
+
 void swap_disk(struct world *w, struct replica_node *n)
 {
         static const char *const names[] = {"emptied", "an older copy", "another replica's",
@@ -104,6 +113,8 @@ void swap_disk(struct world *w, struct replica_node *n)
         what = (enum swap) rnd_between(&w->rnd, 0, SWAPS - 1);
         if ((what == OLDER || what == ANOTHERS) &&
             (!copy || (copy_of == n->i) != (what == OLDER)))
+                what = EMPTIED;
+        if (what == OLDER && !is_known(w, n))
                 what = EMPTIED;
         log_debug("%.3f s: the disk of replica %u is %s", (double) w->now / 1e9, n->i + 1,
                   names[what]);
@@ -119,6 +130,10 @@ void swap_disk(struct world *w, struct replica_node *n)
         if (what == FLIPPED)
                 check_damaged(w, n);
         n->made = what != EMPTIED;
+        n->older = what == OLDER;
+        if (n->older)
+                w->older_term =
+                        max_of(w->older_term, replica_term(the_leader(w)->node.replica));
         n->seen = (struct seen){0};
 }
 
@@ -132,16 +147,38 @@ static void swap_noticed(struct world *w, struct replica_node *n)
                 post(w, MSEC, EV_START)->to = n->i;
 }
 
+/* With the leader goes what nobody else knows: a later one may have been elected with the vote
+ * of an older copy, and lack what the right disk had acknowledged. Nothing is judged then. */
+static void look_for_older(struct world *w, const struct replica *r)
+{
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                if (w->r[i].older && !w->r[i].refused && replica_leads(r) &&
+                    replica_term(r) > w->older_term)
+                        w->unknowable = true;
+}
+
 /* Who is refused for its directory, as it introduced itself in this life. */
 void swaps_look(struct world *w, const struct replica_node *n)
 {
         const struct replica *r = n->node.replica;
 
+        look_for_older(w, r);
         for (unsigned i = 0; i < w->n_replicas && w->n_swapped > 0; i++)
                 if (i != n->i && w->r[i].up && directories_refuse(r, i + 1) &&
                     versions_of(r, i + 1)->is.directory ==
                             replica_introduction(w->r[i].node.replica, 0).directory)
                         swap_noticed(w, &w->r[i]);
+}
+
+/* No member gets the id of an earlier one; only here members are added again. So whoever has
+ * another disk is not removed, and has the right one before it is added. */
+bool swap_settles(struct world *w, struct replica_node *n, bool added)
+{
+        if (n->right_disk && added) {
+                n->refused = true;
+                swap_heal(w, n);
+        }
+        return !n->right_disk;
 }
 
 void swap_heal(struct world *w, struct replica_node *n)
@@ -166,6 +203,6 @@ void swap_back(struct replica_node *n)
         W->counts.refused_disks++;
         sim_disk_copy(n->disk, n->right_disk);
         n->right_disk = disk_free(n->right_disk);
-        n->refused = false;
+        n->refused = n->older = false;
         n->made = true;
 }

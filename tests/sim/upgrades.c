@@ -128,11 +128,27 @@ static void check_member(uint64_t id, const char *address, bool voter, void *arg
                      n->i + 1);
 }
 
+static bool has_directories(const struct log_entry *e)
+{
+        struct raft_configuration c;
+        bool any = false;
+
+        if (message_decode_conf((struct view){e->data, e->len}, &c) < 0)
+                return false;
+        for (unsigned i = 0; i < c.n; i++)
+                any = any || address_directory(c.servers[i].address) != 0;
+        raft_configuration_close(&c);
+        return any;
+}
+
+/* A new cluster's directories are recorded before its version is raised. */
 static bool raises(const struct log_entry *e)
 {
         struct view commands = {e->data, e->len};
         struct cmd c;
 
+        if (e->type == RAFT_CHANGE)
+                return has_directories(e);
         if (e->type != RAFT_COMMAND || view_take(&commands, 8, &(struct view){0}) < 0)
                 return false;
         while (cmd_next(&commands, CLUSTER_NEWEST, &c) == 0)

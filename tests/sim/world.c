@@ -583,7 +583,7 @@ bool world_run(struct world *w, uint64_t seed, const char *aim)
         uint64_t at_one_time = 0;
 
         set_up(w, seed, aim);
-        while (w->now < w->end_time && !*w->failure) {
+        while (w->now < w->end_time && !*w->failure && !w->unknowable) {
                 struct event *e = events_first();
                 nsec_t next = min_of(next_wakeup(w), e ? e->at : NEVER);
 
@@ -622,7 +622,8 @@ bool world_run(struct world *w, uint64_t seed, const char *aim)
         w->counts.failed_allocations = memory_failures();
         w->met.alloc_load = memory_failed(MEMORY_LOAD);
         memory_end();
-        if (!*w->failure)
+        w->counts.unknowable += w->unknowable;
+        if (!*w->failure && !w->unknowable)
                 check_end(w);
         upgrades_end(w);
         tear_down(w);

@@ -178,6 +178,7 @@ struct replica_node {
                                * 0: it does not */
         struct disk *disk;
         struct disk *watched_disk; /* the same disk, observed by seen.c */
+        bool older;                /* `disk` is an older copy of the right one */
         struct disk *right_disk;   /* while `disk` has something else; NULL: it has not ... */
         bool refused;              /* ... and has been refused */
         struct node node;
@@ -242,11 +243,13 @@ struct world {
         int64_t compact_keep; /* ... or keeps that many revisions; 0: it does not */
         bool dozes;           /* the clients of dozers.c exist */
         nsec_t election, heartbeat;
-        bool swaps;         /* disks come back otherwise than they went; see swaps.c */
-        unsigned n_swapped; /* so many did */
-        bool steps;         /* a clock does not count exactly how long its host slept */
-        bool drawn;         /* these are, and shorter ones when a replica starts */
-        bool tuned;         /* the following settings are drawn; see draw_other_settings() */
+        bool swaps;          /* disks come back otherwise than they went; see swaps.c */
+        unsigned n_swapped;  /* so many did */
+        uint64_t older_term; /* of the last one that came back as an older copy, ... */
+        bool unknowable;     /* ... and nobody can know any more what it lacks */
+        bool steps;          /* a clock does not count exactly how long its host slept */
+        bool drawn;          /* these are, and shorter ones when a replica starts */
+        bool tuned;          /* the following settings are drawn; see draw_other_settings() */
         nsec_t min_ttl, token_ttl, watch_progress, timeout;
         nsec_t cache_term; /* of the clients that read from a cache ... */
         int64_t cache_ms;  /* ... and what they ask for */
@@ -729,6 +732,8 @@ void swaps_look(struct world *w, const struct replica_node *n);
 bool swap_refused(struct replica_node *n);
 /* Another replica refuses it because of its disk: it gets the right one back. */
 void swap_heal(struct world *w, struct replica_node *n);
+/* Whether its membership may be changed. */
+bool swap_settles(struct world *w, struct replica_node *n, bool added);
 /* It starts. */
 void swap_back(struct replica_node *n);
 
