@@ -414,7 +414,7 @@ static const struct {
 static const char usage[] =
         "usage: tenurectl [--endpoints=URLS] core COMMAND\n"
         "  members                    list the replicas, their roles, versions and URLs\n"
-        "  add PEER-URL [--voter]     add a learner, or at once a voter\n"
+        "  add PEER-URL [--voter]     add a learner, or what will vote\n"
         "  promote NAME|ID            make a learner that is in sync a voter\n"
         "  remove NAME|ID\n"
         "  move-leader NAME|ID\n"

@@ -260,7 +260,9 @@ static int make(const struct replica *r, struct raft_configuration *out)
                         k = raft_configuration_add(
                                     out, c->servers[i].id,
                                     address_join(address_urls(c->servers[i].address, urls),
-                                                 had != 0 ? had : is, address),
+                                                 had != 0 ? had : is,
+                                                 address_will_vote(c->servers[i].address),
+                                                 address),
                                     c->servers[i].role) == 0
                                     ? 0
                                     : -ENOMEM;
@@ -287,8 +289,7 @@ void directories_run(struct replica *r)
 
         for (unsigned i = 0; i < r->directories.n; i++)
                 lacks = lacks || r->directories.of[i] == 0;
-        if (!lacks || !replica_is_current(r) || libraft_uncommitted(r) != 0 ||
-            r->changing.request != 0 || replica_transferee(r) != 0 ||
+        if (!lacks || !members_may_change(r) ||
             !(directories_are_due(r) || directories_recorded(r)))
                 return;
         k = make(r, &c);

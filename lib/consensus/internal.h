@@ -666,6 +666,10 @@ void members_restores(struct replica *r, uint64_t peer, raft_index index);
 void members_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p);
 void members_stranger(struct replica *r, uint64_t peer);
+/* Leader: whether no change is under way, and one may be made. */
+bool members_may_change(const struct replica *r);
+/* Leader: makes those voters that were added as such, and have caught up. */
+void members_run(struct replica *r);
 /* Leader: appends @c. Returns 0, REPLICA_E_BUSY or -ENOMEM. */
 must_check_ int members_submit(struct replica *r, const struct raft_configuration *c);
 /* The ids of the voters in @c. Returns their number. */

@@ -3,8 +3,12 @@
  * leader on request of any replica, and answered once it cannot be lost. A change after which
  * too few members may answer is refused, by etcd's rules.
  *
- * A learner is what libraft calls a standby: it gets the log but does not vote. A removed
- * member is notified by the first member that hears from it, since raft does not do so.
+ * A learner is what libraft calls a standby: it gets the log but does not vote. Once data
+ * directories are recorded, a member that is added as a voter is a learner to raft, too, until
+ * its directory is recorded and it has caught up: then the leader makes it a voter.
+ *
+ * A removed member is notified by the first member that hears from it, since raft does not do
+ * so.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -178,6 +182,12 @@ static bool started(const struct replica *r, uint64_t id)
         return id == r->cfg.id || !r->ops->started || r->ops->started(r->userdata, id);
 }
 
+/* Whether it is a voter to operators: it votes, or will. */
+static bool is_voter(const struct raft_server *s)
+{
+        return s->role == RAFT_VOTER || address_will_vote(s->address);
+}
+
 /* Whether a majority of the voters can be relied on after the change. The rules and their order
  * are etcd's. */
 static int allowed(struct replica *r, enum replica_change change, uint64_t id)
@@ -187,10 +197,10 @@ static int allowed(struct replica *r, enum replica_change change, uint64_t id)
         int at = replica_position(r, id);
 
         if (change == REPLICA_MOVE ||
-            (change == REPLICA_REMOVE && (at < 0 || c->servers[at].role != RAFT_VOTER)))
+            (change == REPLICA_REMOVE && (at < 0 || !is_voter(&c->servers[at]))))
                 return 0;
         for (unsigned i = 0; i < c->n; i++) {
-                if (c->servers[i].role != RAFT_VOTER)
+                if (!is_voter(&c->servers[i]))
                         continue;
                 n_before++;
                 n_healthy += answers(r, c->servers[i].id, health_interval(r));
@@ -280,13 +290,60 @@ void members_step(struct replica *r)
                 r->ops->configured(r->userdata);
 }
 
-/* Makes the configuration after a change, or returns an outcome. */
+/* Leader: whether a learner has its directory recorded, and nearly all of the log. */
+static bool is_in_sync(const struct replica *r, uint64_t id)
+{
+        uint64_t match;
+
+        return libraft_match(r, id, &match) && match > 0 &&
+               (!directories_recorded(r) || replica_directory(r, id) != 0) &&
+               match + min_of((uint64_t) BEHIND_MAX, log_last(&r->log) / 10) >=
+                       log_last(&r->log);
+}
+
+/* Makes the configuration after a change that nothing speaks against. */
 static int make(const struct replica *r, enum replica_change change, uint64_t id,
-                const char *address, struct raft_configuration *out)
+                const char *urls, struct raft_configuration *out)
 {
         const struct raft_configuration *c = replica_conf(r);
-        int at = replica_position(r, id), k = 0;
-        char urls[URLS_MAX], moved[ADDRESS_MAX];
+        bool will_vote = change == REPLICA_ADD && directories_recorded(r);
+        char address[ADDRESS_MAX];
+        int k = 0;
+
+        raft_configuration_init(out);
+        for (unsigned i = 0; i < c->n && k == 0; i++) {
+                const struct raft_server *s = &c->servers[i];
+                bool it = s->id == id, promoted = it && change == REPLICA_PROMOTE;
+                char had[URLS_MAX];
+
+                if (it && change == REPLICA_REMOVE)
+                        continue;
+                k = raft_configuration_add(
+                        out, s->id,
+                        address_join(it && change == REPLICA_MOVE
+                                             ? urls
+                                             : address_urls(s->address, had),
+                                     address_directory(s->address),
+                                     address_will_vote(s->address) && !promoted, address),
+                        promoted ? RAFT_VOTER : s->role);
+        }
+        if (k == 0 && (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER))
+                k = raft_configuration_add(out, id, address_join(urls, 0, will_vote, address),
+                                           change == REPLICA_ADD && !will_vote ? RAFT_VOTER
+                                                                               : RAFT_STANDBY);
+        if (k == 0)
+                return 0;
+        raft_configuration_close(out);
+        return k == RAFT_NOMEM ? -ENOMEM : REPLICA_E_EXISTS;
+}
+
+/* Returns 0, or the outcome of a change that is not made. */
+static int check(const struct replica *r, enum replica_change change, uint64_t id,
+                 const char *address)
+{
+        const struct raft_configuration *c = replica_conf(r);
+        int at = replica_position(r, id);
+        char urls[URLS_MAX];
 
         if (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER || change == REPLICA_MOVE)
                 for (unsigned i = 0; i < c->n; i++)
@@ -306,19 +363,14 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
                 return REPLICA_E_UNKNOWN;
         }
         for (unsigned i = 0; i < c->n; i++)
-                if (change == REPLICA_ADD_LEARNER && c->servers[i].role != RAFT_VOTER) {
+                if (change == REPLICA_ADD_LEARNER && !is_voter(&c->servers[i])) {
                         PROBE("a second learner is refused");
                         return REPLICA_E_TOO_MANY; /* one learner at a time */
                 }
         if (change == REPLICA_PROMOTE) {
-                uint64_t match;
-
-                if (c->servers[at].role == RAFT_VOTER)
+                if (is_voter(&c->servers[at]))
                         return REPLICA_E_VOTER;
-                if (!libraft_match(r, id, &match) || match == 0 ||
-                    (directories_recorded(r) && replica_directory(r, id) == 0) ||
-                    match + min_of((uint64_t) BEHIND_MAX, log_last(&r->log) / 10) <
-                            log_last(&r->log)) {
+                if (!is_in_sync(r, id)) {
                         PROBE("a learner that is behind is not promoted");
                         return REPLICA_E_BEHIND;
                 }
@@ -328,27 +380,7 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
                 PROBE("the last voter is not removed");
                 return REPLICA_E_LAST;
         }
-        raft_configuration_init(out);
-        for (unsigned i = 0; i < c->n && k == 0; i++) {
-                bool it = (int) i == at;
-
-                if (it && change == REPLICA_REMOVE)
-                        continue;
-                if (it && change == REPLICA_MOVE)
-                        (void) address_join(address, address_directory(c->servers[i].address),
-                                            moved);
-                k = raft_configuration_add(
-                        out, c->servers[i].id,
-                        it && change == REPLICA_MOVE ? moved : c->servers[i].address,
-                        it && change == REPLICA_PROMOTE ? RAFT_VOTER : c->servers[i].role);
-        }
-        if (k == 0 && (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER))
-                k = raft_configuration_add(out, id, address,
-                                           change == REPLICA_ADD ? RAFT_VOTER : RAFT_STANDBY);
-        if (k == 0)
-                return 0;
-        raft_configuration_close(out);
-        return k == RAFT_NOMEM ? -ENOMEM : REPLICA_E_EXISTS;
+        return 0;
 }
 
 int members_submit(struct replica *r, const struct raft_configuration *c)
@@ -434,8 +466,21 @@ static bool is_there(const struct replica *r, enum replica_change what, uint64_t
         char urls[URLS_MAX];
 
         return (what == REPLICA_ADD || what == REPLICA_ADD_LEARNER) && at >= 0 &&
-               (replica_conf(r)->servers[at].role == RAFT_VOTER) == (what == REPLICA_ADD) &&
+               is_voter(&replica_conf(r)->servers[at]) == (what == REPLICA_ADD) &&
                strcmp(address_urls(replica_conf(r)->servers[at].address, urls), address) == 0;
+}
+
+bool members_may_change(const struct replica *r)
+{
+        return replica_is_current(r) && libraft_uncommitted(r) == 0 &&
+               r->changing.request == 0 && replica_transferee(r) == 0;
+}
+
+bool replica_will_vote(const struct replica *r, uint64_t id)
+{
+        int at = replica_position(r, id);
+
+        return at >= 0 && address_will_vote(replica_conf(r)->servers[at].address);
 }
 
 /* Carries out a change, on the leader. */
@@ -466,14 +511,15 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
                 PROBE("a member is added again as it is");
                 return answer(r, peer, request, 0);
         }
-        k = make(r, what, id, address, &c);
+        k = check(r, what, id, address);
         if (k == 0 && what == REPLICA_REMOVE && id == r->cfg.id) {
                 PROBE("a leader is to remove itself");
                 /* Another member has to lead first; it removes us when asked again. */
-                raft_configuration_close(&c);
                 (void) replica_step_down(r, r->now);
                 return answer(r, peer, request, REPLICA_E_NO_LEADER);
         }
+        if (k == 0)
+                k = make(r, what, id, address, &c);
         if (k == 0) {
                 if (what == REPLICA_ADD || what == REPLICA_PROMOTE)
                         ch.n_before = members_voters(replica_conf(r), ch.before);
@@ -503,6 +549,32 @@ void members_committed(struct replica *r)
                          "a change of members is answered before it is committed");
                 r->changing = (struct changing){0};
                 answer(r, c.peer, c.request, 0);
+        }
+}
+
+void members_run(struct replica *r)
+{
+        const struct raft_configuration *c = replica_conf(r);
+        struct raft_configuration after;
+        int k;
+
+        if (!members_may_change(r))
+                return;
+        for (unsigned i = 0; i < c->n; i++) {
+                uint64_t id = c->servers[i].id;
+
+                if (!address_will_vote(c->servers[i].address) || !is_in_sync(r, id) ||
+                    !answers(r, id, 0))
+                        continue;
+                PROBE("a member that was added as a voter has caught up, and votes");
+                k = make(r, REPLICA_PROMOTE, id, "", &after);
+                if (k == 0) {
+                        k = members_submit(r, &after);
+                        raft_configuration_close(&after);
+                }
+                if (k == -ENOMEM)
+                        replica_fatal(r, "out of memory");
+                return;
         }
 }
 

@@ -44,7 +44,8 @@ bool replica_learns(const struct replica *r)
 {
         int i = replica_position(r, r->cfg.id);
 
-        return i >= 0 && replica_conf(r)->servers[i].role != RAFT_VOTER;
+        return i >= 0 && replica_conf(r)->servers[i].role != RAFT_VOTER &&
+               !replica_will_vote(r, r->cfg.id);
 }
 
 bool replica_short_of_room(const struct replica *r)
@@ -598,6 +599,7 @@ void replica_run(struct replica *r, struct boot_time now)
         }
         beacons_run(r);
         directories_run(r);
+        members_run(r);
         if (r->versions.founding && versions_found(r))
                 announce(r);
         versions_tell_awaited(r);

@@ -299,7 +299,7 @@ must_check_ int replica_transfer(struct replica *r, uint64_t id, struct boot_tim
 uint64_t replica_transferee(const struct replica *r);
 
 enum replica_change {
-        REPLICA_ADD = 1,
+        REPLICA_ADD = 1,     /* a voter */
         REPLICA_ADD_LEARNER, /* gets the log, does not vote */
         REPLICA_PROMOTE,     /* a learner that is in sync */
         REPLICA_REMOVE,
@@ -345,7 +345,9 @@ struct replica_status replica_status(const struct replica *r);
 /* Parts of the status, for code that needs them with each request. */
 uint64_t replica_term(const struct replica *r);
 uint64_t replica_applied(const struct replica *r);
-bool replica_learns(const struct replica *r);
+bool replica_learns(const struct replica *r); /* it was added as a learner */
+/* Whether @id was added as a voter, and does not vote before it has caught up. */
+bool replica_will_vote(const struct replica *r, uint64_t id);
 bool replica_short_of_room(const struct replica *r);
 
 /* Both are borrowed, and valid as long as the replica. */

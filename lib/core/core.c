@@ -105,6 +105,11 @@ bool core_learns(const struct core *c)
         return c->replica && replica_learns(c->replica);
 }
 
+bool core_will_vote(const struct core *c, uint64_t id)
+{
+        return c->replica && replica_will_vote(c->replica, id);
+}
+
 uint64_t core_term(const struct core *c)
 {
         return c->replica ? replica_term(c->replica) : 0;

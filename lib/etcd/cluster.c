@@ -7,6 +7,7 @@
 #include "base/url.h"
 
 struct list {
+        const struct core *core;
         struct arena *arena;
         struct state *state;
         Pb__MemberListResponse *out;
@@ -31,7 +32,7 @@ static void add_member(uint64_t id, const char *address, bool voter, void *arg)
         }
         pb__member__init(m);
         m->id = id;
-        m->islearner = !voter;
+        m->islearner = !voter && !core_will_vote(l->core, id);
         if (list_split(address, l->arena, &m->peerurls, &m->n_peerurls) < 0)
                 l->failed = true;
         for (size_t i = 0; i < l->state->n_members; i++)
@@ -49,7 +50,7 @@ static void add_member(uint64_t id, const char *address, bool voter, void *arg)
 static int list_members(struct core *core, struct arena *a, Pb__MemberListResponse *p,
                         Pb__ResponseHeader *h)
 {
-        struct list l = {.arena = a, .state = core_state(core), .out = p};
+        struct list l = {.core = core, .arena = a, .state = core_state(core), .out = p};
 
         p->members = arena_alloc(a, REPLICA_PEERS_MAX * sizeof(*p->members));
         if (!p->members)
@@ -125,7 +126,10 @@ static void answer_added(struct request *q, struct arena *a, Pb__MemberListRespo
                          const struct core_change *ch)
 {
         Pb__MemberAddResponse p = PB__MEMBER_ADD_RESPONSE__INIT;
-        struct list l = {.arena = a, .state = core_state(q->api->core), .out = all};
+        struct list l = {.core = q->api->core,
+                         .arena = a,
+                         .state = core_state(q->api->core),
+                         .out = all};
 
         for (size_t i = 0; i < all->n_members; i++)
                 if (all->members[i]->id == ch->id)

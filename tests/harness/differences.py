@@ -84,6 +84,8 @@ DIFFERENCES = [
     Difference("is told so at once",
                test="test_a_waiter_whose_lease_goes_is_told_so_at_once_and_does_not_hold"),
     Difference("writes its key again", test="test_its_holder_may_take_a_lock_again"),
+    Difference("counts for majorities once it has started",
+               test="test_a_second_voter_costs_nothing_before_it_has_started_and_serves_once_it_has"),
     Difference("while there is an alarm about corruption",
                test="test_an_alarm_about_corruption_stops_writes_and_neither_reads_nor_renewals"),
     Difference("Resign requires", test="test_a_leader_may_resign_that_may_only_write"),

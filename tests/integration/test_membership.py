@@ -104,19 +104,24 @@ def test_without_the_strict_check_a_change_that_costs_the_majority_is_made(new_c
     assert len(core.member_ids()) == 2
 
 
-def test_a_second_voter_counts_before_it_has_started_and_serves_once_it_has(new_cluster):
+def test_a_second_voter_costs_nothing_before_it_has_started_and_serves_once_it_has(new_cluster):
     core = new_cluster(1)
     core.put("k", "before")
     b = core.new_replica("b")
     # Nobody listens at the first URL: it is called at the one that answers.
     assert done(core, "add", "b", "--peer-urls", f"http://127.0.0.1:1,{b.peer_url}") == "done"
     assert len(core.member_ids()) == 3
+    assert core.put("k", "alone")
+    assert "voter" in core.ctl("core", "members").splitlines()[2]
 
     b.configure(core.replicas.values(), "existing")
     b.command[b.command.index("--initial-cluster") + 1] += ",b=http://127.0.0.1:1"
     b.start()
     eventually(lambda: core.put("k", "both", at=b))
     assert core.get("k", at=core.replicas["a"]).value == "both"
+    b.kill()
+    with pytest.raises(ProgramError):
+        core.put("k", "without the majority", at=core.replicas["a"])
 
 
 def test_a_replica_that_lags_hears_a_leader_that_it_does_not_know(new_cluster):

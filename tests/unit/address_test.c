@@ -9,6 +9,7 @@ static void check_plain(const char *address)
         char urls[URLS_MAX];
 
         CHECK_EQ(address_directory(address), 0);
+        CHECK(!address_will_vote(address));
         CHECK_STR(address_urls(address, urls), address);
 }
 
@@ -17,12 +18,20 @@ TEST(an_address_is_split_as_it_was_joined)
         static const char two[] = "http://10.0.0.1:2380,https://[::1]:2380";
         char address[ADDRESS_MAX], urls[URLS_MAX];
 
-        CHECK_STR(address_join(two, 0, address), two);
+        CHECK_STR(address_join(two, 0, false, address), two);
         check_plain(address);
-        CHECK_STR(address_join(two, ID, address),
+        CHECK_STR(address_join(two, ID, false, address),
                   "http://10.0.0.1:2380,https://[::1]:2380#00c0ffee00000001");
         CHECK_EQ(address_directory(address), ID);
+        CHECK(!address_will_vote(address));
         CHECK_STR(address_urls(address, urls), two);
+        CHECK_STR(address_join("http://a:1", 0, true, address), "http://a:1+0000000000000000");
+        CHECK_EQ(address_directory(address), 0);
+        CHECK(address_will_vote(address));
+        CHECK_STR(address_urls(address, urls), "http://a:1");
+        CHECK_STR(address_join(urls, ID, true, address), "http://a:1+00c0ffee00000001");
+        CHECK_EQ(address_directory(address), ID);
+        CHECK(address_will_vote(address));
 }
 
 /* What release 0.1.0 has written is never taken for more than URLs. */
@@ -42,6 +51,6 @@ TEST(the_longest_urls_have_room_for_a_directory)
 
         memset(most, 'a', sizeof(most) - 1);
         most[sizeof(most) - 1] = '\0';
-        CHECK_EQ(address_directory(address_join(most, ID, address)), ID);
+        CHECK_EQ(address_directory(address_join(most, ID, false, address)), ID);
         CHECK_STR(address_urls(address, urls), most);
 }

@@ -481,6 +481,14 @@ static int introduce(const struct net_node *from, struct net_node *to)
         return replica_peer_introduced(to->replica, id_of(from), &in, net.now);
 }
 
+static void introduce_all(void)
+{
+        for (unsigned i = 0; i < N; i++)
+                for (unsigned k = 0; k < N; k++)
+                        if (i != k)
+                                CHECK_EQ(introduce(&net.node[i], &net.node[k]), 0);
+}
+
 static void check_nobody_leads(nsec_t time)
 {
         for (nsec_t t = 0; t < time; t += 100 * MS) {
@@ -502,10 +510,7 @@ TEST(a_member_whose_disk_is_lost_elects_nobody)
         start();
         check_nobody_leads(3000 * MS);
         CHECK(replica_status(net.node[0].replica).awaits != 0);
-        for (unsigned i = 0; i < N; i++)
-                for (unsigned k = 0; k < N; k++)
-                        if (i != k)
-                                CHECK_EQ(introduce(&net.node[i], &net.node[k]), 0);
+        introduce_all();
         leader = elect();
         lost = follower(leader);
         behind = follower(lost);
@@ -534,6 +539,61 @@ TEST(a_member_whose_disk_is_lost_elects_nobody)
         CHECK_EQ(introduce(lost, leader), -EKEYREJECTED);
         CHECK_EQ(introduce(leader, lost), 0);
         CHECK(elect() != lost);
+        founds = false;
+        made_dirs = 0;
+        stop();
+}
+
+/* Member 4, which is not one of the replicas, has all of the log. */
+static void acknowledge(struct net_node *to)
+{
+        cleanup_(buf_fini) struct buf f = {0};
+        struct raft_message m = {.type = RAFT_APPEND_ENTRIES_RESULT};
+
+        m.append_entries_result.version = 1;
+        m.append_entries_result.term = replica_term(to->replica);
+        m.append_entries_result.last_log_index = log_last(&to->replica->log);
+        CHECK_EQ(message_encode(&m, NULL, NULL, 0, &f), 0);
+        CHECK_EQ(replica_input(to->replica, 4, (struct view){buf_head(&f), buf_len(&f)},
+                               net.now),
+                 0);
+}
+
+/* If it did at once, two directories could vote as one member: one acknowledges, and is lost
+ * before anybody has it recorded. */
+TEST(a_member_that_is_added_votes_once_its_directory_is_recorded_and_it_has_caught_up)
+{
+        struct introduction in = {.newest = CLUSTER_0_2, .directory = 900, .program = "0.2.0"};
+        struct net_node *leader;
+
+        founds = true;
+        made_dirs = 100;
+        start();
+        introduce_all();
+        leader = elect();
+        pass(1000 * MS);
+        replica_change_members(leader->replica, 1, REPLICA_ADD, 4, "http://4:1");
+        pass(1000 * MS);
+        CHECK_EQ(net.outcome, 0);
+        CHECK_EQ(replica_voters(leader->replica), 3);
+        CHECK(replica_will_vote(leader->replica, 4));
+        replica_change_members(leader->replica, 2, REPLICA_PROMOTE, 4, "");
+        CHECK_EQ(net.outcome, REPLICA_E_VOTER); /* it is no learner, as etcd has it */
+
+        CHECK_EQ(replica_peer_introduced(leader->replica, 4, &in, net.now), 0);
+        pass(200 * MS);
+        CHECK_EQ(replica_directory(follower(leader)->replica, 4), 900);
+        CHECK_EQ(replica_voters(leader->replica), 3);
+        in.directory = 901;
+        CHECK_EQ(replica_peer_introduced(leader->replica, 4, &in, net.now), -EKEYREJECTED);
+        in.directory = 900;
+        CHECK_EQ(replica_peer_introduced(leader->replica, 4, &in, net.now), 0);
+
+        acknowledge(leader);
+        pass(10 * MS);
+        CHECK_EQ(replica_voters(leader->replica), 4);
+        CHECK(!replica_will_vote(leader->replica, 4));
+        CHECK_EQ(replica_directory(leader->replica, 4), 900);
         founds = false;
         made_dirs = 0;
         stop();
