@@ -3,6 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "base/hash.h"
 #include "base/log.h"
 #include "bus/notify.h"
 
@@ -11,7 +12,10 @@ static void on_joined(void *u, const struct joined *who, const char *why)
         struct identity *id = u;
 
         if (!who) {
-                log_warning("Joining: %s; trying again.", why);
+                if (admission_tell(&id->admission,
+                                   hash_end(hash_add(HASH_START, why, strlen(why))),
+                                   loop_now(id->loop)))
+                        log_warning("Joining: %s; trying again.", why);
                 notify_status("Joining: %s.", why);
                 return;
         }
@@ -28,7 +32,6 @@ static int join(struct identity *id)
         cleanup_(join_freep) struct join *j = NULL;
         const struct options_cluster *c = id->cluster;
         const char *cursor = c->peers[c->self].urls;
-        const struct admission admission = certificates_admission(id->options);
         char own[320];
         int r;
 
@@ -51,10 +54,11 @@ static int join(struct identity *id)
                                                    .self = own,
                                                    .directory = id->directory,
                                                    .tls = id->tls->peers_out,
-                                                   .admission = &admission},
+                                                   .admission = &id->admission},
                              on_joined, id);
         if (r < 0)
                 return r;
+        id->admission = certificates_admission(id->options);
         log_info("Joining as %s.", own);
         loop_run(id->loop);
         return id->joined.n_members > 0 ? 0 : -EINTR; /* told to stop */
@@ -62,11 +66,13 @@ static int join(struct identity *id)
 
 int identity_find(struct identity *id, bool may_join)
 {
-        bool existing = id->options->initial_cluster_state == CLUSTER_EXISTING;
+        bool existing = id->again || id->options->initial_cluster_state == CLUSTER_EXISTING;
         struct store_identity had;
         struct store_error err;
-        int r = store_peek(id->disk, &had, &err);
+        int r = id->again ? replica_forget(id->disk, &err) : 0;
 
+        if (r == 0)
+                r = store_peek(id->disk, &had, &err);
         if (r == -ENOENT)
                 return existing && may_join ? join(id) : 0;
         if (r < 0) {

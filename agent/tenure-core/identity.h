@@ -16,7 +16,10 @@ struct identity {
         struct loop *loop;
         struct resolver *resolver;
         struct disk *disk;
+        bool again; /* the directory was found to be empty while the cluster has begun: it is
+                     * emptied, and we join */
 
+        struct admission admission;     /* while we join */
         uint64_t cluster_id, member_id; /* at first those of the settings */
         uint64_t directory;             /* its id; 0: it is empty */
         uint64_t ancestor;    /* the cluster from which ours was forced to descend; 0: none */

@@ -58,6 +58,7 @@ struct program {
         struct boot_time turn_log_at;
         uint64_t long_turns; /* since the last one that was logged */
         bool stopping, removed;
+        bool again, joins; /* to begin again, or having done so, as a replica that joins */
         int exit_code;
         int snapshot; /* the open file of --restore */
 };
@@ -134,6 +135,21 @@ static void show(const struct program *p, const struct replica_status *s)
                               s->term);
 }
 
+/* The members have gone on without this one, whose directory is as it was made. As a replica
+ * that joins, it waits for what they do about it, without another change of its settings. */
+static void begin_again(struct program *p)
+{
+        if (p->again || p->stopping)
+                return;
+        p->again = true;
+        log_warning(
+                "The data directory %s is empty, but the cluster has begun, and this member "
+                "had another one: asking the other members who this replica is now.",
+                p->opt.data_dir);
+        links_stop(&p->links);
+        loop_stop(p->loop);
+}
+
 static void on_changed(void *u)
 {
         struct program *p = u;
@@ -141,6 +157,8 @@ static void on_changed(void *u)
         char term[32], leader[64];
         const char *fields[] = {MESSAGE_LEADER, term, leader, NULL};
 
+        if (s.lost)
+                return begin_again(p);
         leaderless_changed(&p->leaderless, s.leader_id != 0);
         if (s.leader || s.leader_id != p->leader)
                 show(p, &s);
@@ -214,6 +232,9 @@ static void on_removed(void *u)
 {
         struct program *p = u;
 
+        if (replica_status(p->node.replica).last == 1 &&
+            replica_introduction(p->node.replica, 0).founding)
+                return begin_again(p);
         if (p->removed)
                 return;
         p->removed = true;
@@ -244,6 +265,7 @@ static void on_stop_timeout(struct loop_timer *t)
 /* A leader hands over first, so that a regular stop costs no election timeout. */
 static void stop(struct program *p)
 {
+        p->again = false;
         if (p->stopping || !p->node.replica) {
                 loop_stop(p->loop);
                 return;
@@ -489,6 +511,7 @@ static int run(struct program *p)
                                         .loop = p->loop,
                                         .resolver = p->resolver,
                                         .disk = p->disk,
+                                        .again = p->joins,
                                         .cluster_id = p->cluster.cluster_id,
                                         .member_id = p->cluster.peers[p->cluster.self].id};
         if (!p->args.restore)
@@ -524,6 +547,9 @@ static int run(struct program *p)
 
 static void fini(struct program *p)
 {
+        loop_signal_stop(&p->sigterm);
+        loop_signal_stop(&p->sigint);
+        loop_signal_stop(&p->sighup);
         loop_hook_stop(&p->decide);
         loop_hook_stop(&p->feed);
         leaderless_fini(&p->leaderless);
@@ -617,8 +643,13 @@ int main(int argc, char **argv)
         r = arguments_parse(&p.args, argc, argv, &err);
         if (r < 0)
                 r = refuse(*err.text ? err.text : strerror(-r));
+        else if (r == ARGS_E_SHOWN)
+                r = 0;
         else
-                r = r == ARGS_E_SHOWN ? 0 : be_replica(&p);
+                do {
+                        p = (struct program){.args = p.args, .joins = p.again};
+                        r = be_replica(&p);
+                } while (p.again);
         args_fini(&p.args.all);
         return r;
 }

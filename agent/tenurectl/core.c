@@ -7,7 +7,8 @@
 #include <unistd.h>
 
 #include "base/conf.h"
-#include "base/utf8.h"
+#include "core_ask.h"
+#include "core_replace.h"
 #include "lease.h"
 #include "replace.h"
 #include "talk.h"
@@ -22,26 +23,17 @@ static void print_json(const struct core_options *o, struct json_object *j)
 
 /* ---- members ---- */
 
-#define SHOWN 512
-
-/* Makes @text, which comes from a member or whoever added it, safe for a terminal. */
-static const char *shown(const char *text, char out[static SHOWN])
-{
-        return utf8_shown(text, strlen(text), out, SHOWN);
-}
-
 /* What the replica with status @s knows of a member's program; NULL: nothing. */
 static const Pb__MemberVersion *version_of(const Pb__StatusResponse *s, uint64_t id)
 {
-        for (size_t i = 0; i < s->n_member_versions; i++)
-                if (s->member_versions[i]->id == id && *s->member_versions[i]->version)
-                        return s->member_versions[i];
-        return NULL;
+        const Pb__MemberVersion *v = core_status_of(s, id);
+
+        return v && *v->version ? v : NULL;
 }
 
-static const char *name_of(const Pb__Member *m, char out[static SHOWN])
+static const char *name_of(const Pb__Member *m, char out[static CORE_SHOWN])
 {
-        return *m->name ? shown(m->name, out) : "(not started)";
+        return *m->name ? core_shown(m->name, out) : "(not started)";
 }
 
 static void print_members(const struct core_options *o, const Pb__MemberListResponse *p,
@@ -58,7 +50,7 @@ static void print_members(const struct core_options *o, const Pb__MemberListResp
                 const char *role = m->islearner         ? "learner"
                                    : m->id == s->leader ? "leader"
                                                         : "voter";
-                char id[24], name[SHOWN], url[SHOWN], version[SHOWN];
+                char id[24], name[CORE_SHOWN], url[CORE_SHOWN], version[CORE_SHOWN];
 
                 snprintf(id, sizeof(id), "%016" PRIx64, m->id);
                 if (o->json) {
@@ -81,44 +73,25 @@ static void print_members(const struct core_options *o, const Pb__MemberListResp
                         continue;
                 }
                 printf("%-16s  %-16s  %-8s  %-8s  %-28s  ", id, name_of(m, name), role,
-                       v ? shown(v->version, version) : "-",
-                       m->n_peerurls ? shown(m->peerurls[0], url) : "");
+                       v ? core_shown(v->version, version) : "-",
+                       m->n_peerurls ? core_shown(m->peerurls[0], url) : "");
                 for (size_t k = 0; k < m->n_clienturls; k++)
-                        printf("%s%s", k > 0 ? "," : "", shown(m->clienturls[k], url));
+                        printf("%s%s", k > 0 ? "," : "", core_shown(m->clienturls[k], url));
                 putchar('\n');
         }
         if (list)
                 print_json(o, list);
 }
 
-static int get_members(const struct core_options *o, Pb__MemberListResponse **ret)
-{
-        Pb__MemberListRequest q = PB__MEMBER_LIST_REQUEST__INIT;
-
-        return talk_call(o, "/etcdserverpb.Cluster/MemberList", &q.base,
-                         &pb__member_list_response__descriptor, (void **) ret);
-}
-
-static int get_status(const struct core_options *o, Pb__StatusResponse **ret)
-{
-        Pb__StatusRequest q = PB__STATUS_REQUEST__INIT;
-
-        return talk_call(o, "/etcdserverpb.Maintenance/Status", &q.base,
-                         &pb__status_response__descriptor, (void **) ret);
-}
-
 /* Finds a member by its id in hexadecimal, or by its name. */
 static int find(const struct core_options *o, const char *what, uint64_t *ret)
 {
         cleanup_(pb_freep) Pb__MemberListResponse *p = NULL;
-        char id[24];
-        int r = get_members(o, &p);
+        int r = core_ask_members(o, &p);
+        const Pb__Member *m = r == 0 ? core_find(p, what) : NULL;
 
-        for (size_t i = 0; r == 0 && i < p->n_members; i++) {
-                snprintf(id, sizeof(id), "%016" PRIx64, p->members[i]->id);
-                if (strcmp(what, p->members[i]->name) != 0 && strcmp(what, id) != 0)
-                        continue;
-                *ret = p->members[i]->id;
+        if (m) {
+                *ret = m->id;
                 return 0;
         }
         if (r == 0)
@@ -132,11 +105,11 @@ static int members(const struct core_options *o, char **argv)
 {
         cleanup_(pb_freep) Pb__MemberListResponse *p = NULL;
         cleanup_(pb_freep) Pb__StatusResponse *s = NULL;
-        int r = get_members(o, &p);
+        int r = core_ask_members(o, &p);
 
         (void) argv;
         if (r == 0)
-                r = get_status(o, &s);
+                r = core_ask_status(o, &s);
         if (r < 0)
                 return r;
         print_members(o, p, s);
@@ -151,7 +124,7 @@ static int add(const struct core_options *o, char **argv)
 {
         cleanup_(pb_freep) Pb__MemberAddResponse *p = NULL;
         Pb__MemberAddRequest q = PB__MEMBER_ADD_REQUEST__INIT;
-        char name[SHOWN], url[SHOWN];
+        char name[CORE_SHOWN], url[CORE_SHOWN];
         int r;
 
         q.peerurls = argv;
@@ -167,8 +140,9 @@ static int add(const struct core_options *o, char **argv)
         for (size_t i = 0; i < p->n_members; i++)
                 for (size_t j = 0; j < p->members[i]->n_peerurls; j++)
                         printf("%s%s=%s", i + j > 0 ? "," : "",
-                               *p->members[i]->name ? shown(p->members[i]->name, name) : "NAME",
-                               shown(p->members[i]->peerurls[j], url));
+                               *p->members[i]->name ? core_shown(p->members[i]->name, name)
+                                                    : "NAME",
+                               core_shown(p->members[i]->peerurls[j], url));
         printf("\n%s", o->voter ? "" : "It is a learner until you promote it.\n");
         return 0;
 }
@@ -201,15 +175,6 @@ static int promote(const struct core_options *o, char **argv)
         return r;
 }
 
-/* Only the leader accepts some calls, so we ask it, whatever the endpoints are. */
-static void ask_leader(struct core_options *o, const Pb__MemberListResponse *list,
-                       uint64_t leader)
-{
-        for (size_t i = 0; i < list->n_members; i++)
-                if (list->members[i]->id == leader && list->members[i]->n_clienturls > 0)
-                        o->endpoints = list->members[i]->clienturls[0];
-}
-
 static int move_leader(const struct core_options *o, char **argv)
 {
         cleanup_(pb_freep) Pb__MemberListResponse *list = NULL;
@@ -220,12 +185,12 @@ static int move_leader(const struct core_options *o, char **argv)
         int r = find(o, argv[0], &q.targetid);
 
         if (r == 0)
-                r = get_members(o, &list);
+                r = core_ask_members(o, &list);
         if (r == 0)
-                r = get_status(o, &s);
+                r = core_ask_status(o, &s);
         if (r < 0)
                 return r;
-        ask_leader(&at, list, s->leader);
+        core_ask_leader(&at, list, s->leader);
         r = talk_call(&at, "/etcdserverpb.Maintenance/MoveLeader", &q.base,
                       &pb__move_leader_response__descriptor, (void **) &p);
         if (r == 0)
@@ -244,11 +209,11 @@ static void print_versions(const struct core_options *o, const Pb__MemberListRes
         for (size_t i = 0; i < p->n_members; i++) {
                 const Pb__Member *m = p->members[i];
                 const Pb__MemberVersion *v = version_of(s, m->id);
-                char name[SHOWN], version[SHOWN], newest[SHOWN];
+                char name[CORE_SHOWN], version[CORE_SHOWN], newest[CORE_SHOWN];
 
                 printf("%016" PRIx64 "  %-16s  %-8s  up to %-9s  %s\n", m->id, name_of(m, name),
-                       v ? shown(v->version, version) : "-",
-                       v ? shown(v->newest_cluster_version, newest) : "?",
+                       v ? core_shown(v->version, version) : "-",
+                       v ? core_shown(v->newest_cluster_version, newest) : "?",
                        v && v->linked ? "up" : "down");
         }
 }
@@ -288,21 +253,21 @@ static int upgrade(const struct core_options *o, char **argv unused_)
         cleanup_(pb_freep) Pb__FinishUpgradeResponse *p = NULL;
         Pb__FinishUpgradeRequest q = PB__FINISH_UPGRADE_REQUEST__INIT;
         struct core_options at = *o;
-        char version[SHOWN];
-        int r = get_members(o, &list);
+        char version[CORE_SHOWN];
+        int r = core_ask_members(o, &list);
 
         if (r == 0)
-                r = get_status(o, &s);
+                r = core_ask_status(o, &s);
         if (r < 0)
                 return r;
-        ask_leader(&at, list, s->leader);
+        core_ask_leader(&at, list, s->leader);
         if (o->finish) {
                 r = talk_call(&at, "/tenurepb.Maintenance/FinishUpgrade", &q.base,
                               &pb__finish_upgrade_response__descriptor, (void **) &p);
                 if (r == 0)
                         printf("The cluster version is %s. The data directories are in its "
                                "formats: no older release can use them.\n",
-                               shown(p->cluster_version, version));
+                               core_shown(p->cluster_version, version));
                 return r;
         }
         if (!*s->cluster_version) {
@@ -317,7 +282,7 @@ static int upgrade(const struct core_options *o, char **argv unused_)
         }
         print_versions(o, list, s);
         if (o->legend)
-                printf("The cluster version is %s.\n", shown(s->cluster_version, version));
+                printf("The cluster version is %s.\n", core_shown(s->cluster_version, version));
         return 0;
 }
 
@@ -409,6 +374,7 @@ static const struct {
         {"remove", NULL, 1, remove_},          {"promote", NULL, 1, promote},
         {"move-leader", NULL, 1, move_leader}, {"snapshot", "save", 1, save},
         {"upgrade", NULL, 0, upgrade},         {"leases", NULL, 0, leases},
+        {"replace", NULL, 1, core_replace},
 };
 
 static const char usage[] =
@@ -417,6 +383,7 @@ static const char usage[] =
         "  add PEER-URL [--voter]     add a learner, or what will vote\n"
         "  promote NAME|ID            make a learner that is in sync a voter\n"
         "  remove NAME|ID\n"
+        "  replace NAME|ID            replace a replica whose data directory is lost\n"
         "  move-leader NAME|ID\n"
         "  upgrade [--finish]         show how far an upgrade has come, or end it\n"
         "  leases                     list all leases, with the time that they have left\n"

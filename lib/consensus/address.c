@@ -5,50 +5,71 @@
 
 #define DIGITS 16
 
-/* The length of the URLs, and in *@ret the id after them, 0 if there is none. */
-static size_t split(const char *address, uint64_t *ret)
-{
-        size_t len = strlen(address);
-        const char *id = len > DIGITS ? address + len - DIGITS : NULL;
+struct parts {
+        size_t urls; /* their length */
+        uint64_t replaced, directory;
+        bool will_vote;
+};
 
+/* Whether the first *@len bytes of @address end with @sign and a number; then *@ret is that,
+ * and *@len the length of what comes before. */
+static bool cut(const char *address, size_t *len, char sign, uint64_t *ret)
+{
+        const char *number = *len > DIGITS ? address + *len - DIGITS : NULL;
+
+        if (!number || number[-1] != sign || strspn(number, "0123456789abcdef") < DIGITS)
+                return false;
         *ret = 0;
-        if (!id || !strchr("#+", id[-1]) || strspn(id, "0123456789abcdef") != DIGITS)
-                return len;
-        *ret = strtoull(id, NULL, 16);
-        return len - DIGITS - 1;
+        for (unsigned i = 0; i < DIGITS; i++)
+                *ret = *ret << 4 |
+                       (uint64_t) (number[i] <= '9' ? number[i] - '0' : number[i] - 'a' + 10);
+        *len -= DIGITS + 1;
+        return true;
+}
+
+static struct parts split(const char *address)
+{
+        struct parts p = {.urls = strlen(address)};
+
+        p.will_vote = cut(address, &p.urls, '+', &p.directory);
+        if (!p.will_vote)
+                (void) cut(address, &p.urls, '#', &p.directory);
+        (void) cut(address, &p.urls, '!', &p.replaced);
+        return p;
 }
 
 uint64_t address_directory(const char *address)
 {
-        uint64_t directory;
-
-        (void) split(address, &directory);
-        return directory;
+        return split(address).directory;
 }
 
 bool address_will_vote(const char *address)
 {
-        uint64_t directory;
+        return split(address).will_vote;
+}
 
-        return address[split(address, &directory)] == '+';
+uint64_t address_replaced(const char *address)
+{
+        return split(address).replaced;
 }
 
 const char *address_urls(const char *address, char out[static URLS_MAX])
 {
-        uint64_t directory;
+        size_t len = split(address).urls;
 
-        snprintf(out, URLS_MAX, "%.*s",
-                 (int) min_of(split(address, &directory), (size_t) URLS_MAX), address);
+        snprintf(out, URLS_MAX, "%.*s", (int) min_of(len, (size_t) URLS_MAX), address);
         return out;
 }
 
-const char *address_join(const char *urls, uint64_t directory, bool will_vote,
-                         char out[static ADDRESS_MAX])
+const char *address_join(const char *urls, uint64_t replaced, uint64_t directory,
+                         bool will_vote, char out[static ADDRESS_MAX])
 {
-        if (directory == 0 && !will_vote)
-                snprintf(out, ADDRESS_MAX, "%s", urls);
-        else
-                snprintf(out, ADDRESS_MAX, "%s%c%016" PRIx64, urls, will_vote ? '+' : '#',
-                         directory);
+        int n = snprintf(out, ADDRESS_MAX, "%s", urls);
+
+        if (replaced != 0)
+                n += snprintf(out + n, ADDRESS_MAX - (size_t) n, "!%016" PRIx64, replaced);
+        if (directory != 0 || will_vote)
+                snprintf(out + n, ADDRESS_MAX - (size_t) n, "%c%016" PRIx64,
+                         will_vote ? '+' : '#', directory);
         return out;
 }

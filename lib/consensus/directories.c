@@ -162,16 +162,20 @@ static bool tell_now(struct replica *r)
 void directories_introduced(struct replica *r, uint64_t peer, const struct introduction *in)
 {
         abstain(r, in->term);
-        if (in->yours == 0 || in->yours == own(r) || !is_known(r) || !tell_now(r))
+        if (in->yours == 0 || in->yours == own(r) || !is_known(r))
+                return;
+        r->directories.lost = is_founding(r) && log_last(&r->log) == 1;
+        if (r->directories.lost || !tell_now(r))
                 return;
         PROBE("a replica learns that its directory is not the member's");
-        log_error("Member %016" PRIx64
-                  " knows another data directory of this member. The disk of this member was "
-                  "lost, replaced or restored, or a second process runs as this member. It "
-                  "takes no part: if the other directory still exists, start with that one; if "
-                  "not, remove this member (tenurectl core remove), add it again (tenurectl "
-                  "core add), and start it with an empty data directory.",
-                  peer);
+        log_error(
+                "Member %016" PRIx64
+                " knows another data directory of this member. The disk of this member was "
+                "lost, replaced or restored, or a second process runs as this member. It "
+                "takes no part: if the other directory still exists, start with that one; if "
+                "not, have the member replaced (tenurectl core replace), and start it with an "
+                "empty data directory.",
+                peer);
 }
 
 /* ---- what is recorded ---- */
@@ -229,9 +233,8 @@ void directories_configured(struct replica *r)
                 return replica_fatal(
                         r, "this member has another data directory: the disk of this member "
                            "was lost, replaced or restored. If that directory still exists, "
-                           "start with it; if not, remove this member (tenurectl core "
-                           "remove), add it again (tenurectl core add), and start it with an "
-                           "empty data directory");
+                           "start with it; if not, have the member replaced (tenurectl core "
+                           "replace), and start it with an empty data directory");
         }
         send_introductions(r);
 }
@@ -260,6 +263,7 @@ static int make(const struct replica *r, struct raft_configuration *out)
                         k = raft_configuration_add(
                                     out, c->servers[i].id,
                                     address_join(address_urls(c->servers[i].address, urls),
+                                                 address_replaced(c->servers[i].address),
                                                  had != 0 ? had : is,
                                                  address_will_vote(c->servers[i].address),
                                                  address),

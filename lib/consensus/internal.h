@@ -327,6 +327,7 @@ struct directories {
         unsigned n;
         uint64_t id[REPLICA_PEERS_MAX], of[REPLICA_PEERS_MAX];
         struct boot_time told_at; /* when it was last logged that ours is another one */
+        bool lost; /* ours has nothing but the members, and the member has another one */
 };
 
 /* Each file owns a part of this: libraft.c owns `raft`, replica.c the log and the applied
@@ -715,6 +716,17 @@ bool versions_found(struct replica *r);
 uint64_t versions_awaits(const struct replica *r);
 /* Logs whom a new cluster waits for, now and then. */
 void versions_tell_awaited(struct replica *r);
+
+/* ---- replacement.c ---- */
+
+/* Whether the member at @urls can be replaced: 0, or an outcome of replica.h. */
+must_check_ int replacement_allowed(struct replica *r, enum replica_change what,
+                                    const char *urls);
+/* Makes the configuration in which @id is at its place. Returns 0, an outcome, or -ENOMEM. */
+must_check_ int replacement_make(const struct replica *r, uint64_t id, const char *urls,
+                                 struct raft_configuration *out);
+/* Logs what has become of members that were replaced, in comparison with r->configured. */
+void replacement_log(const struct replica *r);
 
 /* ---- directories.c ---- */
 

@@ -113,8 +113,7 @@ static void on_data(struct stream *s, struct view data)
         } else if (is_listed(&who, j->self)) {
                 snprintf(j->why, sizeof(j->why),
                          "%s says that the member at %s has a data directory already; if its "
-                         "disk is lost, remove the member (tenurectl core remove), and add it "
-                         "again",
+                         "disk is lost: tenurectl core replace",
                          j->asked, j->self);
         } else {
                 snprintf(j->why, sizeof(j->why),

@@ -106,13 +106,13 @@ void members_answered(struct replica *r, uint64_t peer,
         if (h->lacks_logged_at.ns > 0 && boot_diff(r->now, h->lacks_logged_at) < LACKS_AGAIN)
                 return;
         h->lacks_logged_at = r->now;
-        log_error(
-                "The log of member %016" PRIx64 " ends at entry %" PRIu64
-                ", but the member has acknowledged entries up to %" PRIu64
-                ": files of its data directory are gone, or an older copy was put in their "
-                "place. It gets no more entries: remove it from the cluster, and add it again "
-                "with an empty data directory.",
-                peer, (uint64_t) p->last_log_index, (uint64_t) match);
+        log_error("The log of member %016" PRIx64 " ends at entry %" PRIu64
+                  ", but the member has acknowledged entries up to %" PRIu64
+                  ": files of its data directory are gone, or an older copy was put in their "
+                  "place. It gets no more entries: have it replaced (tenurectl core replace), "
+                  "and "
+                  "start it with an empty data directory.",
+                  peer, (uint64_t) p->last_log_index, (uint64_t) match);
 }
 
 void members_lack(struct replica *r, uint64_t index)
@@ -126,7 +126,8 @@ void members_lack(struct replica *r, uint64_t index)
                  "the log ends at entry %" PRIu64
                  ", but the leader has this member's acknowledgement up to %" PRIu64
                  ": files of the data directory are gone, or an older copy was put in their "
-                 "place. Remove this member, and add it again with an empty data directory",
+                 "place. Have this member replaced (tenurectl core replace), and start it with "
+                 "an empty data directory",
                  log_last(&r->log), index);
         replica_fatal(r, why);
 }
@@ -188,14 +189,22 @@ static bool is_voter(const struct raft_server *s)
         return s->role == RAFT_VOTER || address_will_vote(s->address);
 }
 
+static bool is_replacement(enum replica_change change)
+{
+        return change == REPLICA_REPLACE || change == REPLICA_REPLACE_LOST;
+}
+
 /* Whether a majority of the voters can be relied on after the change. The rules and their order
  * are etcd's. */
-static int allowed(struct replica *r, enum replica_change change, uint64_t id)
+static int allowed(struct replica *r, enum replica_change change, uint64_t id,
+                   const char *address)
 {
         const struct raft_configuration *c = replica_conf(r);
         unsigned n = 0, n_started = 0, n_before = 0, n_healthy = 0;
         int at = replica_position(r, id);
 
+        if (is_replacement(change))
+                return replacement_allowed(r, change, address);
         if (change == REPLICA_MOVE ||
             (change == REPLICA_REMOVE && (at < 0 || !is_voter(&c->servers[at]))))
                 return 0;
@@ -262,6 +271,9 @@ static void begin_anew(struct replica *r)
         const struct raft_configuration *c = replica_conf(r);
         bool first = r->configured.n == 0;
 
+        if (!first)
+                replacement_log(r);
+
         beacons_members_changed(r);
         memset(r->sent_commit, 0, sizeof(r->sent_commit));
         r->configured.n = c->n;
@@ -310,6 +322,8 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
         char address[ADDRESS_MAX];
         int k = 0;
 
+        if (is_replacement(change))
+                return replacement_make(r, id, urls, out);
         raft_configuration_init(out);
         for (unsigned i = 0; i < c->n && k == 0; i++) {
                 const struct raft_server *s = &c->servers[i];
@@ -320,17 +334,17 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
                         continue;
                 k = raft_configuration_add(
                         out, s->id,
-                        address_join(it && change == REPLICA_MOVE
-                                             ? urls
-                                             : address_urls(s->address, had),
-                                     address_directory(s->address),
-                                     address_will_vote(s->address) && !promoted, address),
+                        address_join(
+                                it && change == REPLICA_MOVE ? urls
+                                                             : address_urls(s->address, had),
+                                address_replaced(s->address), address_directory(s->address),
+                                address_will_vote(s->address) && !promoted, address),
                         promoted ? RAFT_VOTER : s->role);
         }
         if (k == 0 && (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER))
-                k = raft_configuration_add(out, id, address_join(urls, 0, will_vote, address),
-                                           change == REPLICA_ADD && !will_vote ? RAFT_VOTER
-                                                                               : RAFT_STANDBY);
+                k = raft_configuration_add(
+                        out, id, address_join(urls, 0, 0, will_vote, address),
+                        change == REPLICA_ADD && !will_vote ? RAFT_VOTER : RAFT_STANDBY);
         if (k == 0)
                 return 0;
         raft_configuration_close(out);
@@ -345,6 +359,8 @@ static int check(const struct replica *r, enum replica_change change, uint64_t i
         int at = replica_position(r, id);
         char urls[URLS_MAX];
 
+        if (is_replacement(change))
+                return 0; /* replacement_allowed() has checked it */
         if (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER || change == REPLICA_MOVE)
                 for (unsigned i = 0; i < c->n; i++)
                         if ((int) i != at &&
@@ -465,8 +481,11 @@ static bool is_there(const struct replica *r, enum replica_change what, uint64_t
         int at = replica_position(r, id);
         char urls[URLS_MAX];
 
-        return (what == REPLICA_ADD || what == REPLICA_ADD_LEARNER) && at >= 0 &&
-               is_voter(&replica_conf(r)->servers[at]) == (what == REPLICA_ADD) &&
+        if (what == REPLICA_REMOVE || what == REPLICA_PROMOTE || what == REPLICA_MOVE)
+                return false;
+        return at >= 0 &&
+               (is_replacement(what) ||
+                is_voter(&replica_conf(r)->servers[at]) == (what == REPLICA_ADD)) &&
                strcmp(address_urls(replica_conf(r)->servers[at].address, urls), address) == 0;
 }
 
@@ -499,7 +518,9 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
         if (!replica_is_ready(r) || replica_transferee(r) != 0)
                 return answer(r, peer, request, REPLICA_E_NO_LEADER);
         there = is_there(r, what, id, address);
-        k = there || r->cfg.any_change ? 0 : allowed(r, what, id);
+        k = there || (r->cfg.any_change && what <= REPLICA_MOVE)
+                    ? 0
+                    : allowed(r, what, id, address);
         if (k != 0)
                 return answer(r, peer, request, k);
         if (r->changing.request != 0 || libraft_uncommitted(r) != 0 ||
@@ -604,7 +625,7 @@ int members_asked(struct replica *r, const struct peer_frame *in)
         uint64_t id = reader_u64(&rd);
         char address[URLS_MAX];
 
-        reader_check(&rd, what >= REPLICA_ADD && what <= REPLICA_MOVE && id != 0 &&
+        reader_check(&rd, what >= REPLICA_ADD && what <= REPLICA_LAST_ && id != 0 &&
                                   rd.in.len < sizeof(address));
         if (rd.r < 0)
                 return rd.r;

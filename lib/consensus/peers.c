@@ -543,8 +543,8 @@ static void refuse_frame(struct link_in *i, int r)
         if (r == -EKEYREJECTED)
                 snprintf(why, sizeof(why),
                          "it has another data directory than the cluster has recorded for it, "
-                         "so its disk was lost, replaced or restored; remove the member "
-                         "(tenurectl core remove), and add it again");
+                         "so its disk was lost, replaced or restored; start it with the other "
+                         "one, or have it replaced (tenurectl core replace)");
         if (r == -EPROTONOSUPPORT)
                 snprintf(why, sizeof(why),
                          "it runs tenure-core %s, which is too old for the cluster version; "

@@ -69,6 +69,7 @@ struct replica_status replica_status(const struct replica *r)
                 .log_bytes = r->log.bytes,
                 .awaits =
                         directories_awaits(r) != 0 ? directories_awaits(r) : versions_awaits(r),
+                .lost = r->directories.lost,
                 .way = r->time.clock.way,
         };
 }
@@ -213,7 +214,7 @@ static void announce(struct replica *r)
 
         if (s.leader == r->announced.leader && s.ready == r->announced.ready &&
             s.leader_id == r->announced.leader_id && s.term == r->announced.term &&
-            s.awaits == r->announced.awaits)
+            s.awaits == r->announced.awaits && s.lost == r->announced.lost)
                 return;
         if (s.leader != r->announced.leader || s.leader_id != r->announced.leader_id ||
             s.term != r->announced.term)

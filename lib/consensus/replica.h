@@ -73,8 +73,10 @@ struct replica_status {
         size_t log_bytes;    /* of the log in memory */
         uint64_t awaits;     /* leader of a new cluster: the member that has to introduce itself
                               * before the cluster begins; 0: none */
-        nsec_t way;          /* round trip to a majority, if it is too long for the heartbeat
-                              * interval, or was and is not yet short again */
+        bool lost; /* our directory has nothing but the members with which it began, and another
+                    * one is recorded for this member, so it was lost: replica_forget() */
+        nsec_t way; /* round trip to a majority, if it is too long for the heartbeat
+                     * interval, or was and is not yet short again */
 };
 
 /* For metrics: counts since the start. */
@@ -133,7 +135,8 @@ struct replica_ops {
         /* Leader of a new cluster, before anything is written or read: called again and again
          * until it returns true; it may call replica_raise(). NULL: the cluster begins. */
         bool (*found)(void *u);
-        /* Leader, term, our readiness or who is awaited changed. */
+        /* Leader, term, our readiness, who is awaited, or whether our directory is lost
+         * changed. */
         void (*changed)(void *u);
         /* Answers replica_read() @id and all before it: a read made once `applied` has reached
          * @index is linearizable (I8). @at: the leader's lease time when a majority had
@@ -174,6 +177,11 @@ must_check_ int replica_each_recovered(const struct store_recovered *had,
                                        void (*fn)(uint64_t id, const char *address, bool voter,
                                                   void *arg),
                                        void *arg, bool *ret_first);
+
+/* Makes a directory empty that has nothing but the members with which it began: this replica
+ * has acknowledged nothing, and no vote of it has counted. Returns 0; -ENOTEMPTY: it has more,
+ * and stays as it is; or another negative errno, also with *@err. */
+must_check_ int replica_forget(struct disk *d, struct store_error *err);
 
 /* Fills a new directory, opened as @s, with a state as of @index, for a replica of the
  * configured cluster. The store's `snapshot_done` follows; then call replica_restored(), which
@@ -219,6 +227,12 @@ uint64_t replica_directory(const struct replica *r, uint64_t id);
 /* What member @id last said of itself, and whether that link stands. False: nothing yet. */
 bool replica_member_version(const struct replica *r, uint64_t id, struct introduction *ret,
                             bool *ret_linked);
+/* What of a member concerns its data directory. */
+struct replica_member {
+        bool refused;  /* it has introduced itself with another one than is recorded */
+        bool replaces; /* it was put in the place of a member whose directory was lost */
+};
+struct replica_member replica_member(const struct replica *r, uint64_t id);
 /* How far the cluster version can rise. */
 struct replica_rise {
         uint32_t to;     /* the version up to which all members can go; 0: one of them has not
@@ -304,6 +318,11 @@ enum replica_change {
         REPLICA_PROMOTE,     /* a learner that is in sync */
         REPLICA_REMOVE,
         REPLICA_MOVE, /* to another peer URL */
+        /* Removes the member at these peer URLs, whose data directory is lost, and adds a
+         * learner there, which is promoted once it has caught up, if the other was a voter. */
+        REPLICA_REPLACE,
+        REPLICA_REPLACE_LOST, /* the same, without an operator: at most once in ten minutes */
+        REPLICA_LAST_ = REPLICA_REPLACE_LOST,
 };
 
 enum {
@@ -317,7 +336,10 @@ enum {
         REPLICA_E_LAST,        /* the last voter cannot be removed */
         REPLICA_E_UNHEALTHY,   /* too few voters have answered for a while */
         REPLICA_E_NOT_STARTED, /* too few voters have ever started */
-        REPLICA_E_LAST_ = REPLICA_E_NOT_STARTED,
+        REPLICA_E_ALIVE,       /* the member that is to be replaced answers */
+        REPLICA_E_UNCLAIMED,   /* it has no data directory yet: any will do */
+        REPLICA_E_EARLY,       /* it was replaced in the last ten minutes */
+        REPLICA_E_LAST_ = REPLICA_E_EARLY,
 };
 
 /* Requests a change of the members from the leader; changed_members() follows, unless the

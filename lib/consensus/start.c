@@ -173,15 +173,15 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                 return -EBADMSG;
         }
         if (rec->lacks > 0) {
-                snprintf(
-                        err->text, sizeof(err->text),
-                        "the leader has reported that it lacks entries that this member had "
-                        "acknowledged, up to %" PRIu64
-                        ": files of it are gone, or an older copy was put in their place. "
-                        "Nothing was changed. "
-                        "Remove the member from the cluster (tenurectl core remove), move this "
-                        "directory away, and add it again (tenurectl core add).",
-                        rec->lacks);
+                snprintf(err->text, sizeof(err->text),
+                         "the leader has reported that it lacks entries that this member had "
+                         "acknowledged, up to %" PRIu64
+                         ": files of it are gone, or an older copy was put in their place. "
+                         "Nothing was changed. "
+                         "Have the member replaced (tenurectl core replace), and start it with "
+                         "an "
+                         "empty directory.",
+                         rec->lacks);
                 return -EBADMSG;
         }
         k = rec->fresh || !r->cfg.check ? 0 : r->cfg.check(r->cfg.check_arg, rec, err);
@@ -306,6 +306,34 @@ int replica_each_recovered(const struct store_recovered *had,
         members_each(&c, fn, arg);
         raft_configuration_close(&c);
         return 0;
+}
+
+int replica_forget(struct disk *d, struct store_error *err)
+{
+        struct store *s;
+        const struct store_recovered *had;
+        int k = store_open(&s, d, &(struct store_config){0}, NULL, NULL, err);
+
+        if (k < 0)
+                return k;
+        had = store_recovered(s);
+        if (!had->fresh && (had->snapshot.index != 0 || had->n_entries != 1 ||
+                            had->entries[0].type != RAFT_CHANGE || had->lacks > 0)) {
+                snprintf(err->text, sizeof(err->text), "it has data.");
+                k = -ENOTEMPTY;
+        }
+        if (k == 0 && !had->fresh) {
+                /* Without meta, the log is that of a first start that was interrupted. */
+                k = d->ops->remove(d, "meta");
+                if (k == 0)
+                        k = d->ops->sync(d, NULL);
+                if (k < 0)
+                        snprintf(err->text, sizeof(err->text), "cannot remove meta: %s",
+                                 strerror(-k));
+        }
+        store_recovered_free(s);
+        store_free(s);
+        return k;
 }
 
 int replica_new(struct replica **ret, const struct replica_config *cfg, struct disk *d,

@@ -40,6 +40,8 @@ static bool done_already(const struct core_change *ch, int outcome)
                            * any error is a real one */
         case REPLICA_ADD_LEARNER:
         case REPLICA_MOVE:
+        case REPLICA_REPLACE:
+        case REPLICA_REPLACE_LOST:
                 return false;
         }
         return false;

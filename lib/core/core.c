@@ -294,6 +294,11 @@ int core_change_members(struct core *c, struct core_change *ch, nsec_t timeout)
                            timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
 }
 
+struct replica_member core_member(const struct core *c, uint64_t id)
+{
+        return replica_member(c->replica, id);
+}
+
 uint64_t core_new_member_id(struct core *c)
 {
         return rnd_u64(&c->rnd) | 1;

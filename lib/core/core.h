@@ -290,6 +290,8 @@ void core_finish_upgrade(struct core *c, struct core_order *o, nsec_t timeout);
 bool core_member_version(const struct core *c, uint64_t id, struct introduction *ret,
                          bool *ret_linked);
 
+struct replica_member core_member(const struct core *c, uint64_t id); /* replica_member() */
+
 /* A number that changes whenever a snapshot replaces the state, which invalidates all pointers
  * into the old state. */
 uint64_t core_installs(const struct core *c);

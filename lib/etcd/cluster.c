@@ -103,6 +103,15 @@ static struct status status_of_change(int outcome)
                 return (struct status){RPC_FAILED_PRECONDITION,
                                        "etcdserver: re-configuration failed due to not enough "
                                        "started members"};
+        case REPLICA_E_ALIVE:
+                return (struct status){
+                        RPC_FAILED_PRECONDITION,
+                        "tenure: the member answers; only one that does not is replaced: if "
+                        "its data directory is lost, stop it first"};
+        case REPLICA_E_UNCLAIMED:
+                return (struct status){RPC_FAILED_PRECONDITION,
+                                       "tenure: the member has no data directory yet; start it "
+                                       "with an empty one"};
         case REPLICA_E_UNHEALTHY:
                 return (struct status){RPC_UNAVAILABLE, "etcdserver: unhealthy cluster"};
         default:
@@ -146,6 +155,19 @@ static void answer_added(struct request *q, struct arena *a, Pb__MemberListRespo
         request_reply(q, &p.base);
 }
 
+static void answer_replaced(struct request *q, const struct core_change *ch,
+                            Pb__ResponseHeader *h)
+{
+        Pb__ReplaceMemberResponse p = PB__REPLACE_MEMBER_RESPONSE__INIT;
+        Pb__Member m = PB__MEMBER__INIT;
+
+        m.id = ch->id;
+        m.islearner = true;
+        p.header = h;
+        p.member = &m;
+        request_reply(q, &p.base);
+}
+
 /* The answers to remove, update, promote and list have the same layout: header = 1, members =
  * 2. */
 static void changed(struct core_change *ch, int outcome)
@@ -163,6 +185,8 @@ static void changed(struct core_change *ch, int outcome)
                 return request_fail(q, status_nomem);
         if (ch->what == REPLICA_ADD || ch->what == REPLICA_ADD_LEARNER)
                 return answer_added(q, &a, &p, ch);
+        if (ch->what == REPLICA_REPLACE)
+                return answer_replaced(q, ch, &h);
         request_reply(q, &p.base);
 }
 
@@ -239,16 +263,33 @@ static void member_promote(struct request *q)
 
 struct sought {
         uint64_t id;
-        bool found;
+        char urls[URLS_MAX]; /* "": not found */
 };
 
 static void seek(uint64_t id, const char *address, bool voter, void *arg)
 {
         struct sought *s = arg;
 
-        (void) address;
         (void) voter;
-        s->found = s->found || s->id == id;
+        if (id == s->id)
+                snprintf(s->urls, sizeof(s->urls), "%s", address);
+}
+
+static void member_replace(struct request *q)
+{
+        const Pb__ReplaceMemberRequest *m = q->msg;
+        struct sought sought = {.id = m->id};
+
+        core_each_peer(q->api->core, seek, &sought);
+        if (!*sought.urls)
+                return request_fail(q, status_of_change(REPLICA_E_UNKNOWN));
+        if (core_state(q->api->core)->version < CLUSTER_0_2)
+                return request_fail(
+                        q, (struct status){RPC_FAILED_PRECONDITION,
+                                           "tenure: the cluster version is 0.1, at which no "
+                                           "member is replaced: finish the upgrade first "
+                                           "(tenurectl core upgrade --finish)"});
+        change(q, REPLICA_REPLACE, core_new_member_id(q->api->core), sought.urls);
 }
 
 /* Of a member that is not there, etcd does not look at the URLs. */
@@ -261,7 +302,7 @@ static void member_update(struct request *q)
 
         core_each_peer(q->api->core, seek, &sought);
         if (st.code != RPC_OK)
-                return request_fail(q, sought.found ? st : status_of_change(REPLICA_E_UNKNOWN));
+                return request_fail(q, *sought.urls ? st : status_of_change(REPLICA_E_UNKNOWN));
         change(q, REPLICA_MOVE, m->id, urls);
 }
 
@@ -285,6 +326,8 @@ const struct method cluster_methods[] = {
          member_remove, .access = FOR_ROOT},
         {"/etcdserverpb.Cluster/MemberPromote", &pb__member_promote_request__descriptor,
          member_promote, .access = FOR_ROOT},
+        {"/tenurepb.Cluster/ReplaceMember", &pb__replace_member_request__descriptor,
+         member_replace, .access = FOR_ROOT},
         {"/etcdserverpb.Cluster/MemberUpdate", &pb__member_update_request__descriptor,
          member_update, .access = FOR_ROOT},
 };

@@ -18,12 +18,16 @@ static void add_version(uint64_t id, const char *address, bool voter, void *arg)
         struct member_versions *all = arg;
         Pb__MemberVersion *v = &all->of[all->n];
         struct introduction *in = &all->in[all->n];
+        struct replica_member m = core_member(all->core, id);
         bool linked;
 
         (void) address;
         (void) voter;
         pb__member_version__init(v);
         v->id = id;
+        v->refused = m.refused;
+        v->replaces = m.replaces;
+        v->behind = core_peer_lag(all->core, id);
         if (core_member_version(all->core, id, in, &linked)) {
                 v->version = in->program;
                 v->linked = linked;

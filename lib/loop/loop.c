@@ -826,3 +826,10 @@ void loop_signal_start(struct loop_signal *s, struct loop *l, int signo,
         ev_signal_init(&s->ev, signal_ready, signo);
         ev_signal_start(l->ev, &s->ev);
 }
+
+void loop_signal_stop(struct loop_signal *s)
+{
+        if (s->loop)
+                ev_signal_stop(s->loop->ev, &s->ev);
+        s->loop = NULL;
+}

@@ -228,5 +228,8 @@ struct loop_signal {
         void (*fn)(struct loop_signal *s);
 };
 
+/* A signal belongs to one loop; stop it before another one starts it. The second may be called
+ * without the first. */
 void loop_signal_start(struct loop_signal *s, struct loop *l, int signo,
                        void (*fn)(struct loop_signal *s));
+void loop_signal_stop(struct loop_signal *s);

@@ -1,10 +1,14 @@
 """A member is its id and its data directory. A host whose disk was lost, replaced or restored starts
 as the same member, with unchanged settings, and counts for nothing: what it had acknowledged is not
 on that disk."""
+import json
 import shutil
 
 import pytest
-from harness.waiting import eventually
+
+from harness.places import BIN
+from harness.program import Daemon, run
+from harness.waiting import ProgramError, eventually
 
 
 def lose_disk(replica):
@@ -12,23 +16,103 @@ def lose_disk(replica):
     shutil.rmtree(replica.data)
 
 
-@pytest.mark.parametrize("state, said_by, said", [
-    ("new", 1, "another data directory than the cluster has recorded"),
-    ("existing", 0, "has a data directory already; if its disk is lost")])
-def test_a_member_whose_disk_is_lost_elects_nobody(cluster, state, said_by, said):
+def set_state(replica, state):
+    replica.command[replica.command.index("--initial-cluster-state") + 1] = state
+
+
+@pytest.mark.parametrize("state", ["new", "existing"])
+def test_a_member_whose_disk_is_lost_elects_nobody(cluster, state):
     a = cluster.leader()
     b, c = (r for r in cluster.replicas.values() if r is not a)
     c.kill()
     cluster.put("precious", "acknowledged", at=a)
     a.kill()
     lose_disk(b)
-    b.command[b.command.index("--initial-cluster-state") + 1] = state
+    set_state(b, state)
 
     c.start()
     b.start()
-    eventually(lambda: said in (b, c)[said_by].log_text())
+    eventually(lambda: "if its disk is lost: tenurectl core replace" in b.log_text())
     a.start()
 
     eventually(lambda: cluster.put("later", "y", at=c))
     for replica in a, c:
         assert cluster.get("precious", at=replica)
+
+
+# ---- the ways out ----
+
+def followers(cluster):
+    leader = cluster.leader()
+    return leader, *(r for r in cluster.replicas.values() if r is not leader)
+
+
+def replacing(cluster, at, name):
+    """The command, which runs until the replica is back."""
+    command = Daemon(cluster.folder / "replacing.log", BIN / "tenurectl",
+                     f"--endpoints={at.client_url}", "core", "replace", name)
+    return command.start()
+
+
+def is_voter_again(cluster, name, former):
+    member = cluster.members().get(name)
+    return member and member.role == "voter" and member.id != former and member
+
+
+@pytest.mark.parametrize("state", ["new", "existing"])
+@pytest.mark.parametrize("started_first", [True, False])
+def test_a_member_whose_disk_is_lost_is_replaced_by_one_command(cluster, state, started_first):
+    a, b, _ = followers(cluster)
+    cluster.put("precious", "acknowledged", at=a)
+    former = cluster.members()[b.name].id
+    lose_disk(b)
+    set_state(b, state)
+    if started_first:
+        b.start()
+        eventually(lambda: "tenurectl core replace" in b.log_text())
+    command = replacing(cluster, a, b.name)
+    if not started_first:
+        eventually(lambda: "systemctl start tenure-core" in command.log_text())
+        b.start()
+    for i in range(100):
+        cluster.put("k", f"{i}", at=a)
+
+    assert command.wait() == 0, command.log_text()
+    assert "has caught up, and is a voter." in command.log_text()
+    assert is_voter_again(cluster, b.name, former)
+    assert cluster.get("precious", at=b).value == "acknowledged"
+    b.kill()
+    b.start()
+    eventually(lambda: cluster.get("precious", at=b))
+
+
+def test_a_replacement_goes_on_when_its_command_is_run_again(cluster):
+    a, b, c = followers(cluster)
+    lose_disk(b)
+    command = BIN / "tenurectl", f"--endpoints={a.client_url}", "core", "replace"
+    for n in 1, 2:
+        cut_short = replacing(cluster, a, b.name)
+        eventually(lambda: cut_short.log_text().count("systemctl start tenure-core") == n)
+        cut_short.kill()
+    assert "takes the place of a member that was replaced already" in cut_short.log_text()
+    b.start()
+    said = json.loads(run(*command, b.name, "--json=short"))
+    assert (said["name"], said["role"]) == (b.name, "voter")
+
+    for name, sentence in (("nobody", "no member is named 'nobody'"),
+                           (c.name, "the member answers; only one that does not is replaced"),
+                           (a.name, "the member answers; only one that does not is replaced")):
+        with pytest.raises(ProgramError, match=sentence):
+            run(*command, name)
+
+
+def test_no_member_is_replaced_while_too_few_others_live(new_cluster):
+    cluster = new_cluster(3)
+    a, b, c = followers(cluster)
+    lose_disk(b)
+    c.kill()
+    with pytest.raises(ProgramError, match="timed out|unhealthy cluster|no leader"):
+        run(BIN / "tenurectl", f"--endpoints={a.client_url}", "core", "replace", b.name)
+    c.start()
+    eventually(lambda: cluster.put("k", "v", at=c))
+    assert b.name in cluster.members()

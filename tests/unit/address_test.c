@@ -1,4 +1,4 @@
-/* URLs of members, and the ids of their directories beside them. */
+/* URLs of members, and what a configuration has beside them. */
 #include "consensus/address.h"
 #include "test.h"
 
@@ -10,6 +10,7 @@ static void check_plain(const char *address)
 
         CHECK_EQ(address_directory(address), 0);
         CHECK(!address_will_vote(address));
+        CHECK_EQ(address_replaced(address), 0);
         CHECK_STR(address_urls(address, urls), address);
 }
 
@@ -18,24 +19,37 @@ TEST(an_address_is_split_as_it_was_joined)
         static const char two[] = "http://10.0.0.1:2380,https://[::1]:2380";
         char address[ADDRESS_MAX], urls[URLS_MAX];
 
-        CHECK_STR(address_join(two, 0, false, address), two);
+        CHECK_STR(address_join(two, 0, 0, false, address), two);
         check_plain(address);
-        CHECK_STR(address_join(two, ID, false, address),
+        CHECK_STR(address_join(two, 0, ID, false, address),
                   "http://10.0.0.1:2380,https://[::1]:2380#00c0ffee00000001");
         CHECK_EQ(address_directory(address), ID);
+        CHECK_EQ(address_replaced(address), 0);
         CHECK(!address_will_vote(address));
         CHECK_STR(address_urls(address, urls), two);
-        CHECK_STR(address_join("http://a:1", 0, true, address), "http://a:1+0000000000000000");
+        CHECK_STR(address_join(two, 0x2a, 0, false, address),
+                  "http://10.0.0.1:2380,https://[::1]:2380!000000000000002a");
+        CHECK_EQ(address_directory(address), 0);
+        CHECK_EQ(address_replaced(address), 0x2a);
+        CHECK_STR(address_urls(address, urls), two);
+        CHECK_STR(address_join(two, 0x2a, ID, true, address),
+                  "http://10.0.0.1:2380,https://[::1]:2380!000000000000002a+00c0ffee00000001");
+        CHECK_EQ(address_directory(address), ID);
+        CHECK_EQ(address_replaced(address), 0x2a);
+        CHECK(address_will_vote(address));
+        CHECK_STR(address_urls(address, urls), two);
+        CHECK_STR(address_join("http://a:1", 0, 0, true, address),
+                  "http://a:1+0000000000000000");
         CHECK_EQ(address_directory(address), 0);
         CHECK(address_will_vote(address));
         CHECK_STR(address_urls(address, urls), "http://a:1");
-        CHECK_STR(address_join(urls, ID, true, address), "http://a:1+00c0ffee00000001");
+        CHECK_STR(address_join(urls, 0, ID, true, address), "http://a:1+00c0ffee00000001");
         CHECK_EQ(address_directory(address), ID);
         CHECK(address_will_vote(address));
 }
 
 /* What release 0.1.0 has written is never taken for more than URLs. */
-TEST(urls_alone_have_no_directory)
+TEST(urls_alone_are_nothing_else)
 {
         check_plain("");
         check_plain("http://a:1");
@@ -43,14 +57,16 @@ TEST(urls_alone_have_no_directory)
         check_plain("http://a#0123456789abcde:1");
         check_plain("http://a:1#0123456789ABCDEF");
         check_plain("http://a:1#0123456789abcde");
+        check_plain("http://a:1!0123456789abcdeg");
 }
 
-TEST(the_longest_urls_have_room_for_a_directory)
+TEST(the_longest_urls_have_room_for_the_rest)
 {
         char most[URLS_MAX], address[ADDRESS_MAX], urls[URLS_MAX];
 
         memset(most, 'a', sizeof(most) - 1);
         most[sizeof(most) - 1] = '\0';
-        CHECK_EQ(address_directory(address_join(most, ID, false, address)), ID);
+        CHECK_EQ(address_directory(address_join(most, 1, ID, false, address)), ID);
+        CHECK_EQ(address_replaced(address), 1);
         CHECK_STR(address_urls(address, urls), most);
 }

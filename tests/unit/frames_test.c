@@ -79,8 +79,8 @@ TEST(a_frame_with_a_number_that_no_member_sends_is_refused)
         CHECK(TAKES(FRAME_TIME_TELL, 1, 0, 0));
         CHECK(!TAKES(FRAME_TIME_TELL, 1, BIG, 1));
         CHECK(!TAKES(FRAME_TIME_TELL, 1, 1, (uint64_t) LEASE_TIME_NEVER.ns));
-        CHECK(TAKES(FRAME_CHANGED, BIG, REPLICA_E_NOT_STARTED));
-        CHECK(!TAKES(FRAME_CHANGED, 1, REPLICA_E_NOT_STARTED + 1));
+        CHECK(TAKES(FRAME_CHANGED, BIG, REPLICA_E_LAST_));
+        CHECK(!TAKES(FRAME_CHANGED, 1, REPLICA_E_LAST_ + 1));
         CHECK(!TAKES(FRAME_CHANGED, 1, BIG));
         CHECK(!TAKES(FRAME_REMOVED, BIG));
         CHECK(!TAKES(FRAME_LACKS, 1, BIG));
@@ -117,7 +117,7 @@ TEST(a_change_that_makes_no_sound_configuration_is_refused)
 
         CHECK(takes_change(1, REPLICA_ADD, 4, TEXT("http://4:1")));
         CHECK(takes_change(1, REPLICA_REMOVE, 4, TEXT("")));
-        CHECK(!takes_change(1, REPLICA_MOVE + 1, 4, TEXT("http://4:1")));
+        CHECK(!takes_change(1, REPLICA_LAST_ + 1, 4, TEXT("http://4:1")));
         CHECK(!takes_change(1, REPLICA_ADD, 0, TEXT("http://4:1")));
         CHECK(!takes_change(1, REPLICA_ADD, 4, TEXT("")));
         CHECK(!takes_change(1, REPLICA_MOVE, 4, TEXT("http://4:1\0,")));

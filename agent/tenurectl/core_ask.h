@@ -1,0 +1,24 @@
+/* What the commands of the core ask it in common. */
+#pragma once
+
+#include "core.h"
+#include "wire/pb.h"
+
+#define CORE_SHOWN 512
+
+/* Makes @text, which comes from a member or whoever added it, safe for a terminal. */
+const char *core_shown(const char *text, char out[static CORE_SHOWN]);
+
+/* Both return 0, or a negative errno after printing why; the caller frees *@ret. */
+must_check_ int core_ask_members(const struct core_options *o, Pb__MemberListResponse **ret);
+must_check_ int core_ask_status(const struct core_options *o, Pb__StatusResponse **ret);
+
+/* Finds a member by its name, or by its id in hexadecimal; NULL: there is none. */
+const Pb__Member *core_find(const Pb__MemberListResponse *p, const char *what);
+
+/* What the replica with status @s knows of a member; NULL: it is an etcd, or of 0.1.0. */
+const Pb__MemberVersion *core_status_of(const Pb__StatusResponse *s, uint64_t id);
+
+/* Only the leader accepts or knows some things, so it is asked, whatever the endpoints are. */
+void core_ask_leader(struct core_options *o, const Pb__MemberListResponse *list,
+                     uint64_t leader);

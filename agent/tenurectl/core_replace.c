@@ -1,0 +1,240 @@
+#include "core_replace.h"
+
+#include <inttypes.h>
+#include <json-c/json.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core_ask.h"
+#include "talk.h"
+#include "text.h"
+
+#define LOOK_EVERY (500 * NSEC_PER_MSEC)
+
+enum stage { ASKED, WAITS, CATCHES_UP, DONE };
+
+struct replacing {
+        const struct core_options *o;
+        const char *what; /* the name or id that was given */
+        uint64_t former, id;
+        char url[CORE_SHOWN];
+        enum stage told; /* the last stage that was told */
+        bool live;       /* there is a line of progress on the terminal */
+};
+
+__attribute__((format(printf, 2, 3))) static void tell(struct replacing *p, const char *fmt,
+                                                       ...)
+{
+        FILE *f = p->o->json ? stderr : stdout;
+        va_list ap;
+
+        if (p->live)
+                fputs("\r\033[K", f);
+        p->live = false;
+        va_start(ap, fmt);
+        vfprintf(f, fmt, ap);
+        va_end(ap);
+        fflush(f);
+}
+
+static void tell_behind(struct replacing *p, uint64_t behind)
+{
+        if (p->o->json || !isatty(STDOUT_FILENO))
+                return;
+        printf("\r\033[K%" PRIu64 " entries behind", behind);
+        fflush(stdout);
+        p->live = true;
+}
+
+static void tell_what_to_do(struct replacing *p)
+{
+        tell(p, "Waiting for it to start with an empty data directory. On its host, with the\n"
+                "settings as they are:\n"
+                "  systemctl stop tenure-core\n"
+                "  find /var/lib/tenure-core -mindepth 1 -delete\n"
+                "  systemctl start tenure-core\n"
+                "A replica that has been started like that goes on by itself.\n");
+}
+
+static int refuse_etcd(const char *what, const Pb__Member *m)
+{
+        char url[CORE_SHOWN], name[CORE_SHOWN];
+
+        fprintf(stderr,
+                "tenurectl: the replica that was asked is an etcd, or runs release 0.1.0, and "
+                "replaces no member in one step. Do it in these:\n"
+                "  tenurectl core remove %s\n"
+                "  tenurectl core add %s\n"
+                "  (start it with an empty data directory, as that command says)\n"
+                "  tenurectl core promote %s\n",
+                core_shown(what, name),
+                m->n_peerurls > 0 ? core_shown(m->peerurls[0], url) : "PEER-URL",
+                core_shown(what, name));
+        return -EOPNOTSUPP;
+}
+
+/* The member that was put in the place of one whose name nobody knows any more, since it has
+ * not started yet. There is one learner at most. */
+static const Pb__Member *find_nameless(const Pb__MemberListResponse *list,
+                                       const Pb__StatusResponse *s)
+{
+        for (size_t i = 0; i < list->n_members; i++) {
+                const Pb__MemberVersion *v = core_status_of(s, list->members[i]->id);
+
+                if (v && v->replaces && !*list->members[i]->name)
+                        return list->members[i];
+        }
+        return NULL;
+}
+
+static void go_on_with(struct replacing *p, const Pb__Member *m)
+{
+        p->id = m->id;
+        if (m->n_peerurls > 0)
+                (void) core_shown(m->peerurls[0], p->url);
+        tell(p, "%016" PRIx64 " at %s takes the place of a member that was replaced already.\n",
+             p->id, p->url);
+}
+
+static int ask(struct replacing *p, const Pb__Member *m)
+{
+        cleanup_(pb_freep) Pb__ReplaceMemberResponse *reply = NULL;
+        Pb__ReplaceMemberRequest q = PB__REPLACE_MEMBER_REQUEST__INIT;
+        int r;
+
+        q.id = p->former = m->id;
+        r = talk_call(p->o, "/tenurepb.Cluster/ReplaceMember", &q.base,
+                      &pb__replace_member_response__descriptor, (void **) &reply);
+        if (r == 0 && !reply->member)
+                r = -EBADMSG;
+        if (r < 0)
+                return r;
+        p->id = reply->member->id;
+        if (m->n_peerurls > 0)
+                (void) core_shown(m->peerurls[0], p->url);
+        tell(p,
+             "Replaced %016" PRIx64 " by %016" PRIx64 " at %s%s.\n"
+             "This command may be interrupted: the core goes on, and so does this command when "
+             "it is run again.\n",
+             p->former, p->id, p->url,
+             m->islearner ? "" : ", a learner until it has caught up");
+        return 0;
+}
+
+/* Finds who is meant, and has it replaced unless it was. */
+static int begin(struct replacing *p)
+{
+        cleanup_(pb_freep) Pb__MemberListResponse *list = NULL;
+        cleanup_(pb_freep) Pb__StatusResponse *s = NULL;
+        const Pb__MemberVersion *v;
+        const Pb__Member *m;
+        char shown[CORE_SHOWN];
+        int r = core_ask_members(p->o, &list);
+
+        if (r == 0)
+                r = core_ask_status(p->o, &s);
+        if (r < 0)
+                return r;
+        m = core_find(list, p->what);
+        if (!m) {
+                m = find_nameless(list, s);
+                if (!m) {
+                        fprintf(stderr,
+                                "tenurectl: no member is named '%s'; see tenurectl core "
+                                "members.\n",
+                                core_shown(p->what, shown));
+                        return -ENOENT;
+                }
+                go_on_with(p, m);
+                return 0;
+        }
+        if (!*s->cluster_version)
+                return refuse_etcd(p->what, m);
+        v = core_status_of(s, m->id);
+        if (v && v->replaces && !v->refused) {
+                go_on_with(p, m);
+                return 0;
+        }
+        return ask(p, m);
+}
+
+static enum stage look(const Pb__Member *m, const Pb__MemberVersion *v)
+{
+        if (v && v->linked && !v->replaces)
+                return m->islearner && !*m->name ? CATCHES_UP : DONE;
+        return v && v->linked ? CATCHES_UP : WAITS;
+}
+
+/* Returns 1 while it is not done. */
+static int follow(struct replacing *p)
+{
+        cleanup_(pb_freep) Pb__MemberListResponse *list = NULL;
+        cleanup_(pb_freep) Pb__StatusResponse *s = NULL, *leaders = NULL;
+        const Pb__MemberVersion *v;
+        const Pb__Member *m = NULL;
+        struct core_options at = *p->o;
+        enum stage stage;
+        int r = core_ask_members(p->o, &list);
+
+        if (r == 0)
+                r = core_ask_status(p->o, &s);
+        if (r < 0)
+                return r;
+        for (size_t i = 0; i < list->n_members; i++)
+                if (list->members[i]->id == p->id)
+                        m = list->members[i];
+        if (!m) {
+                fprintf(stderr, "tenurectl: %016" PRIx64 " was removed meanwhile.\n", p->id);
+                return -ENOENT;
+        }
+        if (s->leader == 0)
+                return 1;
+        core_ask_leader(&at, list, s->leader);
+        r = core_ask_status(&at, &leaders);
+        if (r < 0)
+                return r;
+        v = core_status_of(leaders, p->id);
+        stage = look(m, v);
+        if (stage == WAITS && p->told < WAITS)
+                tell_what_to_do(p);
+        else if (stage == CATCHES_UP && p->told < CATCHES_UP)
+                tell(p, "It has started, and catches up.\n");
+        if (stage == CATCHES_UP)
+                tell_behind(p, v->behind);
+        p->told = max_of(p->told, stage);
+        if (stage < DONE)
+                return 1;
+        tell(p, "%016" PRIx64 " has caught up, and is a %s.\n", p->id,
+             m->islearner ? "learner, as the one before" : "voter");
+        if (p->o->json) {
+                struct json_object *j = json_object_new_object();
+                char id[24];
+
+                snprintf(id, sizeof(id), "%016" PRIx64, p->id);
+                json_object_object_add(j, "id", json_object_new_string(id));
+                json_object_object_add(j, "name", json_object_new_string(m->name));
+                json_object_object_add(
+                        j, "role", json_object_new_string(m->islearner ? "learner" : "voter"));
+                json_object_object_add(
+                        j, "peer_url",
+                        json_object_new_string(m->n_peerurls > 0 ? m->peerurls[0] : ""));
+                text_print_json(j, p->o->json == 2 ? JSON_C_TO_STRING_PRETTY
+                                                   : JSON_C_TO_STRING_PLAIN);
+        }
+        return 0;
+}
+
+int core_replace(const struct core_options *o, char **argv)
+{
+        struct replacing p = {.o = o, .what = argv[0]};
+        struct timespec pause = {.tv_nsec = LOOK_EVERY};
+        int r = begin(&p);
+
+        if (r < 0)
+                return r;
+        while ((r = follow(&p)) > 0)
+                nanosleep(&pause, NULL);
+        return r;
+}
