@@ -262,6 +262,16 @@ static uint64_t on_strange(void *userdata, uint64_t id)
         return replica_excludes(l->replica, id);
 }
 
+static const char *name_of(const struct links *l, uint64_t id)
+{
+        const struct state *s = core_state(l->core);
+
+        for (size_t i = 0; i < s->n_members; i++)
+                if (s->members[i].id == id)
+                        return s->members[i].name;
+        return "";
+}
+
 struct asking {
         const char *url;
         struct joined *ret;
@@ -291,8 +301,122 @@ static void tell_who(void *userdata, const char *url, uint64_t directory, struct
         recorded = replica_directory(l->replica, ret->member_id);
         if (recorded != 0 && recorded != directory) {
                 PROBE("who joins would be a member that has another directory");
+                if (admission_tell(&l->cfg.admission,
+                                   hash_end(hash_add(HASH_START, &recorded, sizeof(recorded))),
+                                   loop_now(l->loop)))
+                        log_warning("A replica at %s has an empty data directory, but member "
+                                    "%016" PRIx64
+                                    " there has another one. If that is lost: tenurectl core "
+                                    "replace %s.",
+                                    url, ret->member_id,
+                                    *name_of(l, ret->member_id) ? name_of(l, ret->member_id)
+                                                                : "ID");
                 ret->member_id = 0;
         }
+}
+
+/* ---- a member whose disk is lost ---- */
+
+static const char *text_of(int outcome)
+{
+        switch (outcome) {
+        case 0:
+                return "it is replaced";
+        case REPLICA_E_ALIVE:
+                return "the member answers the leader, with the directory that it has";
+        case REPLICA_E_EARLY:
+                return "it was replaced less than ten minutes ago";
+        case REPLICA_E_UNHEALTHY:
+                return "too few of the other members answer the leader";
+        case REPLICA_E_TOO_MANY:
+                return "there is a learner, which has to become a voter first, or to go";
+        case REPLICA_E_UNKNOWN:
+        case REPLICA_E_UNCLAIMED:
+                return "it is being replaced already";
+        default:
+                return "there is no leader that could do so now";
+        }
+}
+
+static void on_replaced(struct core_change *ch, int outcome)
+{
+        struct links *l = container_of(ch, struct links, replacement);
+
+        l->replacement.done = NULL;
+        l->replacement_outcome = outcome;
+        if (outcome != 0 &&
+            admission_tell(&l->cfg.admission,
+                           hash_end(hash_add(HASH_START, &outcome, sizeof(outcome))),
+                           loop_now(l->loop)))
+                log_warning(
+                        "Member %016" PRIx64
+                        " at %s, whose disk is lost, asked to be replaced, but was not: %s.",
+                        l->replaced, ch->address, text_of(outcome));
+}
+
+struct lost {
+        const char *urls;
+        uint64_t id; /* of the member there; 0: there is none */
+};
+
+static void look_for_lost(uint64_t id, const char *address, bool voter, void *arg)
+{
+        struct lost *lost = arg;
+
+        (void) voter;
+        if (strcmp(address, lost->urls) == 0)
+                lost->id = id;
+}
+
+/* Why nobody is asked to replace the member; NULL: the leader is asked. */
+static const char *keeps(const struct links *l, uint64_t id, const char *name)
+{
+        struct introduction in;
+        bool linked = false;
+
+        if (id == 0)
+                return "no member has exactly these URLs";
+        if (*name_of(l, id) && strcmp(name_of(l, id), name) != 0)
+                return "the member with these URLs has another name";
+        if (replica_directory(l->replica, id) == 0)
+                return "the member has no directory yet, and needs none of before";
+        (void) replica_member_version(l->replica, id, &in, &linked);
+        if (linked || id == l->cfg.member_id) {
+                PROBE("who asks to be replaced runs elsewhere");
+                return "another process runs as this member, with the directory that it has";
+        }
+        return NULL;
+}
+
+static void on_replace(void *userdata, const char *urls, const char *name,
+                       char out[static PEERS_CLAUSE])
+{
+        struct links *l = userdata;
+        struct lost lost = {.urls = urls};
+        const char *why;
+
+        core_each_peer(l->core, look_for_lost, &lost);
+        why = keeps(l, lost.id, name);
+        if (!why && l->replacement.done)
+                why = "it is being replaced";
+        if (!why && lost.id == l->replaced && l->replacement_outcome != 0)
+                why = text_of(l->replacement_outcome);
+        snprintf(out, PEERS_CLAUSE, "%s", why ? why : "the leader is asked to do so");
+        if (l->replacement.done || keeps(l, lost.id, name))
+                return;
+        l->replaced = lost.id;
+        l->replacement = (struct core_change){.done = on_replaced,
+                                              .what = REPLICA_REPLACE_LOST,
+                                              .id = core_new_member_id(l->core)};
+        snprintf(l->replacement.address, sizeof(l->replacement.address), "%s", urls);
+        if (core_change_members(l->core, &l->replacement, 0) < 0)
+                l->replacement.done = NULL;
+        else if (admission_tell(&l->cfg.admission,
+                                hash_end(hash_add(HASH_START, urls, strlen(urls))),
+                                loop_now(l->loop)))
+                log_notice("Member %016" PRIx64 " at %s has lost its disk, and asks to be "
+                           "replaced; asking the leader.",
+                           lost.id, urls);
 }
 
 static const struct peers_ops ops = {.introduction = introduction,
@@ -302,7 +426,8 @@ static const struct peers_ops ops = {.introduction = introduction,
                                      .called = on_called,
                                      .down = on_down,
                                      .strange = on_strange,
-                                     .who = tell_who};
+                                     .who = tell_who,
+                                     .replace = on_replace};
 
 int links_start(struct links *l, struct loop *loop, struct resolver *rv, struct core *core,
                 struct replica *r, const struct joined *joined, const struct peers_config *cfg)

@@ -26,7 +26,11 @@ struct links {
         struct joined introduced;    /* the members that they named lately */
         struct boot_time introduced_until;
         struct join *asking;
-        unsigned refused; /* how often we asked in vain */
+        struct core_change replacement; /* that a member has asked for, whose disk was lost;
+                                         * `done` NULL: none is under way */
+        uint64_t replaced;              /* whom it is about, or was about last */
+        int replacement_outcome;        /* of the last one */
+        unsigned refused;               /* how often we asked in vain */
         struct boot_time ask_at;
         struct loop_timer listen_again, link_again;
         bool had_others;             /* there was another member to listen to; if there is none

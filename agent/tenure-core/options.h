@@ -33,7 +33,7 @@ struct options {
         bool peer_client_cert_auth, peer_auto_tls;
         char *peer_crl_file;
         char *peer_cert_allowed_cn, *peer_cert_allowed_hostname;
-        bool allow_plaintext_peers, strict_reconfig_check;
+        bool allow_plaintext_peers, strict_reconfig_check, replace_lost_disk;
         char *cipher_suites;
         int tls_min, tls_max; /* enum tls_version */
         uint64_t auto_years;

@@ -4,12 +4,16 @@
 
 #include "base/conf.h"
 #include "base/le.h"
+#include "base/utf8.h"
 
 #define TRY_FOR NSEC_PER_SEC
 #define ANSWER_MAX (REPLICA_PEERS_MAX * (URLS_MAX + 32))
 
 struct join {
-        char *urls, *self;
+        char *urls, *self, *self_urls, *name;
+        bool may_replace;
+        bool replaces;   /* this request is to replace us ... */
+        bool asks_again; /* ... or the next one is, to the same member */
         uint64_t directory;
         const char *cursor; /* the next URL to ask */
         struct tls *tls;
@@ -25,6 +29,73 @@ struct join {
         char why[560];
 };
 
+static void join_request(const char *url, uint64_t directory, struct buf *out)
+{
+        buf_add(out, JOIN_MAGIC, strlen(JOIN_MAGIC));
+        buf_add_u64(out, strlen(url));
+        buf_add_u64(out, directory);
+        buf_add(out, url, strlen(url));
+}
+
+void replace_request(const char *urls, const char *name, struct buf *out)
+{
+        buf_add(out, REPLACE_MAGIC, strlen(REPLACE_MAGIC));
+        buf_add_u64(out, strlen(urls));
+        buf_add_u64(out, strlen(name));
+        buf_add(out, urls, strlen(urls));
+        buf_add(out, name, strlen(name));
+}
+
+bool join_begins(const uint8_t *p, size_t n)
+{
+        return memcmp(p, JOIN_MAGIC, n) == 0 || memcmp(p, REPLACE_MAGIC, n) == 0;
+}
+
+/* Takes @len bytes as a string. */
+static bool take_text(struct view *in, uint64_t len, char *ret, size_t size)
+{
+        if (len >= size || memchr(in->p, 0, (size_t) len))
+                return false;
+        memcpy(ret, in->p, (size_t) len);
+        ret[len] = '\0';
+        in->p += len;
+        in->len -= (size_t) len;
+        return true;
+}
+
+int join_read(struct view in, struct join_request *ret)
+{
+        uint64_t len, other, name_len;
+        struct url u;
+
+        *ret = (struct join_request){0};
+        if (in.len < JOIN_HEAD)
+                return 1;
+        ret->replace = memcmp(in.p, REPLACE_MAGIC, 8) == 0;
+        len = le64_get(in.p + 8);
+        other = le64_get(in.p + 16);
+        name_len = ret->replace ? other : 0;
+        if (len >= (ret->replace ? URLS_MAX : JOIN_URL_MAX) || name_len >= REPLACE_NAME_MAX)
+                return -EBADMSG;
+        if (in.len - JOIN_HEAD < len + name_len)
+                return 1;
+        in.p += JOIN_HEAD;
+        in.len -= JOIN_HEAD;
+        if (!take_text(&in, len, ret->urls, sizeof(ret->urls)) ||
+            !take_text(&in, name_len, ret->name, sizeof(ret->name)))
+                return -EBADMSG;
+        ret->directory = ret->replace ? 0 : other;
+        if (!ret->replace && (strchr(ret->urls, ',') || url_parse(ret->urls, &u) < 0))
+                return -EBADMSG;
+        return 0;
+}
+
+void replace_answer(const char *clause, struct buf *out)
+{
+        buf_add_u32(out, (uint32_t) strlen(clause));
+        buf_add(out, clause, strlen(clause));
+}
+
 static void on_connected(struct stream *s, void *userdata)
 {
         struct join *j = userdata;
@@ -38,10 +109,10 @@ static void on_connected(struct stream *s, void *userdata)
                 j->stream = stream_free(j->stream);
                 return;
         }
-        buf_add(tx, JOIN_MAGIC, strlen(JOIN_MAGIC));
-        buf_add_u64(tx, strlen(j->self));
-        buf_add_u64(tx, j->directory);
-        buf_add(tx, j->self, strlen(j->self));
+        if (j->replaces)
+                replace_request(j->self_urls, j->name, tx);
+        else
+                join_request(j->self, j->directory, tx);
         stream_kick(s);
 }
 
@@ -92,6 +163,23 @@ static bool is_listed(const struct joined *who, const char *url)
         return false;
 }
 
+/* The member has another directory than ours, which is empty. */
+static void refused(struct join *j)
+{
+        int n = snprintf(j->why, sizeof(j->why),
+                         "%.200s says that the member at %.200s has a data directory already",
+                         j->asked, j->self);
+
+        j->asks_again = j->may_replace;
+        if (j->may_replace)
+                loop_timer_in(&j->timer, 0);
+        else
+                snprintf(j->why + n, sizeof(j->why) - (size_t) n,
+                         "; if its disk is lost: tenurectl core replace %.64s, or "
+                         "ReplaceLostDisk=yes on this host",
+                         j->name);
+}
+
 static void on_data(struct stream *s, struct view data)
 {
         struct join *j = stream_userdata(s);
@@ -104,17 +192,22 @@ static void on_data(struct stream *s, struct view data)
         len = le32_get(buf_head(&j->rx));
         if (buf_len(&j->rx) - 4 < len && len <= ANSWER_MAX)
                 return;
-        if (len > ANSWER_MAX || parse((struct view){buf_head(&j->rx) + 4, len}, &who) < 0) {
+        if (j->replaces && len <= ANSWER_MAX) {
+                char shown[300];
+
+                snprintf(j->why, sizeof(j->why), "%.200s was asked to replace this member: %s",
+                         j->asked,
+                         utf8_shown((const char *) buf_head(&j->rx) + 4, len, shown,
+                                    sizeof(shown)));
+        } else if (len > ANSWER_MAX ||
+                   parse((struct view){buf_head(&j->rx) + 4, len}, &who) < 0) {
                 snprintf(j->why, sizeof(j->why), "%s sent an invalid answer", j->asked);
         } else if (who.member_id != 0) {
                 loop_timer_disarm(&j->timer);
                 j->stream = stream_free(j->stream); /* one answer is enough */
                 return j->fn(j->userdata, &who, "");
         } else if (is_listed(&who, j->self)) {
-                snprintf(j->why, sizeof(j->why),
-                         "%s says that the member at %s has a data directory already; if its "
-                         "disk is lost: tenurectl core replace",
-                         j->asked, j->self);
+                refused(j);
         } else {
                 snprintf(j->why, sizeof(j->why),
                          "%s knows no member at %s; add it first (tenurectl core add)",
@@ -155,7 +248,9 @@ static void on_timer(struct loop_timer *t)
         buf_clear(&j->rx);
         strcpy(why, j->why);
         *j->why = '\0';
-        if (!list_next(&j->cursor, j->asked, sizeof(j->asked))) {
+        j->replaces = j->asks_again;
+        j->asks_again = false;
+        if (!j->replaces && !list_next(&j->cursor, j->asked, sizeof(j->asked))) {
                 j->cursor = j->urls;
                 (void) list_next(&j->cursor, j->asked, sizeof(j->asked));
         }
@@ -182,8 +277,11 @@ int join_new(struct join **ret, struct loop *l, struct resolver *rv,
         j->userdata = userdata;
         j->urls = strdup(cfg->urls);
         j->self = strdup(cfg->self);
-        if (!j->urls || !j->self)
+        j->self_urls = strdup(cfg->self_urls ? cfg->self_urls : "");
+        j->name = strdup(cfg->name ? cfg->name : "");
+        if (!j->urls || !j->self || !j->self_urls || !j->name)
                 return -ENOMEM;
+        j->may_replace = cfg->replace;
         j->cursor = j->urls;
         loop_timer_in(&j->timer, 0);
         *ret = take_ptr(j);
@@ -200,6 +298,8 @@ struct join *join_free(struct join *j)
         buf_fini(&j->rx);
         free(j->urls);
         free(j->self);
+        free(j->self_urls);
+        free(j->name);
         free(j);
         return NULL;
 }

@@ -24,8 +24,11 @@ struct joined {
 struct join;
 
 struct join_config {
-        const char *urls;   /* of the other members, joined by commas */
-        const char *self;   /* one of our peer URLs, as configured */
+        const char *urls;      /* of the other members, joined by commas */
+        const char *self;      /* one of our peer URLs, as configured */
+        const char *self_urls; /* all of them, joined by commas, and ... */
+        const char *name;      /* ... our name; NULL: not known, and nothing is replaced */
+        bool replace;       /* if this member had another directory, ask for its replacement */
         uint64_t directory; /* the id of our data directory; 0: it has none yet */
         struct tls *tls;    /* for https://; borrowed */
         const struct admission *admission; /* borrowed */
@@ -47,5 +50,29 @@ DEFINE_CLEANUP(struct join *, join_free)
 #define JOIN_MAGIC "TENJOIN1"
 #define JOIN_URL_MAX 320
 
-/* Writes the answer, for the side that serves it. */
+/* A replica whose directory is empty asks to be put in the place of the member at its URLs,
+ * which had another one. The request is REPLACE_MAGIC, the lengths of URLs and name (u64 each),
+ * the URLs, joined by commas, and the name. The answer is its length (u32), and a clause for
+ * people that says what is done about it. Which id the replica has then, it learns by a request
+ * as above. Only a member that has refused such a one is asked: it is of 0.2.0 or later. */
+#define REPLACE_MAGIC "TENREPL1"
+#define REPLACE_NAME_MAX 128
+#define JOIN_HEAD 24 /* of both requests */
+
+/* For the side that serves them: */
+struct join_request {
+        bool replace;
+        uint64_t directory;          /* unless it is to be replaced */
+        char urls[URLS_MAX];         /* one URL; to be replaced, all of them */
+        char name[REPLACE_NAME_MAX]; /* to be replaced */
+};
+
+/* Whether @n bytes, 8 at most, are how a request begins. */
+bool join_begins(const uint8_t *p, size_t n);
+
+/* Reads one. Returns 0; 1: it has not arrived completely; or -EBADMSG. */
+must_check_ int join_read(struct view in, struct join_request *ret);
+
+void replace_request(const char *urls, const char *name, struct buf *out);
+void replace_answer(const char *clause, struct buf *out);
 void join_answer(const struct joined *who, struct buf *out);

@@ -385,44 +385,45 @@ void peers_sweep(struct peers *p, bool (*wanted)(void *userdata, uint64_t id))
                         in_free(i);
 }
 
-/* Sends a joiner its member id, and nothing else. Returns false if the link has ended. */
+/* Answers a replica that has no link of its own yet (join.h), and nothing else. Returns false
+ * if the link has ended. */
 static bool greet_joiner(struct link_in *i)
 {
-        uint64_t len = le64_get(buf_head(&i->rx) + 8);
         struct peers *p = i->peers;
-        uint64_t directory = le64_get(buf_head(&i->rx) + 16);
-        char url[JOIN_URL_MAX], shown[200], why[512];
+        struct join_request q;
+        char shown[200], why[512], answer[PEERS_CLAUSE];
         struct joined who = {.cluster_id = p->cfg.cluster_id};
-        struct url u;
+        int r = join_read((struct view){buf_head(&i->rx), buf_len(&i->rx)}, &q);
+        uint64_t cause = hash_add(HASH_START, q.urls, strlen(q.urls));
 
-        if (len >= sizeof(url))
-                return false;
-        if (buf_len(&i->rx) < GREETING + len)
-                return true;
-        memcpy(url, buf_head(&i->rx) + GREETING, len);
-        url[len] = '\0';
-        utf8_shown(url, len, shown, sizeof(shown));
+        if (r != 0)
+                return r > 0;
+        utf8_shown(q.urls, strlen(q.urls), shown, sizeof(shown));
         buf_clear(&i->rx);
-        if (strlen(url) != len || strchr(url, ',') || url_parse(url, &u) < 0)
-                return false;
-        PROBE("who wants to join asks for its member id");
-        if (!admission_check(&p->cfg.admission, i->stream, url, why)) {
-                if (admission_tell(&p->cfg.admission, hash_end(hash_add(HASH_START, url, len)),
-                                   loop_now(p->loop)))
+        PROBE_IF(!q.replace, "who wants to join asks for its member id");
+        PROBE_IF(q.replace, "who has lost its disk asks to be replaced");
+        if (!admission_check(&p->cfg.admission, i->stream, q.urls, why)) {
+                if (admission_tell(&p->cfg.admission, hash_end(cause), loop_now(p->loop)))
                         log_warning("Refused a replica at %s that wants to join as %s: %s.",
                                     stream_peer(i->stream), shown, why);
                 return false;
         }
-        p->ops->who(p->userdata, url, directory, &who);
+        if (q.replace)
+                p->ops->replace(p->userdata, q.urls, q.name, answer);
+        else
+                p->ops->who(p->userdata, q.urls, q.directory, &who);
         if (i->freed)
                 return true;
-        if (admission_tell(&p->cfg.admission,
-                           hash_end(hash_add(hash_add(HASH_START, "asked", 5), url, len)),
+        if (!q.replace &&
+            admission_tell(&p->cfg.admission, hash_end(hash_add(cause, "asked", 5)),
                            loop_now(p->loop)))
                 log_info("A replica at %s asked for its member id: %016" PRIx64 ".", shown,
                          who.member_id);
         i->caller = CALLER_ANSWERED;
-        join_answer(&who, stream_tx(i->stream));
+        if (q.replace)
+                replace_answer(answer, stream_tx(i->stream));
+        else
+                join_answer(&who, stream_tx(i->stream));
         stream_close_after_tx(i->stream);
         stream_kick(i->stream);
         return true;
@@ -567,12 +568,12 @@ static bool take(struct link_in *i)
                 size_t n = min_of(buf_len(&i->rx), (size_t) 8);
 
                 if (memcmp(buf_head(&i->rx), MAGIC, n) != 0 &&
-                    memcmp(buf_head(&i->rx), JOIN_MAGIC, n) != 0)
+                    !join_begins(buf_head(&i->rx), n))
                         return false;
                 PROBE_IF(buf_len(&i->rx) < GREETING, "a greeting arrives in pieces");
                 if (buf_len(&i->rx) < GREETING)
                         return true;
-                if (memcmp(buf_head(&i->rx), JOIN_MAGIC, n) == 0)
+                if (join_begins(buf_head(&i->rx), n))
                         return greet_joiner(i);
                 if (!greet(i))
                         return false;

@@ -29,6 +29,8 @@
 
 struct peers;
 
+#define PEERS_CLAUSE 300
+
 struct peers_ops {
         /* What we say first on a link to member @id; newest CLUSTER_0_1 or 0: nothing. */
         struct introduction (*introduction)(void *userdata, uint64_t id);
@@ -49,6 +51,10 @@ struct peers_ops {
         /* A replica that joins with @directory (0: it has none yet) asks which member has @url,
          * and who the others are (join.h). */
         void (*who)(void *userdata, const char *url, uint64_t directory, struct joined *ret);
+        /* A replica with an empty directory asks to replace the member at @urls, which is named
+         * @name; writes what is done about it to @out, a clause. */
+        void (*replace)(void *userdata, const char *urls, const char *name,
+                        char out[static PEERS_CLAUSE]);
 };
 
 struct peers_config {

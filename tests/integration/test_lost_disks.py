@@ -32,7 +32,7 @@ def test_a_member_whose_disk_is_lost_elects_nobody(cluster, state):
 
     c.start()
     b.start()
-    eventually(lambda: "if its disk is lost: tenurectl core replace" in b.log_text())
+    eventually(lambda: f"if its disk is lost: tenurectl core replace {b.name}" in b.log_text())
     a.start()
 
     eventually(lambda: cluster.put("later", "y", at=c))
@@ -116,3 +116,43 @@ def test_no_member_is_replaced_while_too_few_others_live(new_cluster):
     c.start()
     eventually(lambda: cluster.put("k", "v", at=c))
     assert b.name in cluster.members()
+
+
+@pytest.mark.parametrize("state", ["new", "existing"])
+def test_a_lost_disk_is_replaced_by_itself(new_cluster, state):
+    cluster = new_cluster(3, "--replace-lost-disk=yes")
+    a, b, c = followers(cluster)
+    cluster.put("precious", "acknowledged", at=a)
+    former = cluster.members()[b.name].id
+    lose_disk(b)
+    set_state(b, state)
+    b.start()
+    for i in range(100):
+        cluster.put("k", f"{i}", at=a)
+    again = eventually(lambda: is_voter_again(cluster, b.name, former))
+    assert cluster.get("precious", at=b).value == "acknowledged"
+    for replica in a, c:
+        assert f"is replaced by member {again.id:016x}" in replica.log_text()
+        assert f"{again.id:016x}" in replica.log_text().split("has caught up, and is a voter now")[0]
+
+    lose_disk(b)
+    b.start()
+    eventually(lambda: "it was replaced less than ten minutes ago" in b.log_text())
+    assert cluster.members()[b.name].id == again.id
+    run(BIN / "tenurectl", f"--endpoints={a.client_url}", "core", "replace", b.name)
+    assert is_voter_again(cluster, b.name, again.id)
+    assert cluster.get("precious", at=b).value == "acknowledged"
+
+
+def test_a_member_that_lives_is_not_replaced_by_an_empty_directory(new_cluster):
+    cluster = new_cluster(3, "--replace-lost-disk=yes")
+    a, b, _ = followers(cluster)
+    former = cluster.members()[b.name].id
+    twin = cluster.new_replica("twin")
+    twin.configure([r for r in cluster.replicas.values() if r is not twin], "existing")
+    twin.command = [str(word).replace(str(b.data), str(twin.data)) for word in b.command]
+    set_state(twin, "existing")
+    twin.start()
+    eventually(lambda: "with the directory that it has" in twin.log_text())
+    assert cluster.members()[b.name].id == former
+    assert cluster.get("k", at=b) is None
