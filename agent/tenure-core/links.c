@@ -301,6 +301,7 @@ static void tell_who(void *userdata, const char *url, uint64_t directory, struct
         recorded = replica_directory(l->replica, ret->member_id);
         if (recorded != 0 && recorded != directory) {
                 PROBE("who joins would be a member that has another directory");
+                replica_member_lost(l->replica, ret->member_id);
                 if (admission_tell(&l->cfg.admission,
                                    hash_end(hash_add(HASH_START, &recorded, sizeof(recorded))),
                                    loop_now(l->loop)))

@@ -55,6 +55,7 @@ struct program {
         struct loop_timer stop_timer;
         struct loop_signal sigterm, sigint, sighup;
         uint64_t leader; /* the leader that was logged last */
+        uint64_t awaits; /* whom the status said last that we wait for */
         struct boot_time turn_log_at;
         uint64_t long_turns; /* since the last one that was logged */
         bool stopping, removed;
@@ -123,9 +124,13 @@ static const char *name_of(const struct program *p, uint64_t id)
 /* To systemd. */
 static void show(const struct program *p, const struct replica_status *s)
 {
-        if (s->awaits != 0)
+        if (s->awaits != 0 && s->leader)
                 notify_status("Leader of a new cluster, which waits for %s to start.",
                               name_of(p, s->awaits));
+        else if (s->awaits != 0)
+                notify_status("Waiting for %s to start (%016" PRIx64
+                              "), or, if this cluster is not new, for a member that has data.",
+                              name_of(p, s->awaits), s->awaits);
         else if (s->leader_id == 0)
                 notify_status("No leader (term %" PRIu64 ").", s->term);
         else if (s->leader)
@@ -160,8 +165,9 @@ static void on_changed(void *u)
         if (s.lost)
                 return begin_again(p);
         leaderless_changed(&p->leaderless, s.leader_id != 0);
-        if (s.leader || s.leader_id != p->leader)
+        if (s.leader || s.leader_id != p->leader || s.awaits != p->awaits)
                 show(p, &s);
+        p->awaits = s.awaits;
         if (s.leader_id == p->leader)
                 return;
         p->leader = s.leader_id;

@@ -101,6 +101,35 @@ static int find(const struct core_options *o, const char *what, uint64_t *ret)
         return r < 0 ? r : -ENOENT;
 }
 
+/* What an operator may have to do. */
+static void print_notes(const Pb__MemberListResponse *p, const Pb__StatusResponse *s)
+{
+        static const char ours[] = "tenure: ";
+        char name[CORE_SHOWN];
+
+        for (size_t i = 0; i < p->n_members; i++) {
+                const Pb__Member *m = p->members[i];
+                const Pb__MemberVersion *v = core_status_of(s, m->id);
+
+                if (v && v->refused)
+                        printf("%016" PRIx64 " has another data directory than is recorded, "
+                               "and takes no part: its disk was lost, replaced or restored. "
+                               "Start it with the old directory, or run: tenurectl core "
+                               "replace "
+                               "%s\n",
+                               m->id, *m->name ? core_shown(m->name, name) : "ID");
+                if (v && v->replaces)
+                        printf("%016" PRIx64 " takes the place of a member that was replaced; "
+                               "it has to start with an empty data directory, and becomes a "
+                               "voter once it has caught up.\n",
+                               m->id);
+        }
+        for (size_t i = 0; i < s->n_errors; i++)
+                if (strncmp(s->errors[i], ours, strlen(ours)) == 0)
+                        printf("The replica that was asked says: %s.\n",
+                               core_shown(s->errors[i] + strlen(ours), name));
+}
+
 static int members(const struct core_options *o, char **argv)
 {
         cleanup_(pb_freep) Pb__MemberListResponse *p = NULL;
@@ -113,6 +142,8 @@ static int members(const struct core_options *o, char **argv)
         if (r < 0)
                 return r;
         print_members(o, p, s);
+        if (!o->json && o->legend)
+                print_notes(p, s);
         if (!o->json && o->legend && s->header && s->header->ancestor != 0)
                 printf("This is cluster %016" PRIx64
                        ", which was forced to descend from %016" PRIx64 ".\n",

@@ -316,6 +316,7 @@ struct member_version {
 struct versions {
         struct member_version of[2 * REPLICA_PEERS_MAX];
         uint32_t cluster; /* the cluster version; 0 until the state machine has said it */
+        uint64_t lost; /* a member without a link that was heard of with an empty directory */
         struct replica_rise rise;
         bool founding;                     /* we lead a new cluster, which has not begun ... */
         struct boot_time awaits_logged_at; /* ... and when that was last logged */

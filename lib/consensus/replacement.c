@@ -121,7 +121,7 @@ struct replica_member replica_member(const struct replica *r, uint64_t id)
         int at = replica_position(r, id);
 
         return (struct replica_member){
-                .refused = directories_refuse(r, id),
+                .refused = directories_refuse(r, id) || (id != 0 && r->versions.lost == id),
                 .replaces = at >= 0 && is_waiting(&replica_conf(r)->servers[at]),
         };
 }

@@ -229,10 +229,13 @@ bool replica_member_version(const struct replica *r, uint64_t id, struct introdu
                             bool *ret_linked);
 /* What of a member concerns its data directory. */
 struct replica_member {
-        bool refused;  /* it has introduced itself with another one than is recorded */
+        bool refused;  /* it was last heard of with another one than is recorded */
         bool replaces; /* it was put in the place of a member whose directory was lost */
 };
 struct replica_member replica_member(const struct replica *r, uint64_t id);
+/* A process with the settings of member @id has an empty directory, but that is not the
+ * member's. */
+void replica_member_lost(struct replica *r, uint64_t id);
 /* How far the cluster version can rise. */
 struct replica_rise {
         uint32_t to;     /* the version up to which all members can go; 0: one of them has not

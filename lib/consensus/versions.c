@@ -54,6 +54,8 @@ int replica_peer_introduced(struct replica *r, uint64_t peer, const struct intro
         struct member_version *v = slot_for(r, peer);
 
         r->now = boot_max(r->now, now);
+        if (r->versions.lost == peer)
+                r->versions.lost = 0;
         *v = (struct member_version){.id = peer, .is = *in, .linked = true};
         versions_members_changed(r);
         directories_introduced(r, peer, in);
@@ -64,6 +66,14 @@ int replica_peer_introduced(struct replica *r, uint64_t peer, const struct intro
         PROBE_IF(directories_refuse(r, peer), "a member calls that has another directory");
         v->linked = false;
         return versions_refuse(r, peer) ? -EPROTONOSUPPORT : -EKEYREJECTED;
+}
+
+void replica_member_lost(struct replica *r, uint64_t id)
+{
+        const struct member_version *v = version_of(r, id);
+
+        if (!v || !v->linked)
+                r->versions.lost = id;
 }
 
 void versions_link_down(struct replica *r, uint64_t peer)

@@ -167,6 +167,10 @@ struct method {
 
 /* Whether nobody is served, because another core goes on from the same data. If so, writes what
  * clients are told. */
+/* If this replica waits for a member, whose start is all that is missing, writes that to @text.
+ */
+#define API_WAITS 512
+bool api_waits(const struct api *a, char text[static API_WAITS]);
 bool api_is_stopped(const struct api *a, char text[static 320]);
 /* The client of @call is in another core. */
 void api_hear_of(struct api *a, const struct rpc_call *call);

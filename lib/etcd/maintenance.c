@@ -1,4 +1,7 @@
 /* Maintenance and health: the replica's own status, and an operator's commands to it. */
+#include <inttypes.h>
+#include <stdio.h>
+
 #include "etcd/internal.h"
 
 static char *cluster_version(const struct state *s)
@@ -37,6 +40,36 @@ static void add_version(uint64_t id, const char *address, bool voter, void *arg)
         all->list[all->n++] = v;
 }
 
+struct awaited {
+        uint64_t id;
+        char urls[URLS_MAX];
+};
+
+static void find_awaited(uint64_t id, const char *address, bool voter, void *arg)
+{
+        struct awaited *m = arg;
+
+        (void) voter;
+        if (id == m->id)
+                snprintf(m->urls, sizeof(m->urls), "%s", address);
+}
+
+bool api_waits(const struct api *a, char text[static API_WAITS])
+{
+        struct awaited m = {.id = core_status(a->core).awaits};
+
+        if (m.id == 0)
+                return false;
+        core_each_peer(a->core, find_awaited, &m);
+        snprintf(text, API_WAITS,
+                 "tenure: this replica waits for member %016" PRIx64
+                 " at %.200s: start it. A new cluster begins when each of its members has "
+                 "started; if this one is not new, the disk of this replica was lost, and it "
+                 "waits for a member that has data",
+                 m.id, m.urls);
+        return true;
+}
+
 static void status(struct request *q)
 {
         static char tenure[] = TENURE_VERSION;
@@ -45,7 +78,7 @@ static void status(struct request *q)
                     forgetful[] =
                             "tenure: a member lacks entries that it has acknowledged: see "
                             "the leader's log";
-        char *errors[5], storage[] = "3.4.0", stopped[320];
+        char *errors[6], storage[] = "3.4.0", stopped[320], waits[API_WAITS];
         Pb__StatusResponse p = PB__STATUS_RESPONSE__INIT;
         Pb__DowngradeInfo downgrade = PB__DOWNGRADE_INFO__INIT;
         struct replica_status s = core_status(q->api->core);
@@ -87,6 +120,8 @@ static void status(struct request *q)
                 errors[p.n_errors++] = corrupt;
         if (api_is_stopped(q->api, stopped))
                 errors[p.n_errors++] = stopped;
+        if (api_waits(q->api, waits))
+                errors[p.n_errors++] = waits;
         if (core_forgetful(q->api->core) != 0)
                 errors[p.n_errors++] = forgetful;
         request_reply(q, &p.base);

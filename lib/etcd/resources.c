@@ -155,16 +155,20 @@ static void tell_health(struct api *a, struct rpc_call *call, const char *why, c
 
 static void health_read(struct probe *p, struct status st)
 {
+        char waits[API_WAITS];
+
         if (st.code == RPC_OK)
                 return tell_health(p->api, p->call, "", "");
         PROBE("a health check fails because nothing can be read");
-        tell_health(p->api, p->call, "RANGE ERROR:", st.text);
+        tell_health(p->api, p->call,
+                    "RANGE ERROR:", api_waits(p->api, waits) ? waits : st.text);
 }
 
 static void health(struct api *a, struct rpc_call *call)
 {
         const char *query = http_request_of(call)->query;
         const struct state *s = core_state(a->core);
+        char waits[API_WAITS];
 
         if (state_alarmed(s, PB__ALARM_TYPE__NOSPACE) &&
             !query_has(query, "exclude", "NOSPACE")) {
@@ -178,6 +182,8 @@ static void health(struct api *a, struct rpc_call *call)
                 return tell_health(a, call, "", "");
         if (core_status(a->core).leader_id == 0) {
                 PROBE("a health check fails because there is no leader");
+                if (api_waits(a, waits))
+                        return tell_health(a, call, "RAFT NO LEADER: ", waits);
                 return tell_health(a, call, "RAFT NO LEADER", "");
         }
         probe(a, call, 0, health_read);
@@ -205,7 +211,10 @@ static void tell_checks(struct api *a, struct rpc_call *call, unsigned which,
 {
         bool verbose = query_has(http_request_of(call)->query, "verbose", NULL), failed = false;
         struct buf b = api_take_packed(a);
+        char waits[API_WAITS];
 
+        if (read.code != RPC_OK && api_waits(a, waits))
+                read.text = waits;
         http_add_header(call, NOSNIFF);
         for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {
                 const char *why = fails(a, checks[i].check, read);

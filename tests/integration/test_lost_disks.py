@@ -2,10 +2,13 @@
 as the same member, with unchanged settings, and counts for nothing: what it had acknowledged is not
 on that disk."""
 import json
+import re
 import shutil
 
 import pytest
 
+from harness.http1 import Http
+from harness.notifications import Notifications
 from harness.places import BIN
 from harness.program import Daemon, run
 from harness.waiting import ProgramError, eventually
@@ -156,3 +159,29 @@ def test_a_member_that_lives_is_not_replaced_by_an_empty_directory(new_cluster):
     eventually(lambda: "with the directory that it has" in twin.log_text())
     assert cluster.members()[b.name].id == former
     assert cluster.get("k", at=b) is None
+
+
+# ---- while it waits ----
+
+def test_it_is_said_whom_a_replica_waits_for_and_what_to_do(cluster):
+    a, b, c = followers(cluster)
+    for replica in b, c, a:
+        replica.kill()
+    shutil.rmtree(b.data)
+    systemd = Notifications()
+    b.environment.update(systemd.environment)
+    b.start()
+    eventually(lambda: b.log_text().count("serves clients") == 2)
+    said = "waits for member "
+    eventually(lambda: said in Http(b.client_url).get("/readyz?verbose").text)
+    assert said in Http(b.client_url).get("/health").json()["reason"]
+    listed = run(BIN / "tenurectl", f"--endpoints={b.client_url}", "core", "members")
+    assert "The replica that was asked says: this replica waits for member" in listed
+    eventually(lambda: re.search(r"STATUS=Waiting for [ac] to start \([0-9a-f]{16}\)", systemd.text()))
+
+    a.start()
+    c.start()
+    eventually(lambda: re.search(rf"STATUS=Joining: .* replace {b.name}", systemd.text()))
+    eventually(lambda: f"run: tenurectl core replace {b.name}" in run(
+        BIN / "tenurectl", f"--endpoints={a.client_url}", "core", "members"))
+    systemd.close()
