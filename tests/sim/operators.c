@@ -5,9 +5,9 @@
  *
  * What an answer says about a member holds until somebody asks for something else: one that was
  * added is there, with its URL, one that was removed is not, nobody is there without having
- * been asked for, and no two have the same URL. Nobody who never started is promoted. In some
- * worlds the core refuses what may cost the majority; in the others the operators do not ask
- * for it.
+ * been asked for, and no two have the same URL. Nobody who never started is promoted, or
+ * replaced: it has no directory that could be lost. In some worlds the core refuses what may
+ * cost the majority; in the others the operators do not ask for it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +20,7 @@
 #define A_WHILE (10 * MSEC)      /* for a leader to hear that a change is committed */
 #define ASKED_TWICE (600 * MSEC) /* for the leader to be asked again for what is answered */
 
-enum order { ADD, ADD_LEARNER, REMOVE, PROMOTE, MOVE, LIST };
+enum order { ADD, ADD_LEARNER, REMOVE, PROMOTE, MOVE, REPLACE, LIST };
 
 static struct admin {
         struct asker asker;
@@ -92,8 +92,8 @@ static struct stray *some_stray(void)
 static enum order choose(void)
 {
         static const enum order faulty[] = {ADD,    ADD,    ADD_LEARNER, ADD_LEARNER, REMOVE,
-                                            REMOVE, REMOVE, PROMOTE,     MOVE,        LIST,
-                                            LIST,   LIST,   LIST};
+                                            REMOVE, REMOVE, PROMOTE,     MOVE,        REPLACE,
+                                            LIST,   LIST,   LIST,        LIST};
 
         if (W->calm) /* all of them have to go */
                 return rnd_between(&W->rnd, 0, 2) > 0 ? REMOVE : LIST;
@@ -125,6 +125,7 @@ static void act(struct asker *a)
         Pb__MemberRemoveRequest remove = PB__MEMBER_REMOVE_REQUEST__INIT;
         Pb__MemberPromoteRequest promote = PB__MEMBER_PROMOTE_REQUEST__INIT;
         Pb__MemberUpdateRequest move = PB__MEMBER_UPDATE_REQUEST__INIT;
+        Pb__ReplaceMemberRequest replace = PB__REPLACE_MEMBER_REQUEST__INIT;
         Pb__MemberListRequest list = PB__MEMBER_LIST_REQUEST__INIT;
         struct admin *o = admin_of(a);
         char *urls[] = {o->url};
@@ -161,6 +162,9 @@ static void act(struct asker *a)
                 move.peerurls = urls;
                 move.n_peerurls = 1;
                 return ask_for_change(a, "/etcdserverpb.Cluster/MemberUpdate", &move.base);
+        case REPLACE:
+                replace.id = o->of->id;
+                return ask_for_change(a, "/tenurepb.Cluster/ReplaceMember", &replace.base);
         case LIST:
                 list.linearizable = true;
                 return asker_ask(a, "/etcdserverpb.Cluster/MemberList", &list.base);
@@ -277,6 +281,9 @@ static void on_done(struct admin *o, struct view m)
                 return;
         case MOVE:
                 return;
+        case REPLACE:
+                return fail(W, "members: %" PRIx64 " was replaced, and never started",
+                            o->of->id);
         case LIST:
                 return on_listed(o, m);
         }

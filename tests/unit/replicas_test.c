@@ -483,9 +483,9 @@ static int introduce(const struct net_node *from, struct net_node *to)
 
 static void introduce_all(void)
 {
-        for (unsigned i = 0; i < N; i++)
-                for (unsigned k = 0; k < N; k++)
-                        if (i != k)
+        for (unsigned i = 0; i < n_nodes; i++)
+                for (unsigned k = 0; k < n_nodes; k++)
+                        if (i != k && net.node[i].replica && net.node[k].replica)
                                 CHECK_EQ(introduce(&net.node[i], &net.node[k]), 0);
 }
 
@@ -621,6 +621,112 @@ TEST(a_founding_replica_votes_in_a_cluster_that_has_begun_at_version_0_1)
         founds = false;
         made_dirs = 0;
         stop();
+}
+
+static int change(struct net_node *leader, enum replica_change what, uint64_t id,
+                  const char *address)
+{
+        static uint64_t request;
+
+        do {
+                net.outcome = -1;
+                replica_change_members(leader->replica, ++request, what, id, address);
+                pass(300 * MS);
+        } while (net.outcome == REPLICA_E_BUSY);
+        return net.outcome;
+}
+
+static void end_node(struct net_node *n)
+{
+        n->replica = replica_free(n->replica);
+        pass(1000 * MS);
+}
+
+/* By one entry; and whoever leads then promotes the new one. */
+TEST(a_member_whose_directory_is_lost_is_replaced)
+{
+        struct net_node *first, *leader, *lost, *by = &net.node[4];
+        struct store_error err;
+        struct raft_server *s;
+        const char *urls;
+        uint64_t match;
+
+        founds = true;
+        made_dirs = 100;
+        n_nodes = 4;
+        start();
+        introduce_all();
+        leader = first = elect();
+        lost = &net.node[(leader - net.node + 1) % 4];
+        urls = peers[id_of(lost) - 1].address;
+        CHECK_EQ(change(leader, REPLICA_REPLACE, 5, "http://9:1"), REPLICA_E_UNKNOWN);
+        CHECK_EQ(change(leader, REPLICA_REPLACE, 5, urls), REPLICA_E_ALIVE);
+        end_node(lost);
+        CHECK_EQ(change(leader, REPLICA_REPLACE_LOST, 5, urls), 0);
+        CHECK_EQ(replica_voters(leader->replica), 3);
+        CHECK(libraft_match(leader->replica, 5, &match));
+        CHECK_EQ(match, 0);
+        CHECK(replica_member(leader->replica, 5).replaces);
+        CHECK_EQ(change(leader, REPLICA_REPLACE, 6, urls), REPLICA_E_UNCLAIMED);
+
+        end_node(leader);
+        leader = elect();
+        n_nodes = 5;
+        by->disk = sim_disk_new();
+        CHECK_EQ(replica_new(&by->replica,
+                             &(struct replica_config){.id = 5,
+                                                      .cluster_id = 7,
+                                                      .peers = peers,
+                                                      .n_peers = 5,
+                                                      .join = true,
+                                                      .election = 500 * MS,
+                                                      .heartbeat = 50 * MS,
+                                                      .directory = ++made_dirs,
+                                                      .seed = 99},
+                             by->disk, &ops, by, net.now, &err),
+                 0);
+        CHECK_EQ(replica_start(by->replica), 0);
+        introduce_all();
+        pass(3000 * MS);
+        CHECK_EQ(replica_voters(leader->replica), 4);
+        s = &replica_conf(leader->replica)->servers[replica_position(leader->replica, 5)];
+        CHECK_EQ(s->role, RAFT_VOTER);
+        CHECK_EQ(address_directory(s->address), made_dirs);
+        CHECK(!replica_member(leader->replica, 5).replaces);
+
+        start_node(first, 0);
+        introduce_all();
+        pass(1000 * MS);
+        end_node(by);
+        CHECK_EQ(change(leader, REPLICA_REPLACE_LOST, 4, urls), REPLICA_E_EARLY);
+        founds = false;
+        made_dirs = 0;
+        stop();
+        n_nodes = N;
+}
+
+/* An empty directory is one with nothing but the members. */
+TEST(only_a_directory_without_data_is_emptied)
+{
+        struct store_identity had;
+        struct store_error err;
+        struct net_node *n;
+
+        n_nodes = 1;
+        founds = false;
+        start();
+        n = &net.node[0];
+        n->replica = replica_free(n->replica);
+        CHECK_EQ(replica_forget(n->disk, &err), 0);
+        CHECK_EQ(store_peek(n->disk, &had, &err), -ENOENT);
+        CHECK_EQ(replica_forget(n->disk, &err), 0);
+        start_node(n, 0);
+        CHECK(elect() == n);
+        n->replica = replica_free(n->replica);
+        CHECK_EQ(replica_forget(n->disk, &err), -ENOTEMPTY);
+        CHECK_EQ(store_peek(n->disk, &had, &err), 0);
+        stop();
+        n_nodes = N;
 }
 
 /* A link breaks with a proposal in it; leader and term stay. */

@@ -133,6 +133,9 @@ static void sample_join(void)
         }
         join_answer(&who, &b);
         sample("join_answer", &b);
+        buf_clear(&b);
+        replace_request("https://a:2380,https://a:2381", "core1", &b);
+        sample("replace_request", &b);
 }
 
 /* ---- records, tokens, the page ---- */
