@@ -192,9 +192,9 @@ must_check_ int replica_restore(struct store *s, const struct replica_config *cf
 must_check_ int replica_restored(struct store *s, const struct replica_config *cfg);
 
 /* Makes the replica in the directory that is open as @s the only member of its cluster, by
- * appending one entry to its log. All entries of the log count as committed, whatever the
- * others had. For use when a majority is lost for good. The store's `persisted` follows.
- * Returns 0 or a negative errno. */
+ * appending one entry to its log, with the directory of @cfg if the log names directories. All
+ * entries of the log count as committed, whatever the others had. For use when a majority is
+ * lost for good. The store's `persisted` follows. Returns 0 or a negative errno. */
 must_check_ int replica_leave_alone(struct store *s, const struct replica_config *cfg,
                                     uint64_t *ret_index);
 

@@ -68,6 +68,33 @@ int replica_restored(struct store *s, const struct replica_config *cfg)
                 1, NULL);
 }
 
+static struct view last_conf(const struct store_recovered *rec)
+{
+        for (size_t i = rec->n_entries; i > 0; i--)
+                if (rec->entries[i - 1].type == RAFT_CHANGE)
+                        return rec->entries[i - 1].data;
+        return rec->snapshot.conf;
+}
+
+/* Whether directories of members are recorded: if so, ours always is, too. */
+static int names_directories(const struct store_recovered *rec, bool *ret)
+{
+        struct view conf = last_conf(rec);
+        struct raft_configuration c;
+        int k;
+
+        *ret = false;
+        if (conf.len == 0)
+                return 0; /* it has joined, and got nothing yet */
+        k = message_decode_conf(conf, &c);
+        if (k < 0)
+                return k;
+        for (unsigned i = 0; i < c.n; i++)
+                *ret = *ret || address_directory(c.servers[i].address) != 0;
+        raft_configuration_close(&c);
+        return 0;
+}
+
 int replica_leave_alone(struct store *s, const struct replica_config *cfg, uint64_t *ret_index)
 {
         const struct store_recovered *rec = store_recovered(s);
@@ -75,16 +102,23 @@ int replica_leave_alone(struct store *s, const struct replica_config *cfg, uint6
                                 .term = max_of(rec->term, rec->snapshot.term),
                                 .type = RAFT_CHANGE};
         struct replica_config alone = *cfg;
+        struct replica_peer self = {.id = cfg->id};
+        char address[ADDRESS_MAX];
         struct raft_buffer b;
-        int k;
+        bool named;
+        int k = names_directories(rec, &named);
 
+        if (k < 0)
+                return k;
         if (rec->n_entries > 0) {
                 e.index = rec->entries[rec->n_entries - 1].index + 1;
                 e.term = max_of(e.term, rec->entries[rec->n_entries - 1].term);
         }
         for (size_t i = 0; i < cfg->n_peers; i++)
                 if (cfg->peers[i].id == cfg->id)
-                        alone.peers = &cfg->peers[i];
+                        self.address = address_join(cfg->peers[i].address, 0,
+                                                    named ? cfg->directory : 0, false, address);
+        alone.peers = &self;
         alone.n_peers = 1;
         k = encode_peers(&alone, &b);
         if (k < 0)

@@ -729,6 +729,69 @@ TEST(only_a_directory_without_data_is_emptied)
         n_nodes = N;
 }
 
+static void on_stored(void *u, uint64_t index)
+{
+        (void) u;
+        (void) index;
+}
+
+/* --force-new-cluster, with @directory for the directory. */
+static void force(struct net_node *n, uint64_t directory)
+{
+        static const struct store_ops store_ops = {.persisted = on_stored};
+        const struct replica_config cfg = {.id = id_of(n),
+                                           .cluster_id = 7,
+                                           .peers = peers,
+                                           .n_peers = N,
+                                           .directory = directory};
+        struct store_error err = {""};
+        struct store *s;
+        uint64_t index;
+
+        replica_free(n->replica);
+        CHECK_EQ(store_open(&s, n->disk, &(struct store_config){.directory = directory},
+                            &store_ops, NULL, &err),
+                 0);
+        CHECK_EQ(store_descend(s, 8), 0);
+        CHECK_EQ(replica_leave_alone(s, &cfg, &index), 0);
+        while (sim_disk_busy(n->disk))
+                sim_disk_finish(n->disk);
+        CHECK_EQ(store_descended(s), 0);
+        store_free(s);
+        start_node(n, 0);
+}
+
+/* It never runs on the one that its log had recorded before, nor on one that is not recorded.
+ * At cluster version 0.1 none is. */
+TEST(a_forced_member_has_its_new_directory_recorded)
+{
+        for (unsigned recorded = 0; recorded < 2; recorded++) {
+                struct net_node *one = &net.node[0];
+
+                founds = recorded;
+                made_dirs = recorded ? 100 : 0;
+                start();
+                if (recorded)
+                        introduce_all();
+                CHECK(elect());
+                pass(500 * MS);
+                CHECK_EQ(replica_directory(one->replica, 1), recorded ? 101 : 0);
+                CHECK_EQ(replica_directory(one->replica, 2), recorded ? 102 : 0);
+                for (unsigned i = 1; i < N; i++) {
+                        replica_free(net.node[i].replica);
+                        net.node[i].replica = NULL;
+                }
+                force(one, 900);
+                CHECK_EQ(replica_directory(one->replica, 1), recorded ? 900 : 0);
+                CHECK_EQ(replica_directory(one->replica, 2), 0);
+                CHECK(elect() == one);
+                CHECK_EQ(replica_introduction(one->replica, 2).directory, 900);
+                stop();
+        }
+        founds = false;
+        made_dirs = 0;
+}
+
 /* A link breaks with a proposal in it; leader and term stay. */
 TEST(a_leader_that_steps_down_learns_whether_to_wait)
 {
