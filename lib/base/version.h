@@ -12,7 +12,7 @@
 
 enum cluster_version {
         CLUSTER_0_1 = 1,
-        CLUSTER_0_2, /* CMD_VERSION, and the cluster version in a snapshot */
+        CLUSTER_0_2, /* CMD_VERSION and CMD_DESCEND, and what they say in a snapshot */
         CLUSTER_NEWEST = CLUSTER_0_2,
 };
 

@@ -6,6 +6,7 @@
 #define READS_AT_ONCE 1500       /* answered in one turn; expensive ones have their own turns */
 #define GONE_AT_ONCE 8192        /* freed in one turn: about 2 ms */
 #define GONE_PAUSE NSEC_PER_MSEC /* until more is freed */
+#define DESCEND_AGAIN (250 * NSEC_PER_MSEC)
 
 int core_new(struct core **ret, const struct core_config *cfg, struct boot_time now)
 {
@@ -220,18 +221,50 @@ void core_header(const struct core *c, Pb__ResponseHeader *h)
         h->member_id = c->cfg.member_id;
         h->raft_term = core_term(c);
         h->revision = c->state.revision;
-        h->ancestor = c->cfg.ancestor;
+        h->ancestor = core_ancestor(c);
+}
+
+/* ---- other cores ---- */
+
+uint64_t core_ancestor(const struct core *c)
+{
+        return c->cfg.ancestor != 0 ? c->cfg.ancestor
+                                    : state_ancestor(&c->state, c->cfg.cluster_id);
+}
+
+bool core_has_to_descend(const struct core *c)
+{
+        return c->cfg.ancestor != 0 && c->state.version >= CLUSTER_0_2 &&
+               state_ancestor(&c->state, c->cfg.cluster_id) != c->cfg.ancestor;
+}
+
+/* Only the directory of the replica that was forced has the ancestor. From the log all members
+ * learn it, and go on from it whoever is removed later. */
+static void descend(struct core *c)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+
+        if (!core_has_to_descend(c) || core_status(c).leader_id == 0 ||
+            boot_before(c->now, c->descend_at))
+                return;
+        c->descend_at = boot_add(c->now, DESCEND_AGAIN);
+        cmd_descend(&body, c->cfg.cluster_id, c->cfg.ancestor);
+        (void) !core_propose_own(c, CMD_DESCEND, &body);
+}
+
+bool core_is_kin(const struct core *c, uint64_t id, uint64_t ancestor)
+{
+        return id != c->cfg.cluster_id && ancestor != 0 &&
+               (ancestor == c->cfg.cluster_id || ancestor == core_ancestor(c));
 }
 
 /* At cluster version 1 nobody can read why the alarm is raised, and it stops writes alone. */
-void core_hear_of(struct core *c, uint64_t id, uint64_t ancestor)
+void core_hear_of(struct core *c, uint64_t id)
 {
         cleanup_(buf_fini) struct buf alarm = {0};
         Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
 
-        if (id == c->cfg.cluster_id || ancestor == 0 ||
-            (ancestor != c->cfg.cluster_id && ancestor != c->cfg.ancestor) ||
-            state_alarm_why(&c->state, id, PB__ALARM_TYPE__CORRUPT) != 0 ||
+        if (state_alarm_why(&c->state, id, PB__ALARM_TYPE__CORRUPT) != 0 ||
             boot_before(c->now, c->sibling_at))
                 return;
         PROBE("a core hears of another one that goes on from the same data");
@@ -348,6 +381,7 @@ void core_run(struct core *c, struct boot_time now)
         changes_run(&c->changes, c->now);
         core_orders_run(c);
         core_upgrade_run(c);
+        descend(c);
         introduce(c);
         core_reads_catch_up(c);
 }
@@ -378,6 +412,8 @@ struct boot_time core_next(struct core *c)
                 if (c->state.leases.n > 0 || c->term_seen != st.term)
                         next = boot_min(next, boot_max(c->tick_at, soon));
         }
+        if (core_has_to_descend(c) && st.leader_id != 0)
+                next = boot_min(next, boot_max(c->descend_at, soon));
         if (c->cfg.compact_keep > 0 || c->cfg.compact_age > 0)
                 next = boot_min(
                         next,

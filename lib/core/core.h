@@ -208,9 +208,14 @@ struct lease_time core_lease_time(const struct core *c);
 /* Fills cluster, member, term and revision. */
 void core_header(const struct core *c, Pb__ResponseHeader *h);
 
-/* A client that may write is in core @id, which descends from @ancestor. If that core goes on
- * from the same data as ours, raises the alarm that stops ours. */
-void core_hear_of(struct core *c, uint64_t id, uint64_t ancestor);
+/* The cluster from which ours was forced to descend; 0: none is known. */
+uint64_t core_ancestor(const struct core *c);
+
+/* Whether core @id, which descends from @ancestor, goes on from the same data as ours. */
+bool core_is_kin(const struct core *c, uint64_t id, uint64_t ancestor);
+
+/* A client that may write is in core @id, which does: raises the alarm that stops ours. */
+void core_hear_of(struct core *c, uint64_t id);
 
 /* Who has how much of what is bounded; borrowed, valid as long as the core. */
 struct shares *core_shares(struct core *c);

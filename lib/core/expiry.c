@@ -22,7 +22,9 @@ static bool may_expire(struct core *c, struct lease_time now, struct lease_time 
                 c->busy_since = boot_min(c->busy_since, c->now);
                 return false;
         }
-        if (boot_before(c->now, c->expire_not_before))
+        if (core_has_to_descend(c)) /* which renews all leases */
+                c->expire_not_before = boot_max(c->expire_not_before, c->descend_at);
+        if (core_has_to_descend(c) || boot_before(c->now, c->expire_not_before))
                 return false;
         *ret = now;
         if (c->busy_since.ns == BOOT_TIME_NEVER.ns)

@@ -117,6 +117,7 @@ struct core {
                                              * `expire_not_before` */
         struct upkeep upkeep;
         struct boot_time sibling_at; /* when to raise the alarm about another core again */
+        struct boot_time descend_at; /* when to tell the others our ancestor again */
         struct {
                 uint64_t term; /* in which we last appended the command that raises it ... */
                 uint32_t to;   /* ... to this one */
@@ -237,6 +238,11 @@ void core_log_time(struct core *c);
  * enough. */
 must_check_ bool core_report_expired(struct core *c, const struct cmd *cmd, uint64_t term,
                                      struct budget *left);
+
+/* ---- core.c ---- */
+
+/* Whether ours is the replica that was forced, and the log does not say so yet. */
+bool core_has_to_descend(const struct core *c);
 
 /* ---- apply.c ---- */
 

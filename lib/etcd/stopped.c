@@ -32,9 +32,10 @@ void api_hear_of(struct api *a, const struct rpc_call *call)
                                   to = pb_bytes(end, sizeof(end) - 1);
         cleanup_(identity_fini) struct identity who = {0};
 
-        if (call->core != 0 && identify(a, call, &who).code == RPC_OK &&
+        if (core_is_kin(a->core, call->core, call->core_ancestor) &&
+            identify(a, call, &who).code == RPC_OK &&
             permit_range(core_state(a->core), &who.user, &from, &to, PERMIT_WRITE) == STATE_OK)
-                core_hear_of(a->core, call->core, call->core_ancestor);
+                core_hear_of(a->core, call->core);
 }
 
 void stopped_flush(struct api *a)

@@ -231,6 +231,11 @@ static int load_cluster(struct state_loader *l, struct budget *left unused_)
         return r;
 }
 
+static int load_descent(struct state_loader *l, struct budget *left unused_)
+{
+        return snapshot_load_descent(&l->in, &l->state->descent);
+}
+
 /* In this order (snapshot.h). */
 static const struct part {
         const char *name;
@@ -252,6 +257,7 @@ static const struct part {
         {"cache", load_cached, 0, true},
         {"cached range", load_range, CACHED_RANGES_MAX, false},
         {"cluster version", load_cluster, 0, true},
+        {"descent", load_descent, 0, true},
 };
 
 static int begin_part(struct state_loader *l, const struct part *p)

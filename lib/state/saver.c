@@ -97,6 +97,8 @@ void state_save_start(struct state_saver *sv, struct state *s)
                 cached_save(&s->cached, &sv->cached);
         if (s->version > CLUSTER_0_1)
                 snapshot_save_cluster(s, &sv->cached);
+        if (s->descent.cluster != 0)
+                snapshot_save_descent(&s->descent, &sv->cached);
 }
 
 static int64_t steps_of(size_t bytes)

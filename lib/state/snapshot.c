@@ -142,6 +142,11 @@ static const struct field issuer[] = {
 static const struct field cluster[] = {
         {FIELD(struct state, version, U32), CLUSTER_0_1 + 1, UINT32_MAX},
 };
+
+static const struct field descent[] = {
+        {FIELD(struct descent, cluster, U64), 1, UINT64_MAX},
+        {FIELD(struct descent, ancestor, U64), 1, UINT64_MAX},
+};
 /* clang-format on */
 
 /* ---- saving ---- */

@@ -17,6 +17,7 @@
  *     cached        at cluster version 0.1, nothing if no range was ever cached
  *     n range*      each followed by its issuers
  *     cluster       its version: nothing if that is 0.1
+ *     descent       nothing if it was never forced to descend from another cluster
  */
 #pragma once
 
@@ -83,7 +84,8 @@ must_check_ int snapshot_wrong(struct snapshot_in *in, const char *fmt, ...) pri
         X(cached, uint64_t)                    \
         X(range, struct saved_range)           \
         X(issuer, struct cached_issuer)        \
-        X(cluster, struct state)
+        X(cluster, struct state)               \
+        X(descent, struct descent)
 
 /* snapshot_save_x() appends a record x; snapshot_load_x() reads one into *@ret, which borrows
  * from the snapshot, and returns 0 or -EBADMSG: it is cut short, or a value is not allowed. Of

@@ -287,6 +287,35 @@ static int renew(struct state *s, struct view body, bool ahead)
         return r == -ENOMEM ? r : 0;
 }
 
+uint64_t state_ancestor(const struct state *s, uint64_t cluster)
+{
+        return cluster == s->descent.cluster ? s->descent.ancestor : 0;
+}
+
+/* I3: the survivor may lack the last renewals that the ancestor has acknowledged. All of them
+ * were sent before now, so each lease begins a term now. */
+static int descend(struct state *s, struct view body)
+{
+        uint64_t cluster, ancestor;
+        int r = cmd_descend_read(body, &cluster, &ancestor);
+
+        if (r < 0 || state_ancestor(s, cluster) == ancestor)
+                return 0;
+        s->descent = (struct descent){.cluster = cluster, .ancestor = ancestor};
+        for (uint32_t slot = 0; slot < s->leases.n_slots; slot++) {
+                struct lease *l = leases_at(&s->leases, slot);
+
+                if (!l)
+                        continue;
+                lease_past_keep(s, slot);
+                l->renewed = s->applied;
+                r = set_deadline(s, l, 0);
+                if (r < 0)
+                        return r;
+        }
+        return 0;
+}
+
 /* I1: a lease that was renewed after the proposer checked it is kept; the proposal has no
  * effect on it. */
 static int expire(struct state *s, struct view body, struct budget *left)
@@ -569,6 +598,8 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
         case CMD_VERSION:
                 raise_version(s, c->body);
                 return 0;
+        case CMD_DESCEND:
+                return descend(s, c->body);
         case CMD_TICK:
                 return 0;
         }

@@ -94,6 +94,13 @@ struct state_counts {
 /* From 1 s, doubling up to 97 days, like etcd's. */
 extern const struct histogram_shape state_ttl_shape;
 
+/* The log belongs to this cluster, which was forced to descend from that ancestor. */
+struct descent {
+        WIDER;
+        uint64_t cluster; /* 0: it was never forced */
+        uint64_t ancestor;
+};
+
 struct state {
         WIDER;
         struct kv kv;
@@ -109,7 +116,8 @@ struct state {
         struct removal removal; /* the rest of that command */
         int64_t revision;       /* 1 on an empty store */
         uint32_t version;       /* the cluster version */
-        uint64_t applied;       /* the index of the last entry applied */
+        struct descent descent;
+        uint64_t applied; /* the index of the last entry applied */
         struct lease_time
                 time; /* lease time of that entry, or of an earlier entry if that was later */
         struct state_counts counts;
@@ -213,6 +221,10 @@ bool state_alarmed(const struct state *s, Pb__AlarmType type);
 
 /* Another core that goes on from the same data: nobody is served (I10). 0: there is none. */
 uint64_t state_sibling(const struct state *s);
+
+/* The cluster from which @cluster was forced to descend; 0: none. A state that was restored is
+ * that of another cluster, which descends from none. */
+uint64_t state_ancestor(const struct state *s, uint64_t cluster);
 
 /* Why @member has raised such an alarm; 0: it has not. */
 uint8_t state_alarm_why(const struct state *s, uint64_t member, Pb__AlarmType type);

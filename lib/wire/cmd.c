@@ -179,3 +179,21 @@ int cmd_version_read(struct view body, uint32_t *ret_version)
         *ret_version = (uint32_t) version;
         return 0;
 }
+
+void cmd_descend(struct buf *b, uint64_t cluster, uint64_t ancestor)
+{
+        buf_add_u64(b, cluster);
+        buf_add_u64(b, ancestor);
+}
+
+int cmd_descend_read(struct view body, uint64_t *ret_cluster, uint64_t *ret_ancestor)
+{
+        uint64_t cluster, ancestor;
+
+        if (view_u64(&body, &cluster) < 0 || view_u64(&body, &ancestor) < 0 || body.len > 0 ||
+            cluster == 0 || ancestor == 0)
+                return -EBADMSG;
+        *ret_cluster = cluster;
+        *ret_ancestor = ancestor;
+        return 0;
+}

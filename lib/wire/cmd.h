@@ -36,7 +36,8 @@ enum cmd_type {
         CMD_UNCACHE,      /* cmd_uncache() below */
         CMD_RENEW_AHEAD,  /* as CMD_RENEW, but the terms begin later */
         CMD_VERSION,      /* cmd_version() below */
-        CMD_LAST_ = CMD_VERSION,
+        CMD_DESCEND,      /* cmd_descend() below */
+        CMD_LAST_ = CMD_DESCEND,
 };
 
 static inline bool cmd_is_renewal(enum cmd_type type)
@@ -108,3 +109,9 @@ must_check_ int cmd_uncache_read(struct view body, uint64_t *ret_serial, uint64_
 /* VERSION = the cluster version from now on, unless it is that or a later one already. */
 void cmd_version(struct buf *b, uint32_t version);
 must_check_ int cmd_version_read(struct view body, uint32_t *ret_version);
+
+/* DESCEND = the cluster to which the log belongs from now on, and the one from which it was
+ * forced to descend. */
+void cmd_descend(struct buf *b, uint64_t cluster, uint64_t ancestor);
+must_check_ int cmd_descend_read(struct view body, uint64_t *ret_cluster,
+                                 uint64_t *ret_ancestor);

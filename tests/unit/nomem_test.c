@@ -211,6 +211,7 @@ static void others(struct script *s)
         put(s, "m", "waits", 0);
         cmd_uncache(&command(s, CMD_UNCACHE)->body, 1, 5, 0);
         cmd_version(&command(s, CMD_VERSION)->body, CLUSTER_NEWEST);
+        cmd_descend(&command(s, CMD_DESCEND)->body, 8, 7);
         member.id = 7;
         member.name = (char *) (uintptr_t) "n1";
         member.clienturls = urls;

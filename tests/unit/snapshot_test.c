@@ -138,6 +138,49 @@ TEST(an_empty_state_has_a_cluster_version)
         state_fini(&s);
 }
 
+static void descend(struct state *s, uint64_t cluster, uint64_t ancestor)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+        struct state_reply reply = {0};
+
+        cmd_descend(&body, cluster, ancestor);
+        CHECK_EQ(state_apply(s,
+                             &(struct cmd){.type = CMD_DESCEND,
+                                           .body = {body.data, buf_len(&body)}},
+                             &reply),
+                 0);
+}
+
+/* Forced twice, it is the heir of the first heir; restored, it is nobody's. */
+TEST(a_snapshot_says_from_which_cluster_a_forced_one_descends)
+{
+        cleanup_(buf_fini) struct buf was = {0}, is = {0};
+        struct state s, back;
+        char wrong[128];
+
+        state_init(&s);
+        raise_version(&s, CLUSTER_0_2);
+        state_save(&s, &was);
+        descend(&s, 8, 0);
+        CHECK_EQ(s.descent.cluster, 0); /* malformed */
+        descend(&s, 8, 7);
+        descend(&s, 9, 8);
+        state_save(&s, &is);
+        buf_add_u64(&was, 9);
+        buf_add_u64(&was, 8);
+        CHECK_EQ(bytes_cmp(was.data, buf_len(&was), is.data, buf_len(&is)), 0);
+        CHECK_EQ(load(&back, (struct view){is.data, buf_len(&is)}, wrong), 0);
+        CHECK_EQ(state_ancestor(&back, 9), 8);
+        CHECK_EQ(state_ancestor(&back, 8), 0);
+        CHECK_EQ(state_ancestor(&back, 10), 0); /* restored from it */
+        state_fini(&back);
+        le64_put(is.data + buf_len(&is) - 8, 0);
+        CHECK_EQ(load(&back, (struct view){is.data, buf_len(&is)}, wrong), -EBADMSG);
+        CHECK_STR(wrong, "descent 1: ancestor is 0, which is not allowed");
+        state_fini(&back);
+        state_fini(&s);
+}
+
 /* What a program that knows cluster versions up to @newest makes of an entry. */
 static int check_entry(enum cmd_type type, const struct buf *body, uint32_t newest)
 {
@@ -158,6 +201,7 @@ TEST(a_command_of_a_newer_cluster_version_is_not_known)
         CHECK_EQ(check_entry(CMD_VERSION, &two, CLUSTER_0_1), -ENOTSUP);
         CHECK_EQ(check_entry(CMD_VERSION, &two, CLUSTER_0_2), 0);
         CHECK_EQ(check_entry(CMD_VERSION, &three, CLUSTER_NEWEST), -ENOTSUP);
+        CHECK_EQ(check_entry(CMD_DESCEND, &two, CLUSTER_0_1), -ENOTSUP);
         CHECK_EQ(check_entry(CMD_LAST_ + 1, &two, CLUSTER_NEWEST), -ENOTSUP);
         CHECK_EQ(check_entry(CMD_VERSION, &damaged, CLUSTER_0_2), -EBADMSG);
         buf_add_u64(&two, 0);
