@@ -258,21 +258,24 @@ bool core_is_kin(const struct core *c, uint64_t id, uint64_t ancestor)
                (ancestor == c->cfg.cluster_id || ancestor == core_ancestor(c));
 }
 
-/* At cluster version 1 nobody can read why the alarm is raised, and it stops writes alone. */
+/* At cluster version 1 nobody can read why the alarm is raised, and it stops writes alone. The
+ * version counts where it is applied: ours may be behind. */
 void core_hear_of(struct core *c, uint64_t id)
 {
         cleanup_(buf_fini) struct buf alarm = {0};
         Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
+        bool raised = c->state.version >= CLUSTER_0_2
+                              ? state_sibling(&c->state) != 0
+                              : state_alarmed(&c->state, PB__ALARM_TYPE__CORRUPT);
 
-        if (state_alarm_why(&c->state, id, PB__ALARM_TYPE__CORRUPT) != 0 ||
-            boot_before(c->now, c->sibling_at))
+        if (raised || boot_before(c->now, c->sibling_at))
                 return;
         PROBE("a core hears of another one that goes on from the same data");
         c->sibling_at = boot_add(c->now, NSEC_PER_SEC);
         q.action = PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE;
         q.alarm = PB__ALARM_TYPE__CORRUPT;
         q.memberid = id;
-        q.sibling = c->state.version >= CLUSTER_0_2;
+        q.sibling = true;
         pb_append(&alarm, &q.base);
         (void) !core_propose_own(c, CMD_ALARM, &alarm);
 }

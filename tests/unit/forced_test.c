@@ -157,3 +157,28 @@ TEST(i10_a_core_knows_its_kin)
         CHECK(!core_is_kin(one.core, 0, 0));
         end();
 }
+
+/* A replica that has just started is behind: it has not applied yet that the version rose. */
+TEST(i10_a_core_stops_whatever_the_replica_that_hears_of_another_one_knows)
+{
+        begin(5, 0);
+        pass(100 * MSEC);
+        core_state(one.core)->version = CLUSTER_0_1;
+        core_hear_of(one.core, 8);
+        core_state(one.core)->version = CLUSTER_0_2;
+        pass(100 * MSEC);
+        CHECK_EQ(state_sibling(core_state(one.core)), 8);
+        end();
+
+        begin(0, CLUSTER_0_1);
+        core_hear_of(one.core, 8);
+        pass(100 * MSEC);
+        CHECK(state_alarmed(core_state(one.core), PB__ALARM_TYPE__CORRUPT));
+        CHECK_EQ(state_sibling(core_state(one.core)), 0);
+        core_state(one.core)->version = CLUSTER_0_2;
+        pass(1000 * MSEC);
+        core_hear_of(one.core, 8);
+        pass(100 * MSEC);
+        CHECK_EQ(state_sibling(core_state(one.core)), 8);
+        end();
+}
