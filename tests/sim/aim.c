@@ -247,6 +247,15 @@ static void members_go(struct world *w)
         w->faults.members = true;
 }
 
+static void survivors(struct world *w)
+{
+        three_at_least(w);
+        many_holders(w);
+        w->forced = true;
+        w->old = w->upgrades = false;
+        w->finish_after = 0;
+}
+
 static void operators_come(struct world *w)
 {
         w->operated = true;
@@ -376,6 +385,7 @@ static const struct aim aims[] = {
          .rules = {{AT_LEADING, CUT, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_LEADING, PAUSE, SELF, 300, 900 * MSEC, 300 * MSEC, 3000 * MSEC}},
          .prepare = writers_with_a_guard},
+        {.name = "forced", .only_asked = true, .prepare = survivors},
         {.name = "nights", .only_asked = true, .prepare = nights_prepare, .patience = 600},
         {.name = "units",
          .only_asked = true,

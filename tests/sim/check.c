@@ -263,10 +263,11 @@ void check_ended(struct world *w, int64_t lease, bool expired)
                      (unsigned long long) lease, (double) age / 1e9, (double) ttl / 1e9,
                      (double) still / 1e9);
         /* I3: the holder must have known before (A36). */
-        if (l->holder && holder_holds(l->holder, lease) && !holder_is_misled(l->holder))
+        if (l->holder && l->holder->home == 0 && holder_holds(l->holder, lease) &&
+            !holder_is_misled(l->holder))
                 fail(w, "I3: lease %llx expired while holder %u still counted on it",
                      (unsigned long long) lease, l->holder->i);
-        if (l->holder && w->fenced && !holder_is_misled(l->holder))
+        if (l->holder && l->holder->home == 0 && w->fenced && !holder_is_misled(l->holder))
                 fenced_lease_ended(l->holder, lease);
 }
 

@@ -30,6 +30,7 @@
                 x(silences, "silent endpoints"),                                             \
                 x(changes_delivered, "changes delivered to holders"),                        \
                 x(astray, "endpoints led astray"), x(emptied, "other cores emptied"),        \
+                x(forced, "cores forced"), x(disarmed, "alarms disarmed"),                   \
                 x(names_granted, "named leases"), x(names_used, "used names refused"),       \
                 x(names_renewed, "renewals by name"), x(names_put, "puts by name"),          \
                 x(places, "places taken"), x(guarded, "guarded writes"),                     \
@@ -105,6 +106,10 @@
                 x(moved_world, "an agent that begins anew in another core"),                 \
                 x(moved_back, "an agent that finds back from another core"),                 \
                 x(emptied_ahead, "a watch that goes on where another core is further"),      \
+                x(forced_beside, "a core that is forced while the majority lives on"),       \
+                x(forced_twice, "two cores that are forced from one"),                       \
+                x(followed_heir, "an agent that goes on in a forced core with its lease"),   \
+                x(sibling_met, "a forced core that is shown another one"),                   \
                 x(moved_watch, "a watch that has to move while changes happen"),             \
                 x(heartbeat_beside, "a heartbeat while the membership waits for an answer"), \
                 x(guard_froze, "a guard that freezes units"),                                \

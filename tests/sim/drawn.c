@@ -69,6 +69,7 @@ static size_t options_of(const struct world *w, struct option out[static OPTIONS
                 {"agents that die", f->deaths},
                 {"late answers to agents", f->late},
                 {"endpoints of other cores", w->strangers},
+                {"forced cores", w->forced},
                 {"two hosts of one name or id", same_names(w)},
                 {"units bound to places", w->fenced},
                 {"changes of members", f->members},

@@ -274,7 +274,7 @@ void elsewhere_drive(struct world *w, struct replica_node *n)
 
 bool elsewhere_is_over(unsigned history, int64_t lease)
 {
-        for (unsigned i = REPLICAS_MAX; i < NODES_MAX; i++)
+        for (unsigned i = REPLICAS_MAX; W->strangers && i < NODES_MAX; i++)
                 if (W->r[i].up && life_of(&W->r[i]) == history)
                         return !leases_find(&core_state(W->r[i].node.core)->leases, lease);
         return false;
@@ -293,7 +293,7 @@ void elsewhere_asked(struct holder *h, unsigned to)
         int64_t knows = member_nodes(h->member)->revision;
         bool holds = h->home == 0 && holder_holds(h, 0);
 
-        if (!n->up)
+        if (!n->up || W->forced)
                 return;
         h->met_emptied |= to == EMPTIED;
         W->met.foreign_held += to == FOREIGN && holds;
@@ -387,7 +387,7 @@ void elsewhere_go_on(struct world *w)
 
 void elsewhere_heal(struct world *w)
 {
-        for (unsigned i = REPLICAS_MAX; i < NODES_MAX; i++)
+        for (unsigned i = REPLICAS_MAX; w->strangers && i < NODES_MAX; i++)
                 stop(w, &w->r[i]);
 }
 

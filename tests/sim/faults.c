@@ -166,6 +166,7 @@ void heal(struct world *w)
         w->calm = true;
         memory_end();
         elsewhere_heal(w);
+        forced_heal(w);
         memset(w->cut, 0, sizeof(w->cut));
         spells_end(w);
         upgrades_heal(w);

@@ -1,5 +1,6 @@
 /* Hosts that hold one place each: the real member, on the endpoints of ends.c, and the file
  * that it leaves for its next life. */
+#include <limits.h>
 #include <stdio.h>
 
 #include "base/log.h"
@@ -483,20 +484,34 @@ static void look(struct world *w, struct holder *h, int64_t knew)
                 h->knew = knew;
         }
         h->asked = asked;
+        if (w->forced && s->lease != 0 && s->lease == h->lease) {
+                unsigned home = forced_home(h);
+
+                w->met.followed_heir += home != 0 && h->home == 0;
+                /* Which of them has acknowledged a renewal meanwhile is not known. */
+                if (home != h->home && s->renewed_at.ns != h->renewed_at.ns)
+                        h->acked_by = UINT_MAX;
+                else if (home == h->home && s->renewed_at.ns != h->renewed_at.ns)
+                        h->acked_by = home;
+                h->home = home;
+        }
         if (s->lease != 0 && s->lease != h->lease) {
-                unsigned home = elsewhere_of_lease(s->lease);
+                unsigned home = w->forced ? forced_home(h) : elsewhere_of_lease(s->lease);
 
                 w->counts.grants++;
                 w->met.moved_world += home != 0 && home != h->home;
                 w->met.moved_back += home == 0 && h->home != 0;
-                h->home = home;
+                h->home = h->acked_by = home;
                 h->heard = 0;
                 if (home == 0)
                         check_granted(w, s->lease, s->ttl / MSEC, true_past(h, s->renewed_at),
                                       h);
         } else if (s->lease != 0 && boot_before(h->renewed_at, s->renewed_at)) {
                 w->counts.renewals++;
-                check_renewed(w, s->lease, true_past(h, s->renewed_at), s->ttl / MSEC);
+                if (h->home == 0 && h->acked_by == 0)
+                        check_renewed(w, s->lease, true_past(h, s->renewed_at), s->ttl / MSEC);
+                if (w->forced && h->acked_by == h->home)
+                        forced_renewed(h, true_past(h, s->renewed_at));
                 hears(h, member_current(h->member));
                 h->deadline = session_deadline(s);
         }
@@ -557,6 +572,8 @@ static bool end_is_free(const struct world *w, const struct holder *h, unsigned 
 
         if (!h->alive || h->home != 0 || w->now < h->asleep_until || is_in(w, &h->cut) ||
             w->was_lull || w->now < w->slow_until)
+                return false;
+        if (n->up && state_sibling(core_state(n->node.core)) != 0)
                 return false;
         if (!n->keeps_up || n->full || w->now < n->stalled_until ||
             is_stranger(h->ends[i].wire.to) || is_stranger(elsewhere_leads(&h->ends[i])) ||
@@ -624,6 +641,20 @@ void check_holders(struct world *w)
                 if (h->alive && h->left_by > 0 && is_awake(w, h) && w->now >= h->left_by &&
                     h->announced != SESSION_LEFT)
                         fail(w, "holder %u was to leave, and is %s", h->i, holder_state(h));
+        }
+}
+
+void check_ended_elsewhere(struct world *w, unsigned history, int64_t lease, bool all)
+{
+        for (unsigned i = 0; i < w->n_holders; i++) {
+                const struct holder *h = &w->h[i];
+
+                if (acts(h) && h->lease == lease &&
+                    (h->acked_by == history || (all && h->acked_by == 0)))
+                        fail(w,
+                             "I3: lease %llx ended in a forced core, and holder %u counts on "
+                             "it",
+                             (unsigned long long) lease, i);
         }
 }
 

@@ -116,6 +116,7 @@ struct holder {
         int64_t asked_for;            /* the last lease that it wanted to register, ... */
         int64_t knew;                 /* ... and the revision that it knew when it began to */
         unsigned home;                /* the history that granted it; 0: ours */
+        unsigned acked_by;            /* the one that acknowledged it last */
         uint32_t heard; /* endpoints at which our core answered, and which have led to it
                          * since */
         struct boot_time deadline; /* of its place, as of the last renewal */
@@ -212,6 +213,8 @@ bool holder_is_refused(const struct holder *h);
 /* Called from time to time: checks that no holder believes that it holds a lease that is
  * over. */
 void check_holders(struct world *w);
+/* Another core, of that history, has ended the lease; or @all: the only one that is left. */
+void check_ended_elsewhere(struct world *w, unsigned history, int64_t lease, bool all);
 
 /* ---- listed.c ---- */
 

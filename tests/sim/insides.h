@@ -9,6 +9,7 @@
 struct member;
 
 struct insides {
+        uint64_t core;   /* the id of the cluster that it follows */
         size_t watch_at; /* the number of an endpoint */
         bool watching;
         uint64_t asked; /* the number of its last request that is about its own place */

@@ -712,6 +712,8 @@ void boot(struct world *w, struct replica_node *n)
         uint64_t failed = memory_failed(MEMORY_START);
         int r;
 
+        if (n->lost)
+                return;
         n->up = true;
         n->paused = n->asleep = n->dark = false;
         n->life++;

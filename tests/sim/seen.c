@@ -313,11 +313,11 @@ static bool has(const struct replica *r, uint64_t index, uint64_t term)
 }
 
 /* I5: it has what it acknowledged. And it does not vote twice in a term. */
-void seen_start(struct world *w, struct replica_node *n)
+void seen_check(struct world *w, const struct replica_node *n, const struct replica *r)
 {
-        struct replica *r = n->node.replica;
-        struct seen *s = &n->seen;
-        uint64_t term = raft_current_term(&r->raft), vote = raft_voted_for(&r->raft);
+        const struct seen *s = &n->seen;
+        uint64_t term = raft_current_term((struct raft *) (uintptr_t) &r->raft),
+                 vote = raft_voted_for((struct raft *) (uintptr_t) &r->raft);
 
         if (s->crashed && !has(r, s->acked, s->acked_term))
                 fail(w,
@@ -335,6 +335,15 @@ void seen_start(struct world *w, struct replica_node *n)
         if (term < s->voted_term || (term == s->voted_term && vote != s->voted_for))
                 fail(w, "replica %u forgot its vote of term %llu", n->i + 1,
                      (unsigned long long) s->voted_term);
+}
+
+void seen_start(struct world *w, struct replica_node *n)
+{
+        struct replica *r = n->node.replica;
+        struct seen *s = &n->seen;
+        uint64_t term = raft_current_term(&r->raft);
+
+        seen_check(w, n, r);
         w->met.alone_start += w->n_replicas > 1 && replica_votes(r) && replica_voters(r) == 1;
         /* The election in which it voted is still going on. */
         w->met.voted_crash += s->crashed && term == s->voted_term && term > w->top_term;

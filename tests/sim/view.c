@@ -157,7 +157,7 @@ void view_put(struct holder *h, unsigned key, bool is_new, int64_t lease, int64_
 {
         struct seen_key *k = &h->view.keys[key];
         /* A range may come from another core. */
-        bool anew = W->strangers && member_nodes(h->member)->revision == 0;
+        bool anew = (W->strangers || W->forced) && member_nodes(h->member)->revision == 0;
 
         check_order(h, revision, false);
         if (is_new ? k->lease != 0 : k->lease == 0 || (mod <= k->mod && !anew))

@@ -63,6 +63,14 @@ static struct party *party_of(const struct wire *k)
         return party;
 }
 
+static void on_call(struct rpc_call *call, void *userdata)
+{
+        const struct wire *k = rpc_conn_userdata(call->conn);
+
+        forced_shown(k->to, call->core, call->core_ancestor);
+        api_accept(call, userdata);
+}
+
 bool wire_connect(struct wire *k, unsigned to)
 {
         struct rpc_limits limits;
@@ -75,7 +83,7 @@ bool wire_connect(struct wire *k, unsigned to)
         k->last_in = k->last_out = k->late_until = 0;
         k->party = limits.party = party_of(k);
         if (rpc_conn_new_client(&k->client, "sim", false) < 0 ||
-            rpc_conn_new_server(&k->server, &limits, api_accept, W->r[to].node.api) < 0)
+            rpc_conn_new_server(&k->server, &limits, on_call, W->r[to].node.api) < 0)
                 abort();
         rpc_conn_set_userdata(k->server, k);
         k->address = (struct api_turn){0};

@@ -280,7 +280,7 @@ static bool handle(struct world *w, struct event *e)
         case EV_CLOCK:
                 linked_check(w);
                 account(w);
-                if (w->calm && w->faults.members && !all_vote(w))
+                if (w->calm && ((w->faults.members && !all_vote(w)) || forced_has_stopped(w)))
                         w->incomplete = w->now;
                 prompts_check(w);
                 sharers_check(w);
@@ -294,6 +294,9 @@ static bool handle(struct world *w, struct event *e)
                 break;
         case EV_ELSEWHERE:
                 elsewhere_go_on(w);
+                break;
+        case EV_FORCED:
+                on_forced(w);
                 break;
         case EV_SETTLED:
                 if (check_settled(w))
@@ -323,7 +326,7 @@ static nsec_t next_wakeup(const struct world *w)
         at = min_of(at, linked_next(w));
         for (unsigned i = 0; i < w->n_replicas; i++)
                 at = min_of(at, w->r[i].wake);
-        for (unsigned i = REPLICAS_MAX; w->strangers && i < NODES_MAX; i++)
+        for (unsigned i = REPLICAS_MAX; (w->strangers || w->forced) && i < NODES_MAX; i++)
                 at = min_of(at, w->r[i].wake);
         for (unsigned i = 0; i < w->n_holders; i++)
                 at = min_of(at, w->h[i].wake);
@@ -453,7 +456,7 @@ void draw_hoard(struct world *w, unsigned least, unsigned most)
  * nobody compacts would fill memory. */
 static void fit_to_hoard(struct world *w)
 {
-        w->fleet = w->fleet && !w->strangers;
+        w->fleet = w->fleet && !w->strangers && !w->forced;
         if (w->fleet) {
                 w->hoard = min_of(w->hoard, (unsigned) HOARD_FLEET_MOST);
                 w->n_holders = min_of(w->n_holders, 3U);
@@ -510,6 +513,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->linked = seed % 16 == 0;
         upgrades_draw(w);
         swaps_draw(w);
+        forced_draw(w);
         w->txn_ops = TXN_OPS;
         w->long_ttls = seed % 15 == 4;
         w->steps = seed % 3 == 1;
@@ -519,6 +523,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         if (seed % 1024 == 525)
                 draw_hoard(w, 10000, HOARD_MOST);
         aim_draw(w, aim);
+        forced_fit(w);
         if (w->quota > 0)
                 w->compact_keep = COMPACT_KEEP;
         if (w->quota > 0 && seed / 16 % 2)
@@ -526,7 +531,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->greedy = w->greedy && !w->lasting && !w->restricted; /* there, all are one user */
         w->bulk = w->bulk && !w->lasting && w->quota == 0 && !w->restricted;
         /* A place in another core lasts as long. */
-        w->long_ttls = w->long_ttls && !w->strangers;
+        w->long_ttls = w->long_ttls && !w->strangers && !w->forced;
         w->hoard = w->lasting || w->quota > 0 || w->restricted ? 0 : w->hoard;
         if (w->hoard > 0)
                 fit_to_hoard(w);
@@ -549,6 +554,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         linked_begin(w);
         nodes_begin(w);
         elsewhere_begin(w);
+        forced_begin(w);
         holders_begin(w);
         load_begin(w);
         spells_begin(w);
@@ -567,6 +573,7 @@ static void tear_down(struct world *w)
         sharers_end();
         holders_end(w);
         elsewhere_heal(w);
+        forced_heal(w);
         nodes_end(w);
         linked_end(w);
         /* Requests and answers under way; requests inside a core were answered just now. */
@@ -602,7 +609,8 @@ bool world_run(struct world *w, uint64_t seed, const char *aim)
                         for (unsigned i = 0; i < w->n_replicas; i++)
                                 if (w->r[i].wake <= w->now)
                                         world_drive(w, &w->r[i]);
-                        for (unsigned i = REPLICAS_MAX; w->strangers && i < NODES_MAX; i++)
+                        for (unsigned i = REPLICAS_MAX;
+                             (w->strangers || w->forced) && i < NODES_MAX; i++)
                                 if (w->r[i].wake <= w->now)
                                         world_drive(w, &w->r[i]);
                 }

@@ -39,6 +39,7 @@
  *     steady.c    what an agent concludes from what happened to its host
  *     ends.c      the endpoints of their agents
  *     elsewhere.c other cores, to which these lead for a while
+ *     forced.c    survivors of our core that are forced to go on alone
  *     moves.c     watches that have to move
  *     insides.c   what is read inside an agent
  *     view.c      what agents are told about each other
@@ -170,6 +171,7 @@ struct replica_node {
         bool dark;   /* its host has no power */
         bool full;   /* its disk is full */
         bool made;   /* its disk has a data directory */
+        bool lost;   /* nobody starts it again before the end; see forced.c */
         uint32_t version; /* the newest cluster version that its program knows */
         nsec_t booted_at;
         uint64_t looked;      /* entries of its log up to here: upgrades_look() */
@@ -316,6 +318,7 @@ struct world {
         } links[REPLICAS_MAX][REPLICAS_MAX];
         struct faults faults;
         bool strangers;      /* endpoints lead to other cores for a while */
+        bool forced;         /* survivors are forced to go on alone; see forced.c */
         bool named, guarded; /* the clients of named.c exist; those of guards.c ... */
         bool fenced;         /* units are bound to the places of holders */
         bool operated;   /* ... and those of operators.c, and no others change the members */
@@ -397,6 +400,7 @@ enum event_kind {
         EV_UPGRADE,
         EV_SCRIPT,
         EV_ELSEWHERE,
+        EV_FORCED,
         EV_SETTLED,
         EV_NIGHT,
         EV_REST,
@@ -737,6 +741,24 @@ bool swap_settles(struct world *w, struct replica_node *n, bool added);
 /* It starts. */
 void swap_back(struct replica_node *n);
 
+/* ---- forced.c ---- */
+
+void forced_draw(struct world *w);
+/* After the aim was drawn. */
+void forced_fit(struct world *w);
+void forced_begin(struct world *w);
+void on_forced(struct world *w);
+/* Ends the forced cores; what was lost is found. */
+void forced_heal(struct world *w);
+/* Whether an alarm about a forced core stops our core. */
+bool forced_has_stopped(const struct world *w);
+/* A call to that node shows it the core that its client is in. */
+void forced_shown(unsigned node, uint64_t core, uint64_t ancestor);
+/* The history of the core that the agent is in. */
+unsigned forced_home(const struct holder *h);
+/* It has renewed its lease there. */
+void forced_renewed(const struct holder *h, nsec_t sent);
+
 /* ---- alone.c ---- */
 
 void alone_begin(void);
@@ -755,6 +777,8 @@ void seen_crash(struct world *w, struct replica_node *n);
 /* Whether it is loading another replica's snapshot. */
 bool seen_loading(const struct replica_node *n);
 void seen_start(struct world *w, struct replica_node *n);
+/* Whether @r, which was started from the disk of @n, has what that had promised. */
+void seen_check(struct world *w, const struct replica_node *n, const struct replica *r);
 void seen_file(struct world *w, struct replica_node *n, const char *name);
 
 /* ---- trace.c ---- */
