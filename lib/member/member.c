@@ -9,7 +9,7 @@
 #include "member/refusal.h"
 
 #define WORLD_TELL (10 * NSEC_PER_SEC)
-#define MEET_EVERY (10 * NSEC_PER_SEC) /* in a core that was forced, the others are asked */
+#define MEET_EVERY (10 * NSEC_PER_SEC) /* in a core that was forced, others are asked */
 
 /* ---- which core it is ---- */
 
@@ -385,7 +385,8 @@ static void on_met(struct unary *u, enum rpc_code code, const char *message)
 }
 
 /* A member whose own endpoint answers has no reason to ask the others, and two groups of
- * members would never hear of each other's core. */
+ * members would never hear of each other's core. Those that have answered for another core are
+ * asked again: an operator may have disarmed its alarm too early. */
 static void meet_others(struct member *m)
 {
         Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
@@ -400,7 +401,7 @@ static void meet_others(struct member *m)
 
                 if (!peer_rpc(p))
                         peer_want(p);
-                else if (p->cluster == 0)
+                else if (p->cluster != m->world.cluster)
                         (void) !member_call(p, 0, "/etcdserverpb.KV/Range", &q.base,
                                             &pb__range_response__descriptor, on_met);
         }

@@ -104,6 +104,11 @@ def test_two_survivors_stop_once_agents_meet_both(cluster, agents):
         assert not healthy(replica)
         assert replica.log_text().count("has stopped: another core") == 1
 
+    # Disarmed while agents are in the other one, it stops again.
+    cluster.etcdctl("alarm", "disarm", at=a)
+    eventually(lambda: not has_stopped(cluster, a))
+    eventually(lambda: has_stopped(cluster, a))
+
     # tenure-core(8): keep one, end the other, wait for the agents, disarm.
     b.kill()
     for host in h1, h2:
