@@ -294,25 +294,31 @@ uint64_t state_ancestor(const struct state *s, uint64_t cluster)
 
 /* I3: the survivor may lack the last renewals that the ancestor has acknowledged. All of them
  * were sent before now, so each lease begins a term now. */
-static int descend(struct state *s, struct view body)
+static int descend(struct state *s, struct view body, struct budget *left)
 {
         uint64_t cluster, ancestor;
         int r = cmd_descend_read(body, &cluster, &ancestor);
 
         if (r < 0 || state_ancestor(s, cluster) == ancestor)
                 return 0;
-        s->descent = (struct descent){.cluster = cluster, .ancestor = ancestor};
-        for (uint32_t slot = 0; slot < s->leases.n_slots; slot++) {
-                struct lease *l = leases_at(&s->leases, slot);
+        s->removal.on = true;
+        for (; s->removal.slot < s->leases.n_slots; s->removal.slot++) {
+                struct lease *l = leases_at(&s->leases, s->removal.slot);
 
+                if (budget_is_spent(left))
+                        return 1;
+                budget_charge(left, 1);
                 if (!l)
                         continue;
-                lease_past_keep(s, slot);
+                lease_past_keep(s, l->slot);
                 l->renewed = s->applied;
                 r = set_deadline(s, l, 0);
                 if (r < 0)
                         return r;
         }
+        s->removal.on = false;
+        s->removal.slot = 0;
+        s->descent = (struct descent){.cluster = cluster, .ancestor = ancestor};
         return 0;
 }
 
@@ -599,7 +605,7 @@ int state_apply_some(struct state *s, const struct cmd *c, struct state_reply *r
                 raise_version(s, c->body);
                 return 0;
         case CMD_DESCEND:
-                return descend(s, c->body);
+                return descend(s, c->body, left);
         case CMD_TICK:
                 return 0;
         }

@@ -70,12 +70,13 @@ struct alarm {
         uint8_t why;
 };
 
-/* Progress of a command that removes many keys, or compacts many changes, in slices. In
- * between, a reader of the state would see half of its effect. */
+/* Progress of a command that removes many keys, compacts many changes or renews all leases, in
+ * slices. In between, a reader of the state would see half of its effect. */
 struct removal {
         WIDER;
         bool on;
         uint32_t sub;        /* keys removed, at the next revision */
+        uint32_t slot;       /* leases before this one are renewed */
         struct lease *lease; /* the lease that ends; its name may have gone with its keys */
 };
 

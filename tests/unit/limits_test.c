@@ -342,6 +342,34 @@ TEST(many_keys_are_removed_in_slices)
         }
 }
 
+/* There may be four million. */
+TEST(the_leases_of_a_forced_core_are_renewed_in_slices)
+{
+        cleanup_(buf_fini) struct buf body = {0};
+        struct state_reply reply = {0};
+        struct cmd c = {.type = CMD_DESCEND};
+        struct state s;
+        unsigned n = 1;
+
+        state_init(&s);
+        for (unsigned k = 0; k < 100; k++)
+                CHECK_EQ(grant(&s, 10 + k, 0), STATE_OK);
+        cmd_descend(&body, 8, 7);
+        c.body = (struct view){body.data, buf_len(&body)};
+        state_begin(&s, s.applied + 1, (struct lease_time){NSEC_PER_SEC});
+        for (struct budget left = {3}; state_apply_some(&s, &c, &reply, &left) > 0; n++) {
+                CHECK(s.removal.on);
+                CHECK_EQ(state_ancestor(&s, 8), 0);
+                left = (struct budget){3};
+        }
+        CHECK(n >= 100 / 3);
+        CHECK(!s.removal.on);
+        CHECK_EQ(state_ancestor(&s, 8), 7);
+        for (unsigned k = 0; k < 100; k++)
+                CHECK_EQ(leases_find(&s.leases, 10 + k)->renewed, s.applied);
+        state_fini(&s);
+}
+
 /* One revision may be 100,000 changes: to compact it held the loop for 22 ms. Nor do many
  * compactions in one entry add up. */
 TEST(what_is_compacted_counts)
