@@ -40,7 +40,13 @@ static void print_members(const struct core_options *o, const Pb__MemberListResp
                           const Pb__StatusResponse *s)
 {
         struct json_object *list = o->json ? json_object_new_array() : NULL;
+        const Pb__ResponseHeader *h = s->header;
+        char cluster[24] = "", ancestor[24] = "";
 
+        if (h)
+                snprintf(cluster, sizeof(cluster), "%016" PRIx64, h->cluster_id);
+        if (h && h->ancestor != 0)
+                snprintf(ancestor, sizeof(ancestor), "%016" PRIx64, h->ancestor);
         if (!o->json && o->legend)
                 printf("%-16s  %-16s  %-8s  %-8s  %-28s  %s\n", "ID", "NAME", "ROLE", "VERSION",
                        "PEER URL", "CLIENT URLS");
@@ -69,6 +75,8 @@ static void print_members(const struct core_options *o, const Pb__MemberListResp
                                 e, "peer_url",
                                 json_object_new_string(m->n_peerurls ? m->peerurls[0] : ""));
                         json_object_object_add(e, "client_urls", urls);
+                        json_object_object_add(e, "cluster", json_object_new_string(cluster));
+                        json_object_object_add(e, "ancestor", json_object_new_string(ancestor));
                         json_object_array_add(list, e);
                         continue;
                 }
@@ -80,7 +88,10 @@ static void print_members(const struct core_options *o, const Pb__MemberListResp
                 putchar('\n');
         }
         if (list)
-                print_json(o, list);
+                return print_json(o, list);
+        if (o->legend && *ancestor)
+                printf("This is cluster %s, which was forced to descend from %s.\n", cluster,
+                       ancestor);
 }
 
 /* Finds a member by its id in hexadecimal, or by its name. */
@@ -144,10 +155,6 @@ static int members(const struct core_options *o, char **argv)
         print_members(o, p, s);
         if (!o->json && o->legend)
                 print_notes(p, s);
-        if (!o->json && o->legend && s->header && s->header->ancestor != 0)
-                printf("This is cluster %016" PRIx64
-                       ", which was forced to descend from %016" PRIx64 ".\n",
-                       s->header->cluster_id, s->header->ancestor);
         return 0;
 }
 

@@ -147,6 +147,7 @@ static void status_message(struct rpc_call *call, struct view bytes)
                          *p->tenure_version ? p->tenure_version : p->version);
                 snprintf(m->cluster_version, sizeof(m->cluster_version), "%s",
                          p->cluster_version);
+                m->ancestor = p->header ? p->header->ancestor : 0;
                 if (!*r->url)
                         snprintf(r->url, sizeof(r->url), "%s", n->url);
                 errors_text(p, r->errors, sizeof(r->errors));

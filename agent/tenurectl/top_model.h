@@ -114,6 +114,7 @@ struct top_model {
         size_t n_replicas;
         bool etcd;                /* the core is one; as far as it is known */
         char cluster_version[32]; /* "": not known */
+        uint64_t ancestor;        /* the cluster from which it was forced to descend; 0: none */
 
         struct top_lock locks[TOP_LOCKS];
         size_t n_locks;

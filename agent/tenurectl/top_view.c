@@ -449,6 +449,11 @@ static int core_line(const struct top_model *m, const struct top_look *k, struct
                 snprintf(text, sizeof(text), "; cluster version %s", m->cluster_version);
                 top_line_say(&l, TOP_PLAIN, text);
         }
+        if (m->ancestor != 0) {
+                snprintf(text, sizeof(text), "; forced to descend from %016" PRIx64,
+                         m->ancestor);
+                top_line_say(&l, TOP_PLAIN, text);
+        }
         return 0;
 }
 

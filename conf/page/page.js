@@ -1164,6 +1164,8 @@ function drawReplicas() {
 			facts.append(fact("data", bytesText(Number(s.dbSize || 0))), fact("clients", numberText(Number(s.clients || 0))), fact("longest turn", (Number(s.longest_turn_us || 0) / 1000).toFixed(1) + " ms"), fact("answers in", own.trip.toFixed(1) + " ms"), fact("version", s.tenure_version || s.version || ""));
 			if (s.cluster_version)
 				facts.append(fact("cluster version", s.cluster_version));
+			if (s.header && s.header.ancestor)
+				facts.append(fact("forced to descend from", BigInt(s.header.ancestor).toString(16).padStart(16, "0")));
 			for (const e of s.errors || [])
 				facts.append(make("span", "wrap w-bad", e));
 		} else if (up === false) {

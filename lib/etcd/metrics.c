@@ -26,7 +26,8 @@ struct figures {
         struct process_usage process;
         struct histogram turns;
         nsec_t longest_turn, lease_time, next_deadline;
-        bool has_leader, leads, learns, installs, short_of_room, forgetful, defragments;
+        bool has_leader, leads, learns, installs, short_of_room, forgetful, stopped,
+                defragments;
         uint64_t committed, applied, pending, term, log_bytes;
         uint64_t quota, size, size_in_use, disk_bytes, state_bytes;
         uint64_t keys, revision, compacted, auth_revision, leases, cached_ranges;
@@ -683,6 +684,8 @@ static const struct metric table[] = {
         {"tenure_member_forgetful", GAUGE, V(forgetful),
          .help = "Whether a member lacks entries that it has acknowledged, as its leader "
                  "knows."},
+        {"tenure_core_stopped", GAUGE, V(stopped),
+         .help = "Whether this core serves nobody, as another one goes on from the same data."},
         {"tenure_raft_term", GAUGE, V(term), .help = "The term of the log."},
         {"tenure_log_memory_bytes", GAUGE, V(log_bytes),
          .help = "Bytes of the log that are kept in memory."},
@@ -719,6 +722,7 @@ static void take_log(struct figures *f, const struct core *c)
         f->installs = core_is_installing(c);
         f->short_of_room = s.short_of_room;
         f->forgetful = core_forgetful(c) != 0;
+        f->stopped = state_sibling(core_state((struct core *) (uintptr_t) c)) != 0;
         f->committed = s.commit;
         f->applied = s.applied;
         f->term = s.term;

@@ -168,8 +168,10 @@ static void health(struct api *a, struct rpc_call *call)
 {
         const char *query = http_request_of(call)->query;
         const struct state *s = core_state(a->core);
-        char waits[API_WAITS];
+        char waits[API_WAITS], stopped[320];
 
+        if (api_is_stopped(a, stopped))
+                return tell_health(a, call, "ALARM CORRUPT: ", stopped);
         if (state_alarmed(s, PB__ALARM_TYPE__NOSPACE) &&
             !query_has(query, "exclude", "NOSPACE")) {
                 PROBE("a health check fails because of an alarm");

@@ -6,6 +6,8 @@ import urllib.error
 import urllib.request
 
 
+from harness.places import BIN
+from harness.program import run
 from harness.rpc import Refused, pb
 from harness.waiting import eventually
 
@@ -71,6 +73,8 @@ def test_places_go_on_in_the_only_survivor(cluster, agents):
     eventually(lambda: h2.nodes()["h1"].tags == {"later": "yes"})
     assert f"This is cluster {core}, which was forced to descend from" in cluster.ctl(
         "core", "members")
+    [member] = json.loads(cluster.ctl("--json=short", "core", "members"))
+    assert member["cluster"] == core and int(member["ancestor"], 16) not in (0, int(core, 16))
     # A restarted agent remembers which core is its own.
     h1.restart()
     eventually(lambda: h1.holds() and h1.status().lease_id == leases[0])
@@ -102,6 +106,9 @@ def test_two_survivors_stop_once_agents_meet_both(cluster, agents):
         eventually(lambda: has_stopped(cluster, replica))
         assert other in refusal(cluster, replica)
         assert not healthy(replica)
+        assert replica.metric("tenure_core_stopped") == 1
+        assert other in run(BIN / "tenurectl", "--endpoints", replica.client_url, "core",
+                            "members")
         assert replica.log_text().count("has stopped: another core") == 1
 
     # Disarmed while agents are in the other one, it stops again.
@@ -145,3 +152,48 @@ def test_only_who_may_write_what_agents_write_can_stop_a_core(new_cluster):
     assert meet(tokens["other"]) == ""
     meet(tokens["writer"], 0xaa, own)
     eventually(lambda: "has stopped: another core (00000000000000aa)" in meet(tokens["other"]))
+
+
+def ancestor(cluster, at):
+    with cluster.rpc(at=at) as rpc:
+        return rpc.call("etcdserverpb.Maintenance/Status", pb.StatusRequest()).header.ancestor
+
+
+def test_whoever_joins_a_forced_core_knows_its_ancestor(cluster, new_cluster, tmp_path):
+    """Also when the forced member is gone, after a restart, and not after a restore."""
+    cluster.put("k", "v")
+    a = cluster.replicas["a"]
+    eventually(lambda: cluster.get("k", at=a))
+    lose(cluster)
+    force(a)
+    cluster.replicas = {"a": a}
+    eventually(lambda: cluster.get("k"))
+    before = ancestor(cluster, a)
+    assert before
+
+    d = cluster.add_learner("d")
+    cluster.promote("d")
+    eventually(lambda: ancestor(cluster, d) == before)
+    cluster.ctl("core", "snapshot", "save", tmp_path / "snapshot")
+    cluster.ctl("core", "remove", "a")
+    cluster.replicas = {"d": d}
+    d.kill()
+    d.start()
+    eventually(lambda: cluster.get("k"))
+    assert ancestor(cluster, d) == before
+
+    # Forced again, it descends from the first heir.
+    e = cluster.add_learner("e")
+    cluster.promote("e")
+    heir = cluster.rpc(at=d).call("etcdserverpb.Maintenance/Status",
+                                  pb.StatusRequest()).header.cluster_id
+    lose(cluster)
+    force(d)
+    cluster.replicas = {"d": d}
+    eventually(lambda: cluster.get("k"))
+    assert ancestor(cluster, d) == heir
+
+    a.data.rename(tmp_path / "lost")
+    restored = new_cluster(1, restore=tmp_path / "snapshot")
+    assert restored.get("k").value == "v"
+    assert ancestor(restored, restored.leader()) == 0
