@@ -5,7 +5,6 @@ import re
 import urllib.error
 import urllib.request
 
-
 from harness.places import BIN
 from harness.program import run
 from harness.rpc import Refused, pb
@@ -79,6 +78,26 @@ def test_places_go_on_in_the_only_survivor(cluster, agents):
     h1.restart()
     eventually(lambda: h1.holds() and h1.status().lease_id == leases[0])
     assert losses(h1, h2) == []
+
+
+def test_the_session_of_a_program_goes_on_in_the_only_survivor(cluster, ties, prefix):
+    tie = ties(hold=20, name="session")
+    a, lease = cluster.replicas["a"], tie.lease()
+    eventually(lambda: cluster.get("/tenure/default/sessions/session", at=a))
+
+    lose(cluster)
+    before = tie.deadline()
+    force(a)
+    cluster.replicas = {"a": a}
+
+    eventually(lambda: tie.deadline() > before)
+    assert tie.may_act()
+    assert tie.lease() == lease
+    assert cluster.get("/tenure/default/sessions/session").lease == lease
+    tie.put_held(prefix + "k", "v")
+    assert cluster.get(prefix + "k").value == "v"
+    tie.leave()
+    assert "given back" in tie.hears("LOST").reason  # not lost before
 
 
 def test_two_survivors_stop_once_agents_meet_both(cluster, agents):
