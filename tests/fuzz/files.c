@@ -39,10 +39,12 @@ enum op {
         OP_FAIL,
         OP_REPLICA,
         OP_LAST_ = OP_REPLICA,
-        OP_RAISE /* while files are made: the next ones are of format 2 */
+        OP_RAISE,  /* while files are made: the next ones are of format 2 */
+        OP_DESCEND /* the directory is one of a forced core */
 };
-/* From this byte on; older inputs hardly have such a step. */
+/* From these bytes on; older inputs hardly have such steps. */
 #define RAISES 240
+#define DESCENDS 250
 
 /* What was appended, to be found again. */
 struct ledger {
@@ -104,6 +106,31 @@ static void add_meta(struct view *step)
         if (buf_len(b) < at + sizeof(p))
                 add_zeroes(b, at + sizeof(p) - buf_len(b));
         memcpy(buf_head(b) + at, p, sizeof(p));
+}
+
+/* The clusters of `meta` are mostly 7. */
+static void add_descent(struct view *step)
+{
+        uint8_t how = take_u8(step), p[DESCENT_SIZE] = {0};
+        struct buf *b = file("meta");
+
+        le64_put(p + 8, take_u8(step));
+        le64_put(p + 16, how & 2 ? take_u8(step) : 7);
+        le32_put(p, crc32c(0, p + 4, sizeof(p) - 4) ^ (how & 1));
+        for (size_t at = DESCENT_AT; at < (how & 4 ? META_SLOT : 2 * META_SLOT);
+             at += META_SLOT) {
+                if (buf_len(b) < at + sizeof(p))
+                        add_zeroes(b, at + sizeof(p) - buf_len(b));
+                memcpy(buf_head(b) + at, p, sizeof(p));
+        }
+}
+
+/* What --force-new-cluster does, whole or in part. */
+static void descend(uint8_t how)
+{
+        HOLDS(store_descend(D->store, 8) == 0 || D->fails);
+        if (how & 1)
+                HOLDS(store_descended(D->store) == 0 || D->fails);
 }
 
 static void begin_segment(struct view *step)
@@ -532,6 +559,8 @@ static void build(enum op op, struct view step)
         case OP_RAISE:
                 D->raised = true;
                 return;
+        case OP_DESCEND:
+                return add_descent(&step);
         default:
                 break;
         }
@@ -590,6 +619,9 @@ static bool use(enum op op, struct view step)
         case OP_RAISE:
                 HOLDS(store_raise_format(D->store, STORE_FORMAT) == 0 || D->fails);
                 break;
+        case OP_DESCEND:
+                descend(take_u8(&step));
+                break;
         case OP_FAIL:
                 D->fails = true;
                 fuzz_disk_fail(D->disk, take_u8(&step) & 1 ? -ENOSPC : -EIO);
@@ -611,9 +643,11 @@ static void run(struct view in)
         d.disk = fuzz_disk_new();
         while (go_on && step_next(&in, &step)) {
                 uint8_t what = take_u8(&step);
-                enum op op = what >= RAISES ? OP_RAISE : (enum op)(what % (OP_LAST_ + 1));
+                enum op op = what >= DESCENDS ? OP_DESCEND
+                             : what >= RAISES ? OP_RAISE
+                                              : (enum op)(what % (OP_LAST_ + 1));
 
-                if (!d.store && (op < OP_OPEN || op == OP_RAISE)) {
+                if (!d.store && (op < OP_OPEN || op > OP_LAST_)) {
                         build(op, step);
                 } else if (!d.store && op == OP_REPLICA) {
                         run_replica();

@@ -151,6 +151,8 @@ static const struct {
         {"x", NULL},
         {"content-length", "5"},
         {"connection", "close"},
+        {"tenure-core", "000000000000002a 0000000000000007"},
+        {"tenure-core", NULL},
 };
 
 /* Any headers, one byte for each. */
