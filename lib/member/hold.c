@@ -441,5 +441,5 @@ struct boot_time hold_next(const struct member *m)
 {
         return boot_min(is_looking(m, m->now) ? look_until(&m->session)
                                               : session_wakeup(&m->session),
-                        m->former.lease != 0 ? m->former.at : BOOT_TIME_NEVER);
+                        registration_next(m));
 }

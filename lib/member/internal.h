@@ -14,6 +14,7 @@
 /* Streams of an endpoint: the second is for when the first is stuck, or on a connection that
  * takes no more calls. */
 #define RENEWALS 2
+#define FORMER_MAX 4
 
 /* A keep-alive stream. */
 struct renewals {
@@ -117,11 +118,11 @@ struct member {
         } holder;           /* the holder of our name, or of our id under another name, when
                              * we last registered; lease 0: none */
         bool refused;       /* ... and that one keeps it */
-        int64_t old_lease;  /* the lease of an earlier incarnation of ours, whose place we
-                             * take, or may have taken */
         struct {
-                int64_t lease;       /* the same, once we have the place: to be revoked, since
-                                      * its services are gone; 0: none */
+                int64_t leases[FORMER_MAX]; /* of earlier lives of ours, whose places we take,
+                                             * or may have taken: once we have ours they are
+                                             * revoked, since their services are gone */
+                size_t n;
                 struct boot_time at; /* when to ask for that (again) */
         } former;
         int64_t registered_at; /* the revision of our key; 0: an earlier life wrote it */
@@ -271,6 +272,7 @@ void registration_see(struct member *m, const struct member_node *n);
 void registration_check_key(struct member *m);
 void registration_check_holder(struct member *m);
 void registration_revoke_former(struct member *m, struct boot_time now);
+struct boot_time registration_next(const struct member *m);
 /* Writes our record if @compare holds; otherwise reads the key. @former: NULL, or the name of
  * the holder that has our id: its key is deleted in the same step, unless it has changed. That
  * comes after the put, which tells readers why (membership_put()). */

@@ -13,9 +13,16 @@ static void on_former_revoked(struct unary *u, enum rpc_code code, const char *m
         struct member *m = u->member;
 
         (void) message;
-        if (u->op == (uint64_t) m->former.lease && code != RPC_UNAVAILABLE &&
-            code != RPC_DEADLINE_EXCEEDED && code != RPC_CANCELED)
-                m->former.lease = 0;
+        if (code == RPC_UNAVAILABLE || code == RPC_DEADLINE_EXCEEDED || code == RPC_CANCELED)
+                return;
+        for (size_t i = 0; i < m->former.n; i++)
+                if (u->op == (uint64_t) m->former.leases[i])
+                        m->former.leases[i] = m->former.leases[--m->former.n];
+}
+
+struct boot_time registration_next(const struct member *m)
+{
+        return m->former.n > 0 && m->session.registered ? m->former.at : BOOT_TIME_NEVER;
 }
 
 /* Until it is answered: the lease may have a TTL of an hour, and has services of before. */
@@ -24,24 +31,32 @@ void registration_revoke_former(struct member *m, struct boot_time now)
         Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
         struct peer *p;
 
-        if (m->former.lease == 0 || boot_before(now, m->former.at))
+        if (boot_before(now, registration_next(m)))
                 return;
         m->former.at = boot_add(now, REVOKE_AGAIN);
         p = member_peer(m, m->current); /* which is also to connect */
         if (!p || !peer_rpc(p) || member_is_foreign(m, p))
                 return;
-        q.id = m->former.lease;
-        (void) !member_call(p, (uint64_t) q.id, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
-                            &pb__lease_revoke_response__descriptor, on_former_revoked);
+        for (size_t i = 0; i < m->former.n; i++) {
+                q.id = m->former.leases[i];
+                (void) !member_call(p, (uint64_t) q.id, "/etcdserverpb.Lease/LeaseRevoke",
+                                    &q.base, &pb__lease_revoke_response__descriptor,
+                                    on_former_revoked);
+        }
+}
+
+static void add_former(struct member *m, int64_t lease)
+{
+        for (size_t i = 0; i < m->former.n; i++)
+                if (m->former.leases[i] == lease)
+                        return;
+        if (lease != 0 && m->former.n < FORMER_MAX) /* another one ends by itself */
+                m->former.leases[m->former.n++] = lease;
 }
 
 static void registered(struct member *m, int64_t revision)
 {
-        if (m->old_lease != 0) {
-                m->former.lease = m->old_lease;
-                m->former.at = m->now;
-        }
-        m->old_lease = 0;
+        m->former.at = m->now;
         m->refused = false;
         m->registered_at = revision;
         publications_self_stored(&m->publications, revision);
@@ -156,10 +171,10 @@ static void meet(struct member *m, struct peer *p);
 
 static void take_over(struct member *m, struct peer *p)
 {
+        add_former(m, m->holder.lease);
         /* Another one may be of a host that lives. */
         if (is_alias(m, &m->holder.record) && find_alias(m, m->holder.mod_revision))
                 return meet(m, p);
-        m->old_lease = m->holder.lease;
         if (write_key(m, p, true) < 0)
                 hold_failed(m, "cannot register", "the connection broke");
 }

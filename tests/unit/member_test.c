@@ -952,6 +952,33 @@ TEST(i10_a_clone_beside_the_old_name_is_refused_too)
         end();
 }
 
+/* Agents of 0.1.0 have left the old name beside the new one, so a host that is `self` again, or
+ * that was renamed twice, finds several lives of its own. */
+TEST(i10_all_earlier_lives_of_a_host_are_taken_over)
+{
+        static const char *const pairs[][2] = {{"self", "old"}, {"old", "self"}, {"a", "b"}};
+
+        for (size_t i = 0; i < ARRAY_SIZE(pairs); i++) {
+                rig_begin();
+                for (int64_t k = 0; k < 2; k++) {
+                        grant(7 + k);
+                        put_node(pairs[i][k], "{\"id\":\"i\",\"boot_id\":\"then\"}", 7 + k);
+                }
+                for (unsigned k = 0; k < 100; k++)
+                        rig_turn();
+                make_after("then");
+                until(holds_and_knows);
+                for (unsigned k = 0; k < 300; k++)
+                        turn();
+                for (int64_t k = 0; k < 2; k++) {
+                        CHECK_EQ(is_listed(pairs[i][k]), strcmp(pairs[i][k], "self") == 0);
+                        CHECK(!leases_find(&core_state(rig.core)->leases, 7 + k));
+                }
+                CHECK(holds());
+                end();
+        }
+}
+
 static bool is_claimed(void)
 {
         return strcmp(own.claimed_by, "twin") == 0;
