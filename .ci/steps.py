@@ -123,6 +123,10 @@ nightly("a virtual machine that is paused, and slewed",
         weight=ALONE)
 nightly("replicas of an earlier release beside present ones",
         "tests/run -m night --seed {seed} integration/test_earlier_releases.py", LONG)
+nightly("agents and tools of an earlier release beside present ones",
+        "tests/run -m night integration/test_mixed_releases.py", LONG)
+nightly("an agent and a guard of two releases",
+        "tests/run -n 1 -m night hosts/test_mixed_releases.py", TIMED)
 nightly("Debian packages: equal builds, lintian, upgrade, purge",
         "tests/run -n 0 packages/test_packages.py", LONG)
 nightly("the same verdict anywhere", ".ci/anywhere", LONG)

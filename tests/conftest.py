@@ -258,10 +258,11 @@ def program(tmp_path):
 @pytest.fixture
 def ties(tmp_path, core):
     """Makes ties, to `core` or by the agent that is on a bus: ties(hold=60, name="one") holds its
-    lease when it has been made, and ties(hold="agent", bus=agent.bus) its place."""
-    def new(bus=None, held=True, **options):
+    lease when it has been made, and ties(hold="agent", bus=agent.bus) its place. @library: the
+    environment of another libtenure."""
+    def new(bus=None, held=True, library=None, **options):
         environment = bus.environment_for_clients if bus else {"TENURE_ENDPOINTS": core.endpoints}
-        tie = Tie(tmp_path, environment, **options)
+        tie = Tie(tmp_path, {**environment, **(library or {})}, **options)
         if held and "hold" in options:
             eventually(tie.may_act)
         return tie

@@ -138,13 +138,16 @@ SECTIONS = {"FlapLimit": "Steadiness", "FlapRest": "Steadiness", "FenceLead": "F
 class Agent(Asked, Daemon):
     """Holds its place when it has been made, unless @held is False. @core: anything with
     endpoints. @certificate: what it shows to a core with TLS. @keeps: whether its page lasts, as a
-    file in RUNTIME_DIRECTORY. @environment: further variables. @settings: as in tenured.conf(5)."""
+    file in RUNTIME_DIRECTORY. @program, @tenurectl: others of these programs. @environment: further
+    variables. @settings: as in tenured.conf(5)."""
 
     ends_by = signal.SIGUSR1  # at once: the place is of no interest any more
 
     def __init__(self, folder, core, name="h1", *, bus=None, held=True, certificate=None,
-                 keeps=True, environment=None, **settings):
+                 keeps=True, program=BIN / "tenured", tenurectl=BIN / "tenurectl",
+                 environment=None, **settings):
         self.bus = bus or Bus(folder, f"bus.{name}")
+        self.tenurectl = tenurectl, f"--bus={self.bus.address}"
         self.folder = folder / name
         for directory in "run", "state", "services.d":
             (self.folder / directory).mkdir(parents=True)
@@ -161,7 +164,7 @@ class Agent(Asked, Daemon):
         self.write_settings()
         runtime = {"RUNTIME_DIRECTORY": str(self.page.parent)} if keeps else {}
         super().__init__(
-            folder / f"{name}.log", BIN / "tenured", "--config", self.configuration,
+            folder / f"{name}.log", program, "--config", self.configuration,
             **{**runtime, "TENURE_BOOT_ID": uuid.uuid4().hex,
                "STATE_DIRECTORY": str(self.folder / "state"),
                **self.bus.environment_for_clients, **(environment or {})})
@@ -209,7 +212,7 @@ class Agent(Asked, Daemon):
         return f"/tenure/{self.settings.get('Cluster', 'default')}/nodes/{self.name}"
 
     def ctl(self, *words, **environment):
-        return run(BIN / "tenurectl", f"--bus={self.bus.address}", *words, **environment)
+        return run(*self.tenurectl, *words, **environment)
 
     def log_has(self, text):
         """Waits until the log has it."""
@@ -226,8 +229,7 @@ class Agent(Asked, Daemon):
         self.n_background += 1
         what = f"{words[-1].replace('/', '-')}{self.n_background}"
         log = self.log.with_name(f"{self.name}.{what}.log")
-        return kind(log, BIN / "tenurectl", f"--bus={self.bus.address}", *words,
-                    out=log.with_suffix(".out")).start()
+        return kind(log, *self.tenurectl, *words, out=log.with_suffix(".out")).start()
 
     def watch(self):
         """What is announced on this host's bus from now on."""

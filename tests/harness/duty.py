@@ -3,7 +3,6 @@ import os
 import pathlib
 import signal
 
-from .places import BIN
 from .program import Daemon, run
 from .waiting import eventually
 
@@ -87,9 +86,8 @@ class Duty:
         n, log = len(self.line()), agent.log.with_name(f"{self.lock}.{self.n}.{agent.name}.log")
         # Its messages go to a log, unless the test has something else for them.
         to = ["sh", "-c", 'exec "$@" 2>"$0"', stderr] if stderr else []
-        holder = Holder(log, *to, BIN / "tenurectl", f"--bus={agent.bus.address}", *options, "lock",
-                        self.lock, "--", "sh", "-c", _COMMAND, "duty", self.file, how,
-                        out=log.with_suffix(".out")).start()
+        holder = Holder(log, *to, *agent.tenurectl, *options, "lock", self.lock, "--", "sh", "-c",
+                        _COMMAND, "duty", self.file, how, out=log.with_suffix(".out")).start()
         eventually(lambda: len(self.line()) > n or not holder.is_running)
         return holder
 

@@ -43,6 +43,12 @@ class Release:
                 self._build(commit, made)
         return made / "build/release/bin"
 
+    def library(self):
+        """The environment in which `import tenure` is that release's, and so is the library."""
+        so = self.programs().parent / "so"
+        return {"LD_LIBRARY_PATH": str(so),
+                "PYTHONPATH": str(so.parents[2] / "lib/tenure/python")}
+
     @staticmethod
     def _build(commit, made):
         archive = subprocess.run(["git", "-C", TOP, "archive", commit], capture_output=True)
