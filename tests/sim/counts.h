@@ -12,6 +12,8 @@
                 x(damaged_disks, "damaged disks"), x(refused_disks, "disks refused"),        \
                 x(unknowable, "older copies that nobody could know"),                        \
                 x(upgrades, "replicas upgraded"), x(downgrades, "downgraded"),               \
+                x(agents_upgraded, "agents upgraded"),                                       \
+                x(agents_downgraded, "agents downgraded"),                                   \
                 x(upgrades_finished, "upgrades finished"),                                   \
                 x(upgrades_refused, "not yet finished"),                                     \
                 x(outdated, "outdated replicas refused"), x(pauses, "pauses"),               \

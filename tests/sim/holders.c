@@ -260,6 +260,8 @@ static void start(struct world *w, struct holder *h, bool resume)
         } else {
                 h->announced = SESSION_JOINING;
         }
+        /* It does not look for its id under another name; others do. */
+        cfg.no_view = h->earlier;
         ends_begin(h);
         if (member_new(&h->member, &cfg, &holder_ops, h, &events, h, holder_now(h)) < 0)
                 abort();
@@ -318,6 +320,16 @@ void holder_kill(struct holder *h)
 void holder_start(struct holder *h)
 {
         start(W, h, true);
+}
+
+void holder_install(struct holder *h, bool earlier)
+{
+        bool runs = h->alive;
+
+        end(h);
+        h->earlier = earlier;
+        if (runs)
+                start(W, h, true);
 }
 
 void holder_reboot(struct holder *h)
@@ -458,6 +470,8 @@ static void write_file(struct holder *h)
         if (!member_place(h->member, &place))
                 return forget_file(h);
         buf_clear(&h->file);
+        if (h->earlier) /* 0.1.0 has no such line */
+                place.ancestor[0] = '\0';
         place_write(&place, &h->file);
         if (buf_error(&h->file) < 0)
                 abort();
@@ -755,6 +769,7 @@ void holders_begin(struct world *w)
                                 .drift_ppm = DRIFT_PPM,
                                 .retry = 50 * MSEC},
                 };
+                h->earlier = w->upgrades && !w->strangers && chance_in(&w->damage, 70);
                 if (w->long_ttls)
                         h->cfg.ttl =
                                 long_ttl_ms(w, w->lasting ? w->ttl_max_ms : TTL_LONG_MS) * MSEC;

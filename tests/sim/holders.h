@@ -91,6 +91,7 @@ struct holder {
         unsigned i;
         unsigned name, id; /* its own numbers; or if they collide, those of another host */
         bool alive;
+        bool earlier;        /* its agent is that of 0.1.0, as far as others can tell */
         nsec_t asleep_until; /* the host is suspended until then ... */
         nsec_t slept_from;   /* ... from then on; 0: it only does nothing */
         struct span cut;     /* no data to or from it gets through */
@@ -197,6 +198,8 @@ void disturb_holder(struct world *w);
 void holder_kill(struct holder *h);
 void holder_start(struct holder *h);
 void holder_reboot(struct holder *h);
+/* Another version of the agent is installed, which restarts it. */
+void holder_install(struct holder *h, bool earlier);
 /* The place that the agent has written down. */
 bool holder_read_file(const struct holder *h, struct place *ret);
 /* Delays the answers to one holder, on one of its connections or on all. */

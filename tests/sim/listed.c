@@ -47,7 +47,7 @@ static bool could_know(const struct listed *earlier, const struct listed *later)
         const struct holder *h = holder_of(later->lease);
         const struct session *s = h ? member_session(h->member) : NULL;
 
-        return s && s->state == SESSION_JOINING &&
+        return s && !h->earlier && s->state == SESSION_JOINING &&
                ((!W->strangers && !W->forced) || h->view.may == 1) &&
                (h->knew == 0 || earlier->create_revision <= h->knew) &&
                boot_diff(holder_now(h), s->renewed_at) < min_of(s->ttl / 4, LOOKS);

@@ -86,12 +86,26 @@ static bool is_finished(struct world *w)
         return leader && core_state(leader->node.core)->version > CLUSTER_0_1;
 }
 
+/* An agent becomes a newer or an older one, whatever the replicas are. */
+static void go_on_with_agents(struct world *w)
+{
+        struct holder *h;
+
+        if (w->n_holders == 0 || w->strangers || !chance_in(&w->damage, 40))
+                return;
+        h = &w->h[rnd_between(&w->damage, 0, w->n_holders - 1)];
+        w->counts.agents_upgraded += h->earlier;
+        w->counts.agents_downgraded += !h->earlier;
+        holder_install(h, !h->earlier);
+}
+
 void upgrades_go_on(struct world *w)
 {
         struct replica_node *n = &w->r[rnd_between(&w->damage, 0, w->n_replicas - 1)];
 
         if (w->calm || !n->made)
                 return again(w);
+        go_on_with_agents(w);
         if (is_old(n)) {
                 w->counts.upgrades++;
                 install(w, n, CLUSTER_NEWEST);
@@ -111,6 +125,9 @@ void upgrades_heal(struct world *w)
         for (unsigned i = 0; i < w->n_replicas; i++)
                 if (upgrades_outdated(&w->r[i]))
                         install(w, &w->r[i], CLUSTER_NEWEST);
+        for (unsigned i = 0; i < w->n_holders; i++)
+                if (w->h[i].earlier)
+                        holder_install(&w->h[i], false);
 }
 
 /* ---- checks ---- */
