@@ -70,6 +70,14 @@ static void on_changed(struct replica *r, const struct peer_frame *in)
         r->ops->changed_members(r->userdata, in->v[0], (int) in->v[1]);
 }
 
+static void on_doubled(struct replica *r, const struct peer_frame *in)
+{
+        if (in->v[0] == r->cfg.seed)
+                replica_fatal(r, "another process runs as this member, with the same data "
+                                 "directory or a copy of it, and was there first. Stop one of "
+                                 "them, and delete its directory if it is a copy");
+}
+
 static void on_removed(struct replica *r, const struct peer_frame *in)
 {
         members_told_removed(r, in->peer, in->v[0]);
@@ -139,6 +147,7 @@ static const struct kind kinds[] = {
         [FRAME_READ_TELL] = {{ANY, INDEX, NSECS}, ANYBODYS, on_read_tell},
         [FRAME_CHANGED] = {{ANY, OUTCOME}, ANYBODYS, on_changed},
         [FRAME_REMOVED] = {{INDEX}, ANYBODYS, on_removed},
+        [FRAME_DOUBLED] = {{ANY}, ANYBODYS, on_doubled},
 
         [FRAME_READ_PING] = {{TERM, ANY}, LEADERS_OF_THIS_TERM, on_read_ping},
         [FRAME_PROPOSED] = {{TERM, ANY, ANY, ANY, FLAG}, LEADERS_OF_THIS_TERM, on_proposed},

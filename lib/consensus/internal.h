@@ -311,6 +311,11 @@ struct member_version {
         uint64_t id; /* 0: unused */
         struct introduction is;
         bool linked; /* the link stands, as far as is known */
+        struct rival {
+                uint64_t process; /* another one with its directory; 0: none ... */
+                struct boot_time since;
+                bool outlived; /* ... and whether the first one has called again since then */
+        } rival;
 };
 
 struct versions {

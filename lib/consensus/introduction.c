@@ -13,6 +13,7 @@ void introduction_append(const struct introduction *in, struct buf *out)
         buf_add_u64(out, in->yours);
         buf_add_u64(out, in->term);
         buf_add_u8(out, in->founding);
+        buf_add_u64(out, in->process);
         buf_add_bytes(out, in->program, strlen(in->program));
 }
 
@@ -41,6 +42,7 @@ int introduction_read(struct view frame, struct introduction *ret)
         in.yours = reader_u64(&rd);
         in.term = reader_u64(&rd);
         in.founding = reader_u8(&rd) != 0;
+        in.process = reader_u64(&rd);
         program = reader_bytes(&rd);
         reader_check(&rd, in.newest > CLUSTER_0_1 && is_program(program));
         if (rd.r < 0)

@@ -2,7 +2,7 @@
  * What a replica says of itself first on each link that it makes.
  *
  *     introduction = FRAME_TIME_ASK  zero:u64  newest:u32  directory:u64  yours:u64  term:u64
- *                    founding:u8  program:bytes
+ *                    founding:u8  process:u64  program:bytes
  *
  * It says it again when something of this has changed.
  *
@@ -22,6 +22,7 @@ struct introduction {
                            */
         uint64_t term;    /* in which it is */
         bool founding;    /* it has nothing but the members with which it began */
+        uint64_t process; /* a random number of its process; 0: not known */
         char program[32]; /* its version: "0.2.0" */
 };
 

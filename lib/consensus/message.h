@@ -43,6 +43,8 @@ enum frame_type {
                          * one */
         FRAME_LACKS,    /* term:u64 index:u64: leader to a follower whose log ends before an
                          * entry that it has acknowledged */
+        FRAME_DOUBLED,  /* process:u64: to a process that introduced itself with that number:
+                         * another one runs with its data directory, and was there first */
 };
 
 #define SNAPSHOT_CRC 4 /* bytes */

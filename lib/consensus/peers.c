@@ -1,3 +1,5 @@
+/* The links out, and the links in. Both are one thing, since each decides when one of the other
+ * kind is made or ends. */
 #include "consensus/peers.h"
 
 #include <bsd/sys/queue.h>
@@ -32,7 +34,7 @@
 /* An attempt to connect that is not answered for so long may wait for TCP to repeat it. */
 #define HANGS (100 * NSEC_PER_MSEC)
 #define STABLE NSEC_PER_SEC /* a link that lasted this long is reconnected at once */
-#define REFUSAL_SIZE 13     /* a frame: length, FRAME_REMOVED, index */
+#define NOTICE_SIZE 13      /* a frame: length, its type, a number */
 #define LISTENERS_MAX 8
 
 struct link_out {
@@ -65,7 +67,7 @@ struct link_in {
         enum caller caller;
         bool reading, freed; /* in_free() waits for the reader of `rx` to return */
         uint64_t id;
-        bool introduced; /* its first frame has arrived ... */
+        bool introduced; /* its first frame has arrived, and was accepted ... */
         char program[sizeof(((struct introduction *) 0)->program)]; /* ... and said this */
         struct buf rx;
         struct loop_timer timeout;
@@ -168,26 +170,28 @@ static void out_connected(struct stream *s, void *userdata)
                 o->peers->ops->up(o->peers->userdata, o->id); /* last: the owner may free us */
 }
 
-/* Peers answer over their own link, with one exception: the notice that we are not a member. */
+/* Peers answer over their own link, with two exceptions: the notice that we are not a member,
+ * or that another process is this member. */
 static void out_data(struct stream *s, struct view data)
 {
         struct link_out *o = stream_userdata(s);
         struct peers *p = o->peers;
-        uint8_t frame[REFUSAL_SIZE];
+        uint8_t frame[NOTICE_SIZE];
         uint64_t id = o->id;
 
         PROBE_IF(buf_len(&o->rx) > 0, "a notice on a link arrives in pieces");
-        buf_add(&o->rx, data.p, min_of(data.len, (size_t) REFUSAL_SIZE));
+        buf_add(&o->rx, data.p, min_of(data.len, (size_t) NOTICE_SIZE));
         if (buf_error(&o->rx) < 0)
                 return out_retry(o);
-        if (buf_len(&o->rx) < REFUSAL_SIZE)
+        if (buf_len(&o->rx) < NOTICE_SIZE)
                 return;
         memcpy(frame, buf_head(&o->rx), sizeof(frame));
         o->backoff = RETRY_MAX;
         out_retry(o);
-        if (le32_get(frame) == REFUSAL_SIZE - 4 && frame[4] == FRAME_REMOVED)
+        if (le32_get(frame) == NOTICE_SIZE - 4 &&
+            (frame[4] == FRAME_REMOVED || frame[4] == FRAME_DOUBLED))
                 (void) !p->ops->frame(p->userdata, id,
-                                      (struct view){frame + 4, REFUSAL_SIZE - 4});
+                                      (struct view){frame + 4, NOTICE_SIZE - 4});
 }
 
 static void out_close(struct stream *s, const char *why)
@@ -350,6 +354,20 @@ static void in_free(struct link_in *i)
                 in_destroy(i);
 }
 
+/* Tells a peer on its own link why nothing else that it sends counts. */
+static void notify(struct link_in *i, enum frame_type type, uint64_t number)
+{
+        i->caller = CALLER_ANSWERED;
+        buf_clear(&i->rx);
+        buf_add_u32(stream_tx(i->stream), NOTICE_SIZE - 4);
+        buf_add_u8(stream_tx(i->stream), (uint8_t) type);
+        buf_add_u64(stream_tx(i->stream), number);
+        stream_kick(i->stream);
+        /* The peer closes the link: if we closed it while bytes of the peer are unread, our
+         * answer would be lost. */
+        loop_timer_in(&i->timeout, GREETING_TIMEOUT);
+}
+
 /* Handles a peer that is no member: it is notified, if that is certain, and its frames are
  * ignored. Returns false if the link has ended. */
 static bool in_refuse(struct link_in *i)
@@ -360,15 +378,7 @@ static bool in_refuse(struct link_in *i)
         if (i->freed || index == 0)
                 return false;
         PROBE("a peer is notified on its own link that it is not a member");
-        i->caller = CALLER_ANSWERED;
-        buf_clear(&i->rx);
-        buf_add_u32(stream_tx(i->stream), REFUSAL_SIZE - 4);
-        buf_add_u8(stream_tx(i->stream), FRAME_REMOVED);
-        buf_add_u64(stream_tx(i->stream), index);
-        stream_kick(i->stream);
-        /* The peer closes the link: if we closed it while bytes of the peer are unread, our
-         * answer would be lost. */
-        loop_timer_in(&i->timeout, GREETING_TIMEOUT);
+        notify(i, FRAME_REMOVED, index);
         return true;
 }
 
@@ -459,19 +469,33 @@ static void out_hurry(struct link_out *o, bool cut_off)
         loop_timer_in(&o->retry, 0);
 }
 
-/* A member makes one link to us, so it has given up the one before, which ends silently.
- * Returns whether there was one: then the member was cut off, or its host lost its power. */
-static bool end_former(struct peers *p, uint64_t id)
+/* Ends the link of member @id that was @introduced, or that was not; silently. Returns whether
+ * there was one. */
+static bool end_former(struct peers *p, uint64_t id, bool introduced)
 {
         struct link_in *i;
 
         LIST_FOREACH (i, &p->in, next)
-                if (i->caller == CALLER_MEMBER && i->id == id) {
-                        PROBE("a peer calls anew before its last link has ended");
+                if (i->caller == CALLER_MEMBER && i->id == id && i->introduced == introduced) {
                         in_free(i);
                         return true;
                 }
         return false;
+}
+
+/* A member makes one link to us, so it has given up the one before: it was cut off, or its host
+ * lost its power. The former one ends when the new one is accepted: else a process that is not
+ * the member would end the member's link. */
+static void welcome(struct link_in *i)
+{
+        struct peers *p = i->peers;
+        bool cut_off = end_former(p, i->id, true);
+        struct link_out *o = out_of(p, i->id);
+
+        PROBE_IF(cut_off, "a peer calls anew before its last link has ended");
+        i->introduced = true;
+        if (o && cut_off)
+                out_hurry(o, true);
 }
 
 static bool greet(struct link_in *i)
@@ -510,7 +534,8 @@ static bool greet(struct link_in *i)
                        stream_peer(i->stream), why);
                 return false;
         }
-        out_hurry(o, end_former(p, i->id));
+        (void) end_former(p, i->id, false);
+        out_hurry(o, false);
         i->caller = CALLER_MEMBER;
         buf_consume(&i->rx, GREETING);
         loop_timer_disarm(&i->timeout);
@@ -530,9 +555,14 @@ static int take_frame(struct link_in *i, struct view frame)
                 if (first == -EBADMSG)
                         return first;
                 PROBE_IF(first == -ENODATA, "a link begins as one of release 0.1.0");
-                i->introduced = true;
                 strcpy(i->program, in.program);
                 r = p->ops->introduced(p->userdata, i->id, &in);
+                if (r == 0 && !i->freed)
+                        welcome(i);
+                if (r == -EBUSY && !i->freed)
+                        (void) end_former(p, i->id, true);
+                if (r == -EADDRINUSE && !i->freed)
+                        notify(i, FRAME_DOUBLED, in.process);
         }
         return r < 0 || first == 0 || i->freed ? r : p->ops->frame(p->userdata, i->id, frame);
 }
@@ -546,6 +576,10 @@ static void refuse_frame(struct link_in *i, int r)
                          "it has another data directory than the cluster has recorded for it, "
                          "so its disk was lost, replaced or restored; start it with the other "
                          "one, or have it replaced (tenurectl core replace)");
+        if (r == -EADDRINUSE)
+                snprintf(why, sizeof(why),
+                         "another process runs with the same data directory, or a copy of it, "
+                         "and was there first; stop one of them");
         if (r == -EPROTONOSUPPORT)
                 snprintf(why, sizeof(why),
                          "it runs tenure-core %s, which is too old for the cluster version; "
@@ -589,10 +623,10 @@ static bool take(struct link_in *i)
                 if (buf_len(&i->rx) < 4 + len)
                         break;
                 r = take_frame(i, (struct view){buf_head(&i->rx) + 4, len});
-                if (r < 0 && !i->freed)
+                if (r < 0 && r != -EBUSY && !i->freed)
                         refuse_frame(i, r);
                 if (r < 0)
-                        return false;
+                        return i->caller == CALLER_ANSWERED;
                 if (i->caller == CALLER_MEMBER)
                         buf_consume(&i->rx, 4 + len);
         }
@@ -621,12 +655,16 @@ static void in_close(struct stream *s, const char *why)
         struct link_in *i = stream_userdata(s);
         struct peers *p = i->peers;
         uint64_t id = i->caller == CALLER_MEMBER ? i->id : 0;
+        struct link_in *other;
 
         if (stream_was_refused(s) &&
             admission_tell(&p->cfg.admission, hash_end(hash_add(HASH_START, why, strlen(why))),
                            loop_now(p->loop)))
                 log_warning("Refused a link from %s: %s.", stream_peer(s), why);
         in_free(i);
+        LIST_FOREACH (other, &p->in, next)
+                if (other->caller == CALLER_MEMBER && other->id == id)
+                        return;
         if (id != 0)
                 p->ops->down(p->userdata, id);
 }

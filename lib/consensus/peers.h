@@ -10,8 +10,8 @@
  * with a greeting is closed after a few seconds.
  *
  * Only members are accepted (peers_add()), each as itself (admission.h), with one link each: a
- * new one ends the one before. A peer that is no longer a member is notified of that on the
- * link that it made.
+ * new one ends the one before once its first frame was accepted. A peer that is no longer a
+ * member is notified of that on the link that it made.
  *
  * So others can make us hold, for each member, a frame that is still to arrive (80 MiB) and
  * what is queued for it (tx_max and a frame), and 64 connections that are not a member's, which
@@ -36,7 +36,8 @@ struct peers_ops {
         struct introduction (*introduction)(void *userdata, uint64_t id);
         /* The first frame on a link from member @id has arrived. This and `frame` return 0, or,
          * to end the link, -EBADMSG; -EPROTONOSUPPORT: the member is too old; -EKEYREJECTED: it
-         * has another data directory than the recorded one. */
+         * has another data directory than the recorded one; -EBUSY: the member's former link
+         * ends as well; -EADDRINUSE: another process is the member. */
         int (*introduced)(void *userdata, uint64_t id, const struct introduction *in);
         /* A frame from member @id; borrowed. Introductions are not among them. */
         int (*frame)(void *userdata, uint64_t id, struct view frame);

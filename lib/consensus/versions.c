@@ -9,6 +9,8 @@
 #include "consensus/internal.h"
 
 #define AWAITS_AGAIN (60 * NSEC_PER_SEC)
+/* A process that lives calls again so soon after its link has ended. */
+#define CALLS_AGAIN NSEC_PER_SEC
 
 static struct member_version *version_of(const struct replica *r, uint64_t id)
 {
@@ -48,24 +50,78 @@ bool versions_refuse(const struct replica *r, uint64_t peer)
                      (v->is.newest < CLUSTER_0_2 && directories_recorded(r)));
 }
 
+/* A leader hears from each member that lives, many times a second. */
+static bool is_silent(struct replica *r, uint64_t id)
+{
+        return replica_leads(r) && boot_diff(r->now, r->led_at) >= CALLS_AGAIN &&
+               !members_answers(r, id);
+}
+
+/* Two processes may have one directory, if it was copied, or two hosts reach it. The first one
+ * keeps its place while it lives. That its link stands proves nothing, since its host may have
+ * lost its power: so both links end, and it has to call again. Returns 0, -EBUSY or
+ * -EADDRINUSE, as replica_peer_introduced() does. */
+static int take_turn(struct replica *r, struct member_version *v, const struct introduction *in)
+{
+        if (!v->linked || in->process == 0 || v->is.process == 0 || in->directory == 0 ||
+            in->directory != v->is.directory || is_silent(r, v->id))
+                return 0;
+        if (in->process == v->is.process) {
+                v->rival.outlived = true;
+                return 0;
+        }
+        if (in->process == v->rival.process && v->rival.outlived) {
+                PROBE("a second process with a member's directory is told to stop");
+                return -EADDRINUSE;
+        }
+        if (v->rival.process == 0 || v->rival.outlived) {
+                v->rival = (struct rival){.process = in->process, .since = r->now};
+                return -EBUSY;
+        }
+        PROBE_IF(boot_diff(r->now, v->rival.since) >= CALLS_AGAIN,
+                 "a process takes the place of one that does not call any more");
+        return boot_diff(r->now, v->rival.since) >= CALLS_AGAIN ? 0 : -EBUSY;
+}
+
 int replica_peer_introduced(struct replica *r, uint64_t peer, const struct introduction *in,
                             struct boot_time now)
 {
-        struct member_version *v = slot_for(r, peer);
+        struct member_version *v = slot_for(r, peer),
+                              before = v->id == peer ? *v : (struct member_version){0};
+        int k;
 
         r->now = boot_max(r->now, now);
+        k = take_turn(r, &before, in);
+        if (k == 0)
+                *v = (struct member_version){.id = peer,
+                                             .is = *in,
+                                             .linked = true,
+                                             .rival = before.is.process == in->process
+                                                              ? before.rival
+                                                              : (struct rival){0}};
+        else
+                *v = before;
+        if (k < 0)
+                return k;
         if (r->versions.lost == peer)
                 r->versions.lost = 0;
-        *v = (struct member_version){.id = peer, .is = *in, .linked = true};
         versions_members_changed(r);
         directories_introduced(r, peer, in);
-        if (!versions_refuse(r, peer) && !directories_refuse(r, peer))
+        if (versions_refuse(r, peer))
+                k = -EPROTONOSUPPORT;
+        else if (directories_refuse(r, peer))
+                k = -EKEYREJECTED;
+        if (k == 0)
                 return 0;
-        PROBE_IF(versions_refuse(r, peer),
+        PROBE_IF(k == -EPROTONOSUPPORT,
                  "a member that is too old for the cluster version calls");
-        PROBE_IF(directories_refuse(r, peer), "a member calls that has another directory");
-        v->linked = false;
-        return versions_refuse(r, peer) ? -EPROTONOSUPPORT : -EKEYREJECTED;
+        PROBE_IF(k == -EKEYREJECTED, "a member calls that has another directory");
+        if (before.linked)
+                *v = before;
+        v->linked = !versions_refuse(r, peer) && !directories_refuse(r, peer);
+        PROBE_IF(v->linked, "who is refused calls as a member that has a link");
+        versions_members_changed(r);
+        return k;
 }
 
 void replica_member_lost(struct replica *r, uint64_t id)
@@ -92,6 +148,7 @@ struct introduction replica_introduction(const struct replica *r, uint64_t peer)
                 .yours = replica_directory(r, peer),
                 .term = replica_term(r),
                 .founding = directories_founding(r),
+                .process = r->cfg.seed,
                 .program = TENURE_VERSION,
         };
 }

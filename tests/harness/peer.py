@@ -34,10 +34,11 @@ def _say(url, said, certificate, authority):
 
 
 def greet(url, cluster, member, certificate=None, authority=None, directory=0):
-    """As that member with that data directory, which introduces itself, with a frame that is none after that: a replica that
-    listens ends the link because of that, and says so in its log. Returns the number of the log's
-    entry as of which it says that there is no such member, or None."""
-    introduction = struct.pack("<IBQIQQQBB5s", 44, 9, 0, 2, directory, 0, 0, 0, 5,
+    """As that member with that data directory, which introduces itself, with a frame that is none
+    after that: a replica that listens ends the link because of that, and says so in its log.
+    Returns the number of the log's entry as of which it says that there is no such member, or
+    None."""
+    introduction = struct.pack("<IBQIQQQBQB5s", 52, 9, 0, 2, directory, 0, 0, 0, 0, 5,
                                b"0.2.0")
     said = _say(url, b"TENPEER1" + struct.pack("<QQ", cluster, member) + introduction
                 + struct.pack("<IB", 1, 0), certificate, authority)

@@ -6,7 +6,7 @@ import re
 import shutil
 
 import pytest
-
+from harness.cluster import Replica
 from harness.http1 import Http
 from harness.notifications import Notifications
 from harness.places import BIN
@@ -41,6 +41,25 @@ def test_a_member_whose_disk_is_lost_elects_nobody(cluster, state):
     eventually(lambda: cluster.put("later", "y", at=c))
     for replica in a, c:
         assert cluster.get("precious", at=replica)
+
+
+def test_of_two_processes_with_one_directory_the_second_stops(cluster, tmp_path, ports):
+    c = cluster.replicas["c"]
+    c.stop()
+    double = Replica("double", tmp_path, ports.take(), ports.take())
+    shutil.copytree(c.data, double.data)
+    moved = {c.client_url: double.client_url, str(c.data): str(double.data)}
+    double.command = [moved.get(word, word) for word in c.command]
+    double.command[double.command.index("--listen-peer-urls") + 1] = double.peer_url
+    c.start()
+    eventually(lambda: cluster.put("k", "before", at=c))
+
+    double.start()
+    assert double.wait() == 1
+    assert double.said("another process runs as this member, with the same data directory")
+    assert any(r.said("another process runs with the same data directory, or a copy of it")
+               for r in cluster.replicas.values())
+    eventually(lambda: cluster.put("k", "after", at=c))
 
 
 # ---- the ways out ----

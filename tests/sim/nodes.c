@@ -4,7 +4,7 @@
 
 #include "asker.h"
 #include "base/log.h"
-#include "consensus/message.h"
+#include "consensus/internal.h"
 #include "hoard.h"
 #include "reached.h"
 #include "wider.h"
@@ -161,33 +161,6 @@ static void post_frame(struct replica_node *n, unsigned to, struct view frame, n
         e->len = dress(frame, e->bytes);
 }
 
-/* A link is new if one of its ends is; then its first frame introduces the sender. What an
- * earlier life sent may arrive late, and introduces nobody; if the disk was another one then,
- * it is lost. Returns whether the frame may be delivered. */
-static bool introduce(struct world *w, const struct event *e)
-{
-        struct replica_node *n = &w->r[e->to], *from = &w->r[e->from];
-        struct sim_link *l = &w->links[e->from][e->to];
-        struct introduction in = introduction_0_1;
-        int r;
-
-        if (e->life < l->from_life)
-                return w->n_swapped == 0;
-        if (e->life == l->from_life && l->to_life == n->life)
-                return true;
-        if (!from->up || from->life != e->life)
-                return false;
-        l->from_life = e->life;
-        l->to_life = n->life;
-        if (e->version > CLUSTER_0_1)
-                in = replica_introduction(from->node.replica, n->i + 1);
-        MEMORY(MEMORY_RUN);
-        r = replica_peer_introduced(n->node.replica, e->from + 1, &in, clock_of(w, &n->clock));
-        w->counts.outdated += r == -EPROTONOSUPPORT;
-        swaps_look(w, n);
-        return true;
-}
-
 static void post_hello(struct world *w, const struct replica_node *from, unsigned to, nsec_t in)
 {
         struct event *e = post(w, in, EV_HELLO);
@@ -196,6 +169,43 @@ static void post_hello(struct world *w, const struct replica_node *from, unsigne
         e->to = to;
         e->life = from->life;
         e->version = from->version;
+}
+
+/* A link is new if one of its ends is; then its first frame introduces the sender. What an
+ * earlier life sent may arrive late, and introduces nobody; if the disk was another one then,
+ * it is lost. Who is refused calls again. Returns whether the frame may be delivered. */
+static bool introduce(struct world *w, const struct event *e)
+{
+        struct replica_node *n = &w->r[e->to], *from = &w->r[e->from];
+        struct sim_link *l = &w->links[e->from][e->to];
+        struct introduction in = introduction_0_1;
+        int r;
+
+        if (e->life < l->from_life)
+                return w->n_swapped == 0 && e->len > 0 && e->bytes[0] != FRAME_TIME_ASK;
+        if (e->life == l->from_life && l->to_life == n->life)
+                return true;
+        if (!from->up || from->life != e->life)
+                return false;
+        /* The kernel ended the links of the process before, unless the host lost its power. */
+        if (l->to_life == n->life && l->from_life != e->life && !from->lost_power)
+                versions_link_down(n->node.replica, e->from + 1);
+        l->from_life = e->life;
+        l->to_life = n->life;
+        if (e->version > CLUSTER_0_1)
+                in = replica_introduction(from->node.replica, n->i + 1);
+        MEMORY(MEMORY_RUN);
+        r = replica_peer_introduced(n->node.replica, e->from + 1, &in, clock_of(w, &n->clock));
+        w->counts.outdated += r == -EPROTONOSUPPORT;
+        swaps_look(w, n);
+        if (r == 0)
+                return true;
+        l->to_life = 0; /* the next link */
+        if (r == -EBUSY && !l->calls) {
+                l->calls = true;
+                post_hello(w, from, n->i, 100 * MSEC);
+        }
+        return false;
 }
 
 /* Each makes links to all others at once, and tries again. */
@@ -213,6 +223,7 @@ bool on_hello(struct world *w, struct event *e)
 {
         struct replica_node *n = &w->r[e->to];
 
+        w->links[e->from][e->to].calls = false;
         if (!n->up || !w->r[e->from].up || w->r[e->from].life != e->life)
                 return false;
         if (n->paused || w->r[e->from].paused || w->cut[e->from][e->to] ||
@@ -715,6 +726,8 @@ void boot(struct world *w, struct replica_node *n)
         if (n->lost)
                 return;
         n->up = true;
+        n->lost_power =
+                n->dark && w->now - n->dark_at >= NSEC_PER_SEC; /* no host starts sooner */
         n->paused = n->asleep = n->dark = false;
         n->life++;
         n->booted_at = w->now;
@@ -791,6 +804,8 @@ bool on_link(struct world *w, struct event *e)
 
 void kill_replica(struct world *w, struct replica_node *n, enum end how)
 {
+        if (how == END_POWER && !n->dark)
+                n->dark_at = w->now;
         n->dark = n->dark || how == END_POWER;
         if (w->linked)
                 linked_process_ends(n, how == END_POWER);

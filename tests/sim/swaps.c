@@ -157,17 +157,26 @@ static void look_for_older(struct world *w, const struct replica *r)
                         w->unknowable = true;
 }
 
-/* Who is refused for its directory, as it introduced itself in this life. */
-void swaps_look(struct world *w, const struct replica_node *n)
+/* Whether one is known to refuse the directory that another one has now. */
+static bool refuses(const struct replica_node *by, const struct replica_node *whom)
 {
-        const struct replica *r = n->node.replica;
+        const struct replica *r = by->node.replica, *of = whom->node.replica;
+        uint64_t directory = replica_introduction(of, 0).directory;
+        const struct member_version *v = versions_of(of, by->i + 1);
 
-        look_for_older(w, r);
+        return (directories_refuse(r, whom->i + 1) &&
+                versions_of(r, whom->i + 1)->is.directory == directory) ||
+               (v && v->is.yours != 0 && v->is.yours != directory);
+}
+
+void swaps_look(struct world *w, struct replica_node *n)
+{
+        look_for_older(w, n->node.replica);
         for (unsigned i = 0; i < w->n_replicas && w->n_swapped > 0; i++)
-                if (i != n->i && w->r[i].up && directories_refuse(r, i + 1) &&
-                    versions_of(r, i + 1)->is.directory ==
-                            replica_introduction(w->r[i].node.replica, 0).directory)
+                if (i != n->i && w->r[i].up && refuses(n, &w->r[i]))
                         swap_noticed(w, &w->r[i]);
+                else if (i != n->i && w->r[i].up && refuses(&w->r[i], n))
+                        swap_noticed(w, n);
 }
 
 /* No member gets the id of an earlier one; only here members are added again. So whoever has

@@ -168,10 +168,12 @@ struct replica_node {
         unsigned i;
         bool up, paused;
         bool asleep; /* also paused: the whole host is suspended, and frames to it are lost */
-        bool dark;   /* its host has no power */
-        bool full;   /* its disk is full */
-        bool made;   /* its disk has a data directory */
-        bool lost;   /* nobody starts it again before the end; see forced.c */
+        bool dark;   /* its host has no power ... */
+        nsec_t dark_at;   /* ... since then */
+        bool lost_power;  /* it had none before this life */
+        bool full;        /* its disk is full */
+        bool made;        /* its disk has a data directory */
+        bool lost;        /* nobody starts it again before the end; see forced.c */
         uint32_t version; /* the newest cluster version that its program knows */
         nsec_t booted_at;
         uint64_t looked;      /* entries of its log up to here: upgrades_look() */
@@ -313,6 +315,7 @@ struct world {
                 nsec_t delay;                /* how much longer a frame takes at present */
                 nsec_t down_until;           /* it is broken until then */
                 bool lost;                   /* a frame was lost on this link */
+                bool calls;                  /* its sender was refused, and tries again */
                 unsigned from_life, to_life; /* between which the sender has introduced
                                               * itself */
         } links[REPLICAS_MAX][REPLICAS_MAX];
@@ -730,8 +733,8 @@ void swaps_begin(void);
 void swaps_copy(struct world *w);
 /* The host of @n has lost its power: perhaps swaps its disk. */
 void swap_disk(struct world *w, struct replica_node *n);
-/* After each turn of replica @n: whom it refuses. */
-void swaps_look(struct world *w, const struct replica_node *n);
+/* After each turn of replica @n: whom it refuses, or who refuses it. */
+void swaps_look(struct world *w, struct replica_node *n);
 /* Whether its process ends since it has refused a disk: the next one has the right one. */
 bool swap_refused(struct replica_node *n);
 /* Another replica refuses it because of its disk: it gets the right one back. */

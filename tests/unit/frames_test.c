@@ -84,6 +84,7 @@ TEST(a_frame_with_a_number_that_no_member_sends_is_refused)
         CHECK(!TAKES(FRAME_CHANGED, 1, BIG));
         CHECK(!TAKES(FRAME_REMOVED, BIG));
         CHECK(!TAKES(FRAME_LACKS, 1, BIG));
+        CHECK(TAKES(FRAME_DOUBLED, 1)); /* to another process */
         CHECK(TAKES(FRAME_PROPOSED, 1, BIG, BIG, BIG, 1));
         CHECK(!TAKES(FRAME_PROPOSED, 1, 1, 1, 1, 2));
         CHECK(!TAKES(FRAME_SNAPSHOT_ACK, BIG, 1, 1));

@@ -504,13 +504,14 @@ TEST(an_introduction_follows_the_greeting)
         static const char is[] = "TENPEER1"
                                  "\7\0\0\0\0\0\0\0"
                                  "\1\0\0\0\0\0\0\0"
-                                 "\54\0\0\0" /* bytes */
+                                 "\64\0\0\0" /* bytes */
                                  "\11\0\0\0\0\0\0\0\0"
                                  "\2\0\0\0"
                                  "\5\0\0\0\0\0\0\0"
                                  "\2\0\0\0\0\0\0\0" /* yours */
                                  "\0\0\0\0\0\0\0\0" /* term */
                                  "\0"
+                                 "\0\0\0\0\0\0\0\0" /* process */
                                  "\5"
                                  "0.2.0";
         char from[64], to[64], got[128];
@@ -551,6 +552,50 @@ TEST(who_calls_again_has_one_link)
         CHECK_EQ(n_down, 1);
         for (unsigned i = 0; i + 1 < ARRAY_SIZE(fd); i++)
                 close(fd[i]);
+        tear_down(rv);
+}
+
+/* Another process may call as a member, with a directory that is not the member's, or with the
+ * same one. */
+TEST(who_is_refused_does_not_end_the_link_of_the_member)
+{
+        char from[64], to[64];
+        struct resolver *rv = set_up(from, to);
+        uint8_t notice[32];
+        int member, other;
+
+        w.to = start(rv, 2, to);
+        CHECK_EQ(peers_add(w.to, 1, from), 0);
+        member = call_as(1, to);
+        run_for(5000 * MS);
+        CHECK_EQ(w.got, 1);
+
+        introduced_as = -EKEYREJECTED;
+        other = call_as(1, to);
+        run_for(100 * MS);
+        CHECK(has_ended(other));
+        CHECK(!has_ended(member));
+        close(other);
+
+        introduced_as = -EADDRINUSE;
+        other = call_as(1, to);
+        run_for(100 * MS);
+        CHECK_EQ(recv(other, notice, sizeof(notice), MSG_DONTWAIT), 13);
+        CHECK_EQ(notice[4], FRAME_DOUBLED);
+        CHECK(!has_ended(other)); /* it closes the link itself */
+        CHECK(!has_ended(member));
+        close(other);
+
+        introduced_as = -EBUSY;
+        other = call_as(1, to);
+        run_for(100 * MS);
+        CHECK(has_ended(other));
+        CHECK(has_ended(member));
+        CHECK_EQ(n_introduced, 4);
+        CHECK_EQ(w.got, 1);
+        CHECK_EQ(n_down, 0);
+        close(other);
+        close(member);
         tear_down(rv);
 }
 

@@ -524,6 +524,8 @@ TEST(a_member_whose_disk_is_lost_elects_nobody)
 
         replica_free(leader->replica);
         leader->replica = NULL;
+        replica_peer_down(behind->replica, id_of(leader), net.now);
+        replica_peer_down(behind->replica, id_of(lost), net.now);
         replica_free(lost->replica);
         disk_free(lost->disk);
         lost->disk = sim_disk_new();

@@ -11,6 +11,7 @@ static const struct introduction two = {.newest = CLUSTER_0_2,
                                         .yours = 7,
                                         .term = 9,
                                         .founding = true,
+                                        .process = 11,
                                         .program = "0.2.0"};
 
 static int read_it(const struct buf *b, struct introduction *ret)
@@ -26,13 +27,14 @@ TEST(an_introduction_is_read_as_it_was_written)
         introduction_append(&two, &b);
         CHECK_EQ(b.data[0], FRAME_TIME_ASK);
         CHECK_EQ(le64_get(b.data + 1), 0);
-        CHECK_EQ(buf_len(&b), 1 + 8 + 4 + 8 + 8 + 8 + 1 + 1 + 5);
+        CHECK_EQ(buf_len(&b), 1 + 8 + 4 + 8 + 8 + 8 + 1 + 8 + 1 + 5);
         CHECK_EQ(read_it(&b, &in), 0);
         CHECK_EQ(in.newest, CLUSTER_0_2);
         CHECK_EQ(in.directory, two.directory);
         CHECK_EQ(in.yours, 7);
         CHECK_EQ(in.term, 9);
         CHECK(in.founding);
+        CHECK_EQ(in.process, 11);
         CHECK_STR(in.program, "0.2.0");
         buf_add_u64(&b, 1); /* what a later release says beyond that */
         CHECK_EQ(read_it(&b, &in), 0);
@@ -86,6 +88,42 @@ static int ask_for_vote(struct replica *r, uint64_t from, struct boot_time now)
         m.request_vote.pre_vote = true;
         CHECK_EQ(message_encode(&m, NULL, NULL, 0, &f), 0);
         return replica_input(r, from, (struct view){buf_head(&f), buf_len(&f)}, now);
+}
+
+/* A copied directory, or one that two hosts reach. */
+TEST(of_two_processes_with_one_directory_the_first_one_keeps_the_place_while_it_lives)
+{
+        struct introduction first = two, second = two, third = two;
+        struct boot_time now = {1000 * NSEC_PER_SEC};
+        struct disk *disk = sim_disk_new();
+        struct replica *r;
+        struct core *core;
+
+        one_new(&core, &r, disk, 3, &(struct core_config){.min_ttl = NSEC_PER_SEC}, now);
+        second.process = 12;
+        third.process = 13;
+        CHECK_EQ(replica_peer_introduced(r, 2, &first, now), 0);
+        CHECK_EQ(replica_peer_introduced(r, 2, &second, now), -EBUSY);
+        CHECK_EQ(replica_peer_introduced(r, 2, &second, now), -EBUSY);
+        CHECK_EQ(replica_peer_introduced(r, 2, &first, now), 0);
+        CHECK_EQ(replica_peer_introduced(r, 2, &second, now), -EADDRINUSE);
+        now = boot_add(now, 60 * NSEC_PER_SEC);
+        CHECK_EQ(replica_peer_introduced(r, 2, &second, now), -EADDRINUSE);
+
+        /* Its host loses its power: the link stands, but nobody calls again. */
+        CHECK_EQ(replica_peer_introduced(r, 2, &third, now), -EBUSY);
+        now = boot_add(now, NSEC_PER_SEC - 1);
+        CHECK_EQ(replica_peer_introduced(r, 2, &third, now), -EBUSY);
+        now = boot_add(now, 1);
+        CHECK_EQ(replica_peer_introduced(r, 2, &third, now), 0);
+        CHECK_EQ(replica_peer_introduced(r, 2, &first, now), -EBUSY);
+
+        /* It ends. */
+        replica_peer_down(r, 2, now);
+        CHECK_EQ(replica_peer_introduced(r, 2, &second, now), 0);
+        core_free(core);
+        replica_free(r);
+        disk_free(disk);
 }
 
 TEST(a_member_that_is_too_old_is_neither_heard_nor_sent_anything)
