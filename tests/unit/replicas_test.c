@@ -641,6 +641,9 @@ static int change(struct net_node *leader, enum replica_change what, uint64_t id
 static void end_node(struct net_node *n)
 {
         n->replica = replica_free(n->replica);
+        for (unsigned i = 0; i < n_nodes; i++)
+                if (net.node[i].replica)
+                        replica_peer_down(net.node[i].replica, id_of(n), net.now);
         pass(1000 * MS);
 }
 
