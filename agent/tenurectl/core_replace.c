@@ -162,9 +162,21 @@ static int begin(struct replacing *p)
 
 static enum stage look(const Pb__Member *m, const Pb__MemberVersion *v)
 {
-        if (v && v->linked && !v->replaces)
-                return m->islearner && !*m->name ? CATCHES_UP : DONE;
-        return v && v->linked ? CATCHES_UP : WAITS;
+        if (!v || !v->linked)
+                return WAITS;
+        return v->replaces || !*m->name ? CATCHES_UP : DONE; /* it says its name itself */
+}
+
+/* While the core has no leader, or the one that is asked has just died, it is asked again
+ * later. Returns as talk(). */
+static int look_for(const struct core_options *o, const char *path, const ProtobufCMessage *q,
+                    const ProtobufCMessageDescriptor *type, void **ret)
+{
+        struct talk t = {.path = path, .request = q, .reply_type = type, .asks_again = true};
+        int r = talk(o, &t);
+
+        *ret = t.reply;
+        return r;
 }
 
 /* Returns 1 while it is not done. */
@@ -175,13 +187,17 @@ static int follow(struct replacing *p)
         const Pb__MemberVersion *v;
         const Pb__Member *m = NULL;
         struct core_options at = *p->o;
+        Pb__MemberListRequest members = PB__MEMBER_LIST_REQUEST__INIT;
+        Pb__StatusRequest status = PB__STATUS_REQUEST__INIT;
         enum stage stage;
-        int r = core_ask_members(p->o, &list);
+        int r = look_for(p->o, "/etcdserverpb.Cluster/MemberList", &members.base,
+                         &pb__member_list_response__descriptor, (void **) &list);
 
         if (r == 0)
-                r = core_ask_status(p->o, &s);
+                r = look_for(p->o, "/etcdserverpb.Maintenance/Status", &status.base,
+                             &pb__status_response__descriptor, (void **) &s);
         if (r < 0)
-                return r;
+                return r == -ENOTCONN ? 1 : r;
         for (size_t i = 0; i < list->n_members; i++)
                 if (list->members[i]->id == p->id)
                         m = list->members[i];
@@ -192,9 +208,10 @@ static int follow(struct replacing *p)
         if (s->leader == 0)
                 return 1;
         core_ask_leader(&at, list, s->leader);
-        r = core_ask_status(&at, &leaders);
+        r = look_for(&at, "/etcdserverpb.Maintenance/Status", &status.base,
+                     &pb__status_response__descriptor, (void **) &leaders);
         if (r < 0)
-                return r;
+                return r == -ENOTCONN ? 1 : r;
         v = core_status_of(leaders, p->id);
         stage = look(m, v);
         if (stage == WAITS && p->told < WAITS)

@@ -478,14 +478,13 @@ static bool is_settled(struct replica *r)
 static bool is_there(const struct replica *r, enum replica_change what, uint64_t id,
                      const char *address)
 {
+        bool adds = what == REPLICA_ADD || what == REPLICA_ADD_LEARNER;
         int at = replica_position(r, id);
         char urls[URLS_MAX];
 
-        if (what == REPLICA_REMOVE || what == REPLICA_PROMOTE || what == REPLICA_MOVE)
-                return false;
-        return at >= 0 &&
-               (is_replacement(what) ||
-                is_voter(&replica_conf(r)->servers[at]) == (what == REPLICA_ADD)) &&
+        /* One that was put in the place of another may have been promoted since. */
+        return (adds || is_replacement(what)) && at >= 0 &&
+               (!adds || is_voter(&replica_conf(r)->servers[at]) == (what == REPLICA_ADD)) &&
                strcmp(address_urls(replica_conf(r)->servers[at].address, urls), address) == 0;
 }
 

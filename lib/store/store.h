@@ -87,11 +87,11 @@ struct store_error {
 };
 
 /* The end of an error about a directory that is not as this member wrote it: what to do. */
-#define STORE_WAY_OUT                                                                      \
-        "Nothing was changed. If other members have a majority, remove this one from the " \
-        "cluster (tenurectl core remove), move its directory away, and add it again "      \
-        "(tenurectl core add); if it is the only one, fill an empty directory from its "   \
-        "latest snapshot (tenure-core --restore). See DAMAGED FILES in tenure-core(8)."
+#define STORE_WAY_OUT                                                                    \
+        "Nothing was changed. If other members have a majority, have this one replaced " \
+        "(tenurectl core replace), move its directory away, and start it with an empty " \
+        "one; if it is the only one, fill an empty directory from its latest snapshot "  \
+        "(tenure-core --restore). See DAMAGED FILES in tenure-core(8)."
 
 /* Reads everything. @d is borrowed. Returns 0; -EBADMSG with the file and what to do in *@err;
  * or a negative errno, also with *@err. */

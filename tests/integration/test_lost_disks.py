@@ -128,6 +128,19 @@ def test_a_replacement_goes_on_when_its_command_is_run_again(cluster):
             run(*command, name)
 
 
+def test_the_command_goes_on_when_the_leader_dies_meanwhile(cluster):
+    a, b, c = followers(cluster)
+    lose_disk(b)
+    command = replacing(cluster, c, b.name)
+    eventually(lambda: "systemctl start tenure-core" in command.log_text())
+    a.kill()
+    eventually(lambda: "No leader in term" in c.log_text().split("is replaced by member")[1])
+    a.start()
+    b.start()
+    assert command.wait() == 0, command.log_text()
+    assert cluster.members()[b.name].role == "voter"
+
+
 def test_no_member_is_replaced_while_too_few_others_live(new_cluster):
     cluster = new_cluster(3)
     a, b, c = followers(cluster)
@@ -196,7 +209,7 @@ def test_it_is_said_whom_a_replica_waits_for_and_what_to_do(cluster):
     assert said in Http(b.client_url).get("/health").json()["reason"]
     listed = run(BIN / "tenurectl", f"--endpoints={b.client_url}", "core", "members")
     assert "The replica that was asked says: this replica waits for member" in listed
-    eventually(lambda: re.search(r"STATUS=Waiting for [ac] to start \([0-9a-f]{16}\)", systemd.text()))
+    eventually(lambda: re.search(r"STATUS=Waiting for [abc] to start \([0-9a-f]{16}\)", systemd.text()))
 
     a.start()
     c.start()
