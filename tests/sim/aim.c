@@ -161,6 +161,9 @@ static void real_links(struct world *w)
 static void disks_swap(struct world *w)
 {
         w->swaps = w->faults.crashes = true;
+        w->faults.members = w->faults.members || chance(w, 50);
+        if (chance(w, 50))
+                few_entries(w);
 }
 
 static void many_keys(struct world *w)
@@ -434,7 +437,9 @@ static const struct aim aims[] = {
          .only_asked = true,
          .rules = {{AT_CONFIRMED, CRASH, SELF, 10, 5 * MSEC, MSEC, 1000 * MSEC},
                    {AT_VOTED, CRASH, SELF, 100, 5 * MSEC, MSEC, 1000 * MSEC},
-                   {AT_LEADING, CRASH, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC}},
+                   {AT_LEADING, CRASH, SELF, 300, 900 * MSEC, 300 * MSEC, 2000 * MSEC},
+                   {AT_INSTALL, CRASH, SELF, 300, 20 * MSEC, MSEC, 1000 * MSEC},
+                   {AT_CHANGE, CRASH, OTHER, 100, 20 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = disks_swap},
         {.name = "real links",
          .only_asked = true,

@@ -5,8 +5,9 @@
  * refuses the disk, it gets the right one back. That happens to a minority at most, so a
  * majority keeps its disks, and all that was promised (I5).
  *
- * So it is in the worlds of the aim `lost disks`, and in one of ten others, but not in those
- * that begin with the older release: there a member is its id, whatever its directory has.
+ * So it is in the worlds of the aim `lost disks`, and in one of ten others. In those that begin
+ * with the older release a member is its id until its directory is recorded; its disk is lost
+ * only after that.
  */
 #include "base/log.h"
 #include "consensus/internal.h"
@@ -101,13 +102,28 @@ static bool is_known(struct world *w, const struct replica_node *n)
         return leader && leader != n && leader->up;
 }
 
+/* Whether its directory is recorded, as far as all others know, which are most. */
+static bool is_recorded(const struct world *w, const struct replica_node *n)
+{
+        unsigned up = 0;
+
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                if (!w->r[i].up)
+                        continue;
+                if (replica_directory(w->r[i].node.replica, n->i + 1) == 0)
+                        return false;
+                up++;
+        }
+        return up > w->n_replicas / 2;
+}
+
 void swap_disk(struct world *w, struct replica_node *n)
 {
         static const char *const names[] = {"emptied", "an older copy", "another replica's",
                                             "damaged"};
         enum swap what;
 
-        if (!w->swaps || w->calm || w->old || n->right_disk ||
+        if (!w->swaps || w->calm || n->right_disk || (w->old && !is_recorded(w, n)) ||
             w->n_swapped >= (w->n_replicas - 1) / 2 || !chance(w, 30))
                 return;
         what = (enum swap) rnd_between(&w->rnd, 0, SWAPS - 1);
@@ -212,6 +228,7 @@ void swap_back(struct replica_node *n)
         W->counts.refused_disks++;
         sim_disk_copy(n->disk, n->right_disk);
         n->right_disk = disk_free(n->right_disk);
+        n->seen = (struct seen){0};
         n->refused = n->older = false;
         n->made = true;
 }
