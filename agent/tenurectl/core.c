@@ -283,6 +283,15 @@ static void print_versions_json(const struct core_options *o, const Pb__MemberLi
         print_json(o, all);
 }
 
+static const char *name_by_id(const Pb__MemberListResponse *list, uint64_t id,
+                              char out[static CORE_SHOWN])
+{
+        for (size_t i = 0; i < list->n_members; i++)
+                if (list->members[i]->id == id)
+                        return name_of(list->members[i], out);
+        return "a member that was removed";
+}
+
 /* Shows how far an upgrade has come, and with --finish ends it: raises the cluster version. */
 static int upgrade(const struct core_options *o, char **argv unused_)
 {
@@ -291,14 +300,27 @@ static int upgrade(const struct core_options *o, char **argv unused_)
         cleanup_(pb_freep) Pb__FinishUpgradeResponse *p = NULL;
         Pb__FinishUpgradeRequest q = PB__FINISH_UPGRADE_REQUEST__INIT;
         struct core_options at = *o;
-        char version[CORE_SHOWN];
+        char name[CORE_SHOWN], version[CORE_SHOWN];
         int r = core_ask_members(o, &list);
 
         if (r == 0)
                 r = core_ask_status(o, &s);
+        if (r == 0 && o->finish) {
+                core_ask_leader(&at, list, s->leader);
+                pb_freep(&s);
+                s = NULL;
+                r = core_ask_status(&at, &s);
+        }
         if (r < 0)
                 return r;
-        core_ask_leader(&at, list, s->leader);
+        if (!*s->cluster_version) {
+                fprintf(stderr,
+                        "tenurectl: %s, %s, knows no cluster version: it is an etcd, or runs "
+                        "release 0.1.0.\n",
+                        o->finish ? "the leader" : "the replica that was asked",
+                        name_by_id(list, s->header ? s->header->member_id : 0, name));
+                return -EOPNOTSUPP;
+        }
         if (o->finish) {
                 r = talk_call(&at, "/tenurepb.Maintenance/FinishUpgrade", &q.base,
                               &pb__finish_upgrade_response__descriptor, (void **) &p);
@@ -307,12 +329,6 @@ static int upgrade(const struct core_options *o, char **argv unused_)
                                "formats: no older release can use them.\n",
                                core_shown(p->cluster_version, version));
                 return r;
-        }
-        if (!*s->cluster_version) {
-                fprintf(stderr,
-                        "tenurectl: the replica that was asked knows no cluster version: it is "
-                        "an etcd, or runs release 0.1.0.\n");
-                return -EOPNOTSUPP;
         }
         if (o->json) {
                 print_versions_json(o, list, s);

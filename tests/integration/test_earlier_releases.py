@@ -172,6 +172,14 @@ def test_replicas_are_upgraded_and_downgraded_one_after_the_other(release, clust
 
 
 @pytest.mark.night("builds the programs of each release")
+def test_an_upgrade_is_not_finished_while_the_leader_is_of_an_earlier_release(cluster):
+    follower = next(r for r in cluster.running if r is not cluster.leader())
+    Restarts(cluster).restart(follower, BIN / "tenure-core")
+    with pytest.raises(ProgramError, match="the leader, [abc], knows no cluster version"):
+        cluster.ctl("core", "upgrade", "--finish")
+
+
+@pytest.mark.night("builds the programs of each release")
 def test_replicas_of_two_releases_hold_the_same(release, cluster, seed):
     r, revision = random.Random(seed), 1
     for replica in cluster.running:
