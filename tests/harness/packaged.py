@@ -1,4 +1,5 @@
 """The Debian packages: how they are built, and hosts on which they are installed."""
+import functools
 import re
 import shutil
 import subprocess
@@ -38,9 +39,9 @@ def sources(tree):
 
 
 class Builds:
-    """The packages of the tree as it is, built twice: in .first, and in .second by another user, in
-    another directory, time zone, language and umask, from the release's tarball if that has the
-    same files (.of_tarball). In .folder, which commands see as /srv."""
+    """The packages of the tree as it is, in .first; and, where a test asks for them, built again in
+    .second by another user, in another directory, time zone, language and umask, from the release's
+    tarball if that has the same files (.of_tarball). In .folder, which commands see as /srv."""
 
     def __init__(self, folder, debian):
         self.folder, self.debian = folder, debian
@@ -60,11 +61,15 @@ class Builds:
         self._within("make-deb", "env", "TZ=UTC", "LC_ALL=C.UTF-8", "KEEP=1",
                      f"DEB_BUILD_OPTIONS={options}", "make", "-C", "/srv/a", "deb")
         self.sources_after = sources(folder / "a")
+        self.first = self._kept("1", "*")
+
+    @functools.cached_property
+    def second(self):
         self._within("make-deb-elsewhere", "setpriv", "--reuid=65534", "--regid=65534",
                      "--clear-groups", "env", "TZ=Asia/Kathmandu", "LC_ALL=C", "HOME=/nonexistent",
                      "USER=nobody", "DEB_BUILD_OPTIONS=nocheck", "sh", "-c",
                      "umask 077; exec make -C /srv/b/elsewhere deb")
-        self.first, self.second = self._kept("1", "*"), folder / "b/elsewhere/build/deb"
+        return self.folder / "b/elsewhere/build/deb"
 
     def __repr__(self):
         """In the name of a folder."""

@@ -34,7 +34,7 @@ def debian(suite):
 
 @pytest.fixture(scope="session")
 def builds(request, debian, tmp_path_factory):
-    """The packages, built twice."""
+    """The packages, built."""
     folder = tmp_path_factory.mktemp("builds")
     yield Builds(folder, debian)
     if not request.session.testsfailed:
