@@ -128,7 +128,7 @@ nightly("agents and tools of an earlier release beside present ones",
 nightly("an agent and a guard of two releases",
         "tests/run -n 1 -m night hosts/test_mixed_releases.py", TIMED)
 nightly("Debian packages: equal builds, lintian, upgrade, purge",
-        "tests/run -n 0 packages/test_packages.py", LONG)
+        "tests/run -n 0 packages/test_packages.py packages/test_upgrades.py", LONG, limit=3600)
 nightly("the same verdict anywhere", ".ci/anywhere", LONG)
 for suite in "bookworm", "trixie":
     nightly(f"the CI file's lines on a new Debian {suite}: build, main job",

@@ -7,7 +7,9 @@ import tarfile
 import pytest
 
 from .cluster import Cluster
+from .debian import HOUR, finish, within
 from .places import TOP
+from .program import run
 from .rpc import pb
 
 FOLDER = TOP / "tests/compat"
@@ -32,16 +34,16 @@ class Release:
         """What its core said of its data."""
         return json.loads((self.folder / "core.json").read_text())
 
+    def __repr__(self):
+        """In the name of a folder."""
+        return self.folder.name
+
     def programs(self):
         """The folder of its programs, which are built of its commit: this takes minutes, once."""
-        commit = (self.folder / "commit").read_text().strip()
-        made = TOP / "build/releases" / commit
-        made.mkdir(parents=True, exist_ok=True)
-        with open(made / "lock", "w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # other workers wait until they are there
-            if not (made / "built").exists():
-                self._build(commit, made)
-        return made / "build/release/bin"
+        def build(tree):
+            run("make", "-sC", tree, "-j2", "programs", patience=HOUR)
+
+        return self._with("built", build) / "build/release/bin"
 
     def library(self):
         """The environment in which `import tenure` is that release's, and so is the library."""
@@ -49,14 +51,33 @@ class Release:
         return {"LD_LIBRARY_PATH": str(so),
                 "PYTHONPATH": str(so.parents[2] / "lib/tenure/python")}
 
-    @staticmethod
-    def _build(commit, made):
-        archive = subprocess.run(["git", "-C", TOP, "archive", commit], capture_output=True)
-        if archive.returncode != 0:
-            pytest.skip(f"commit {commit[:12]} is not in this checkout's history")
-        subprocess.run(["tar", "-xC", made], input=archive.stdout, check=True)
-        subprocess.run(["make", "-sC", made, "-j2", "programs"], check=True)
-        (made / "built").touch()
+    def packages(self, debian):
+        """The folder of its packages for that Debian, which are built of its commit, once."""
+        name = "-".join(["build/packages", *filter(None, [debian.suite])])
+
+        def build(tree):
+            finish(tree / f"{name}.log", *within(debian.builds, tree, "env",
+                                                 "DEB_BUILD_OPTIONS=nocheck", "make", "-C", "/srv",
+                                                 "deb"))
+            (tree / "build/deb").rename(tree / name)
+
+        return self._with(name, build) / name
+
+    def _with(self, name, build):
+        """The tree of its commit, in which build() has made something of that name."""
+        commit = (self.folder / "commit").read_text().strip()
+        tree = TOP / "build/releases" / commit
+        (tree / "build").mkdir(parents=True, exist_ok=True)
+        with open(tree / "lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # other workers wait until it is there
+            if not (tree / name).exists():
+                archive = subprocess.run(["git", "-C", TOP, "archive", commit], capture_output=True)
+                if archive.returncode != 0:
+                    pytest.skip(f"commit {commit[:12]} is not in this checkout's history")
+                subprocess.run(["tar", "-xC", tree], input=archive.stdout, check=True)
+                build(tree)
+                (tree / name).touch()
+        return tree
 
     def core(self, folder, ports):
         """The present program with a copy of that core's data: one replica, a, with users."""

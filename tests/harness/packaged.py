@@ -198,12 +198,12 @@ class Installable(Host):
         self.nothing_is_left()
 
 
-class Pair(Booted):
-    """h1 and h2, without our packages."""
+class Bare(Booted):
+    """Hosts without our packages."""
 
-    def __init__(self, folder, ttl, builds):
+    def __init__(self, folder, ttl, builds, size, kind=Installable):
         self.builds, self.ttl = builds, ttl
-        super().__init__(folder, 2, _HERE / "prepare.sh", Installable,
+        super().__init__(folder, size, _HERE / "prepare.sh", kind,
                          TREE=str(builds.debian.hosts), BUILD=str(builds.folder))
         for host in self.hosts.values():
             if builds.debian.suite:
@@ -214,6 +214,13 @@ class Pair(Booted):
             ours = [trace for trace in host.before
                     if re.search("tenured|tenure-core|tenurectl|run/tenure", trace)]
             assert not ours, f"{host.name} has already {ours}"
+
+
+class Pair(Bare):
+    """h1 and h2."""
+
+    def __init__(self, folder, ttl, builds):
+        super().__init__(folder, ttl, builds, 2)
 
     def install(self):
         for host in self.hosts.values():

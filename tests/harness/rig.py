@@ -120,7 +120,8 @@ class Host(Asked):
 
     def start(self, *words):
         """A program on it that runs until the test ends."""
-        log = self.rig.scratch / f"{self.name}.{words[0]}{next(_numbers)}.log"
+        program = words[0].rsplit("/", 1)[-1]
+        log = self.rig.scratch / f"{self.name}.{program}{next(_numbers)}.log"
         return _Program(log, *self._lasting(words), **_BUS).start()
 
     def ctl(self, *words):

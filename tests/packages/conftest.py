@@ -4,8 +4,10 @@ import shutil
 
 import pytest
 from harness import debian as debians
+from harness.earlier import RELEASES, Release
 from harness.packaged import Builds, Pair
 from harness.rig import lasting
+from harness.upgrades import Fleet
 
 
 def pytest_addoption(parser):
@@ -69,3 +71,13 @@ def joined(installed):
     core of its own as well, with the settings with which it came."""
     installed.join()
     return installed
+
+
+@pytest.fixture(params=RELEASES)
+def fleet(request, shared, tmp_path, builds):
+    """Three core hosts and five agents' with the packages of an earlier release, set up and running
+    as its manual says."""
+    with lasting(shared, tmp_path, "30s", make=Fleet, builds=builds,
+                 release=Release(request.param)) as fleet:
+        fleet.found()
+        yield fleet

@@ -2,8 +2,8 @@
 # Run on a host: all that is there, one thing a line, but for what any installation, systemd and a profiler leave (perf keeps the
 # programs that it saw in ~/.debug); of settings and users also what is in them. Below /usr only what has the packages' name.
 find /etc /opt /srv /root /home /var /run -xdev \( -path /var/cache -o -path /var/log -o -path /var/tmp -o -path /var/lib/apt \
-	-o -path /var/lib/dpkg -o -path /run/systemd -o -path /run/log -o -path /run/udev -o -path /run/user -o -path /root/.debug \) -prune \
-	-o -printf '%p %y %m %U:%G\n'
+	-o -path /var/lib/dpkg -o -path /var/lib/PackageKit -o -path /run/systemd -o -path /run/log -o -path /run/udev -o -path /run/user \
+	-o -path /root/.debug \) -prune -o -printf '%p %y %m %U:%G\n'
 find /usr -name '*tenure*' -printf '%p %y %m %U:%G\n'
 find /etc -type f ! -name '*-' ! -name ld.so.cache -exec sha256sum {} +
 find /var/lib/dpkg/info -name '*tenure*'
