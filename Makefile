@@ -114,17 +114,16 @@ build/.deps-%: .ci/deps
 
 deps: build/.deps-build
 
-$(O)/gen/wire/rpc.pb-c.c: lib/wire/rpc.proto
+# Both files are made at once, and make has to know that the header is new, too.
+$(O)/gen/wire/rpc.pb-c.c $(O)/gen/wire/rpc.pb-c.h &: lib/wire/rpc.proto
 	@mkdir -p $(@D)
 	protoc-c --proto_path=lib/wire --c_out=$(@D) $<
-
-# Whatever includes the generated header waits for it.
-$(O)/gen/wire/rpc.pb-c.h: $(O)/gen/wire/rpc.pb-c.c
 
 $(O)/gen/%.o: $(O)/gen/%.c
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) -I$(O)/gen -w -c -o $@ $<
 
+# Whatever includes the generated header waits for it.
 $(O)/%.o: %.c | $(O)/gen/wire/rpc.pb-c.h
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) $(WARN) -MMD -MP -c -o $@ $<
