@@ -75,7 +75,7 @@ TEST(the_names_of_former_members_are_dropped)
 
         for (size_t i = 0; i < ARRAY_SIZE(cfgs); i++) {
                 Pb__Member m = PB__MEMBER__INIT;
-                struct core_write w[3];
+                struct core_write w[3] = {0};
 
                 begin(1, &cfgs[i]);
                 CHECK_EQ(core_set_member(one.core, "a", "http://a:1"), 0);
