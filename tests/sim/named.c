@@ -28,7 +28,7 @@ static struct client {
 } clients[N_CLIENTS];
 
 /* When leases of a name certainly lived, in true time. */
-#define LIVES_MAX 2048
+#define LIVES_MAX 4096
 static struct life {
         unsigned name;
         int64_t lease;

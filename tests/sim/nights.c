@@ -70,6 +70,8 @@ void nights_prepare(struct world *w)
                 w->compact_age = COMPACTED_AFTER;
         else
                 w->compact_keep = COMPACT_KEEP;
+        /* What is compacted after minutes is many steps, and leases that are due wait. */
+        w->apply_slice = w->apply_slice > 0 ? max_of(w->apply_slice, (size_t) 60) : 0;
         w->dozes = chance_in(&w->damage, 50);
         w->linked = w->linked || chance_in(&w->damage, 40);
         w->slows = w->slows || chance_in(&w->damage, 60);

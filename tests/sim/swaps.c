@@ -5,9 +5,8 @@
  * refuses the disk, it gets the right one back. That happens to a minority at most, so a
  * majority keeps its disks, and all that was promised (I5).
  *
- * So it is in the worlds of the aim `lost disks`, and in one of ten others. In those that begin
- * with the older release a member is its id until its directory is recorded; its disk is lost
- * only after that.
+ * So it is in the worlds of the aim `lost disks`, and in one of ten others. Until its directory
+ * is recorded, a member is whoever comes first: its disk is lost only after that.
  */
 #include "base/log.h"
 #include "consensus/internal.h"
@@ -123,7 +122,7 @@ void swap_disk(struct world *w, struct replica_node *n)
                                             "damaged"};
         enum swap what;
 
-        if (!w->swaps || w->calm || n->right_disk || (w->old && !is_recorded(w, n)) ||
+        if (!w->swaps || w->calm || n->right_disk || !is_recorded(w, n) ||
             w->n_swapped >= (w->n_replicas - 1) / 2 || !chance(w, 30))
                 return;
         what = (enum swap) rnd_between(&w->rnd, 0, SWAPS - 1);
