@@ -496,6 +496,7 @@ static void welcome(struct link_in *i)
         i->introduced = true;
         if (o && cut_off)
                 out_hurry(o, true);
+        p->ops->called(p->userdata, i->id); /* last: the owner may end all links */
 }
 
 static bool greet(struct link_in *i)
@@ -539,7 +540,6 @@ static bool greet(struct link_in *i)
         i->caller = CALLER_MEMBER;
         buf_consume(&i->rx, GREETING);
         loop_timer_disarm(&i->timeout);
-        p->ops->called(p->userdata, i->id);
         return true;
 }
 

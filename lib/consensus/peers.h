@@ -43,7 +43,7 @@ struct peers_ops {
         int (*frame)(void *userdata, uint64_t id, struct view frame);
         /* There is a new link to member @id: frames sent on the former one may be lost. */
         void (*up)(void *userdata, uint64_t id);
-        /* The link from member @id was made, or broke. */
+        /* The link from member @id was made, and its introduction accepted; or it broke. */
         void (*called)(void *userdata, uint64_t id);
         void (*down)(void *userdata, uint64_t id);
         /* A peer called as @id, which is not a member as far as we know. Returns the index of

@@ -213,7 +213,7 @@ must_check_ int replica_input(struct replica *r, uint64_t peer, struct view fram
  * died: we then stand for election, instead of waiting for the whole timeout. It is only a
  * hint: the others decide by themselves whether to vote (pre-vote). */
 void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now);
-/* @peer has connected to us. */
+/* @peer has connected to us, and its introduction was accepted. */
 void replica_peer_called(struct replica *r, uint64_t peer, struct boot_time now);
 
 /* What we say first on each link that we make to @peer. */

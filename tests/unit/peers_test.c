@@ -64,10 +64,13 @@ static void on_down(void *userdata, uint64_t id)
         n_down++;
 }
 
-static void on_up(void *userdata, uint64_t id)
+static unsigned n_called;
+
+static void on_called(void *userdata, uint64_t id)
 {
         (void) userdata;
         (void) id;
+        n_called++;
 }
 
 /* For strangers: the entry with which they were removed. */
@@ -92,7 +95,7 @@ static struct introduction introduction(void *userdata, uint64_t id)
 static const struct peers_ops ops = {.introduction = introduction,
                                      .introduced = on_introduced,
                                      .frame = on_frame,
-                                     .called = on_up,
+                                     .called = on_called,
                                      .down = on_down,
                                      .strange = on_strange};
 
@@ -161,7 +164,7 @@ static struct resolver *set_up(char from[static 64], char to[static 64])
 
         virtual_time_begin();
         memset(&w, 0, sizeof(w));
-        n_down = n_introduced = 0;
+        n_down = n_introduced = n_called = 0;
         introduced_as = 0;
         free_url(from, 64, &w.ports[0]);
         free_url(to, 64, &w.ports[1]);
@@ -592,6 +595,7 @@ TEST(who_is_refused_does_not_end_the_link_of_the_member)
         CHECK(has_ended(other));
         CHECK(has_ended(member));
         CHECK_EQ(n_introduced, 4);
+        CHECK_EQ(n_called, 1); /* who is refused does not answer for the member */
         CHECK_EQ(w.got, 1);
         CHECK_EQ(n_down, 0);
         close(other);
