@@ -11,7 +11,7 @@ static void on_joined(void *u, const struct joined *who, const char *why)
 {
         struct identity *id = u;
 
-        if (!who) {
+        if (*why) {
                 if (admission_tell(&id->admission,
                                    hash_end(hash_add(HASH_START, why, strlen(why))),
                                    loop_now(id->loop)))

@@ -162,8 +162,10 @@ static void on_introduced(void *userdata, const struct joined *who, const char *
 {
         struct links *l = userdata;
 
-        if (!who) {
+        if (*why) {
                 log_debug("Asked a member about an unknown caller: %s.", why);
+                if (who && who->cluster_id == l->cfg.cluster_id)
+                        replica_refused(l->replica);
                 PROBE_IF(l->refused == REPLICA_PEERS_MAX, "nobody says who a stranger is");
                 if (++l->refused > REPLICA_PEERS_MAX)
                         l->asking = join_free(l->asking);

@@ -159,12 +159,18 @@ static bool tell_now(struct replica *r)
         return true;
 }
 
+/* It is to be emptied if it holds nothing but the first members. */
+void replica_refused(struct replica *r)
+{
+        r->directories.lost = is_founding(r) && log_last(&r->log) == 1;
+}
+
 void directories_introduced(struct replica *r, uint64_t peer, const struct introduction *in)
 {
         abstain(r, in->term);
         if (in->yours == 0 || in->yours == own(r) || !is_known(r))
                 return;
-        r->directories.lost = is_founding(r) && log_last(&r->log) == 1;
+        replica_refused(r);
         if (r->directories.lost || !tell_now(r))
                 return;
         PROBE("a replica learns that its directory is not the member's");

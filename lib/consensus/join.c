@@ -12,8 +12,9 @@
 struct join {
         char *urls, *self, *self_urls, *name;
         bool may_replace;
-        bool replaces;   /* this request is to replace us ... */
-        bool asks_again; /* ... or the next one is, to the same member */
+        bool replaces;       /* this request is to replace us ... */
+        bool asks_again;     /* ... or the next one is, to the same member */
+        uint64_t refused_by; /* the cluster that knows another directory of ours; 0: none */
         uint64_t directory;
         const char *cursor; /* the next URL to ask */
         struct tls *tls;
@@ -207,6 +208,7 @@ static void on_data(struct stream *s, struct view data)
                 j->stream = stream_free(j->stream); /* one answer is enough */
                 return j->fn(j->userdata, &who, "");
         } else if (is_listed(&who, j->self)) {
+                j->refused_by = who.cluster_id;
                 refused(j);
         } else {
                 snprintf(j->why, sizeof(j->why),
@@ -241,6 +243,7 @@ static const struct dial_ops dial_ops = {.connected = on_connected, .failed = on
 static void on_timer(struct loop_timer *t)
 {
         struct join *j = container_of(t, struct join, timer);
+        struct joined refused_by = {.cluster_id = j->refused_by};
         char why[sizeof(j->why)];
 
         j->stream = stream_free(j->stream);
@@ -248,6 +251,7 @@ static void on_timer(struct loop_timer *t)
         buf_clear(&j->rx);
         strcpy(why, j->why);
         *j->why = '\0';
+        j->refused_by = 0;
         j->replaces = j->asks_again;
         j->asks_again = false;
         if (!j->replaces && !list_next(&j->cursor, j->asked, sizeof(j->asked))) {
@@ -257,8 +261,8 @@ static void on_timer(struct loop_timer *t)
         if (url_parse(j->asked, &j->url) == 0 && (!j->url.tls || j->tls))
                 dial_start(&j->dial, &j->url, j->tls);
         loop_timer_in(&j->timer, TRY_FOR);
-        if (*why)
-                j->fn(j->userdata, NULL, why); /* last: the callback may end @j */
+        if (*why) /* last: the callback may end @j */
+                j->fn(j->userdata, refused_by.cluster_id != 0 ? &refused_by : NULL, why);
 }
 
 int join_new(struct join **ret, struct loop *l, struct resolver *rv,

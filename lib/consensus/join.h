@@ -34,8 +34,9 @@ struct join_config {
         const struct admission *admission; /* borrowed */
 };
 
-/* Called once with the result; before that, for each failed attempt, with NULL and the reason.
- * May call join_free(). */
+/* Called once with the result, and no reason; before that, for each failed attempt, with the
+ * reason, and with NULL, or only the cluster, if the member has another directory there. May
+ * call join_free(). */
 typedef void (*join_fn)(void *userdata, const struct joined *who, const char *why);
 
 must_check_ int join_new(struct join **ret, struct loop *l, struct resolver *rv,

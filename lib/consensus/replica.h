@@ -216,6 +216,9 @@ void replica_peer_down(struct replica *r, uint64_t peer, struct boot_time now);
 /* @peer has connected to us, and its introduction was accepted. */
 void replica_peer_called(struct replica *r, uint64_t peer, struct boot_time now);
 
+/* A member of the cluster says that this member has another directory. */
+void replica_refused(struct replica *r);
+
 /* What we say first on each link that we make to @peer. */
 struct introduction replica_introduction(const struct replica *r, uint64_t peer);
 /* The first frame on a new link of @peer has arrived. Returns 0; -EPROTONOSUPPORT or

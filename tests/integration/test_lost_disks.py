@@ -179,6 +179,17 @@ def test_a_lost_disk_is_replaced_by_itself(new_cluster, state):
     assert cluster.get("precious", at=b).value == "acknowledged"
 
 
+def test_the_disks_of_all_members_are_lost_one_after_the_other(new_cluster):
+    """The last one knows nobody by the id that the others have now."""
+    cluster = new_cluster(3, "--replace-lost-disk=yes")
+    for lost in followers(cluster):
+        former = cluster.members()[lost.name].id
+        lose_disk(lost)
+        lost.start()
+        eventually(lambda: is_voter_again(cluster, lost.name, former))
+        eventually(lambda: cluster.put("k", lost.name, at=lost))
+
+
 def test_a_member_that_lives_is_not_replaced_by_an_empty_directory(new_cluster):
     cluster = new_cluster(3, "--replace-lost-disk=yes")
     a, b, _ = followers(cluster)
