@@ -36,7 +36,7 @@ struct kind {
         int (*on_rest)(struct replica *r, const struct peer_frame *in);
 };
 
-static uint64_t term_max(const struct replica *r)
+uint64_t frames_term_max(const struct replica *r)
 {
         return replica_term(r) == 0 ? LOG_INDEX_MAX : replica_term(r) + TERM_AHEAD;
 }
@@ -46,7 +46,7 @@ static uint64_t term_max(const struct replica *r)
 static int on_raft(struct replica *r, const struct peer_frame *in)
 {
         struct raft_message m;
-        int k = message_decode(in->rest, in->peer, term_max(r), &m);
+        int k = message_decode(in->rest, in->peer, frames_term_max(r), &m);
 
         if (k == -ENOMEM)
                 replica_fatal(r, "out of memory");
@@ -174,7 +174,7 @@ static bool is_in(const struct replica *r, enum range range, uint64_t v)
                                         [NSECS] = INT64_MAX, [LEASE] = LEASE_CLOCK_MAX,
                                         [FLAG] = 1,          [OUTCOME] = REPLICA_E_LAST_};
 
-        return v <= (range == TERM ? term_max(r) : most[range]);
+        return v <= (range == TERM ? frames_term_max(r) : most[range]);
 }
 
 static bool accepts(const struct replica *r, const struct peer_frame *f, int at,

@@ -496,6 +496,8 @@ struct lease_time replica_stamp(const void *data);
 uint64_t replica_term_of(const struct replica *r, uint64_t index); /* 0: unknown */
 /* Takes ownership of what @m points to. */
 void replica_receive(struct replica *r, uint64_t peer, struct raft_message *m);
+/* The highest term that a peer may claim. */
+uint64_t frames_term_max(const struct replica *r);
 /* The loaded state, of @term, becomes the present one. */
 void replica_adopt(struct replica *r, uint64_t term);
 extern const struct store_ops replica_store_ops;

@@ -221,7 +221,7 @@ void replica_refused(struct replica *r);
 
 /* What we say first on each link that we make to @peer. */
 struct introduction replica_introduction(const struct replica *r, uint64_t peer);
-/* The first frame on a new link of @peer has arrived. Returns 0; -EPROTONOSUPPORT or
+/* The first frame on a new link of @peer has arrived. Returns 0; -EBADMSG, -EPROTONOSUPPORT or
  * -EKEYREJECTED, as above; -EBUSY: another process had a link with its directory, and both
  * links have to end: who lives calls again; -EADDRINUSE: the other process did, and this one is
  * told so (FRAME_DOUBLED). */

@@ -91,6 +91,8 @@ int replica_peer_introduced(struct replica *r, uint64_t peer, const struct intro
         int k;
 
         r->now = boot_max(r->now, now);
+        if (in->term > frames_term_max(r))
+                return -EBADMSG;
         k = take_turn(r, &before, in);
         if (k == 0)
                 *v = (struct member_version){.id = peer,

@@ -625,6 +625,29 @@ TEST(a_founding_replica_votes_in_a_cluster_that_has_begun_at_version_0_1)
         stop();
 }
 
+/* A founding replica takes over the term of a member, for good. */
+TEST(a_term_that_no_member_can_have_is_refused)
+{
+        struct introduction in = {.newest = CLUSTER_0_2,
+                                  .directory = 102,
+                                  .term = UINT64_MAX,
+                                  .program = "0.2.0"};
+        struct replica *r;
+
+        founds = true;
+        made_dirs = 100;
+        start();
+        r = net.node[0].replica;
+        CHECK_EQ(replica_peer_introduced(r, 2, &in, net.now), -EBADMSG);
+        CHECK_EQ(replica_term(r), 1);
+        in.term = 5;
+        CHECK_EQ(replica_peer_introduced(r, 2, &in, net.now), 0);
+        CHECK_EQ(replica_term(r), 5);
+        founds = false;
+        made_dirs = 0;
+        stop();
+}
+
 static int change(struct net_node *leader, enum replica_change what, uint64_t id,
                   const char *address)
 {
