@@ -254,7 +254,7 @@ static void descend(struct core *c)
 
 bool core_is_kin(const struct core *c, uint64_t id, uint64_t ancestor)
 {
-        return id != c->cfg.cluster_id && ancestor != 0 &&
+        return id != 0 && id != c->cfg.cluster_id && ancestor != 0 &&
                (ancestor == c->cfg.cluster_id || ancestor == core_ancestor(c));
 }
 

@@ -164,7 +164,7 @@ def test_only_who_may_write_what_agents_write_can_stop_a_core(new_cluster):
                 return str(error)
         return ""
 
-    for said in (0xaa, own + 1), (own, own), (0xaa,), ():
+    for said in (0xaa, own + 1), (own, own), (0xaa,), (), (0, own):
         meet(tokens["writer"], *said)
     for token in None, tokens["other"]:
         meet(token, 0xaa, own)

@@ -155,6 +155,7 @@ TEST(i10_a_core_knows_its_kin)
         CHECK(!core_is_kin(one.core, 5, 4)); /* its ancestor, which was forced before */
         CHECK(!core_is_kin(one.core, 8, 6));
         CHECK(!core_is_kin(one.core, 0, 0));
+        CHECK(!core_is_kin(one.core, 0, OWN)); /* no core has that id */
         end();
 }
 
