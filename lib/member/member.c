@@ -92,7 +92,7 @@ static void show_core(struct member *m)
 {
         m->shown[0] = '\0';
         if (m->world.ancestor != 0 &&
-            world_is_present(&m->world, m->session.lease != 0, m->now))
+            world_is_present(&m->world, session_holds(&m->session, m->now), m->now))
                 snprintf(m->shown, sizeof(m->shown), "%016" PRIx64 " %016" PRIx64,
                          m->world.cluster, m->world.ancestor);
 }
@@ -476,7 +476,7 @@ static void resume(struct member *m, const struct place *p, struct boot_time now
         claim_add(&m->claim, m->self.incarnation);
         m->world.cluster = strtoull(p->core, NULL, 16);
         m->world.ancestor = strtoull(p->ancestor, NULL, 16);
-        m->world.heard_at = now;
+        m->world.heard_at = m->session.renewed_at;
 }
 
 int member_set_cluster(struct member *m, const char *cluster)

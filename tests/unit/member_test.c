@@ -210,7 +210,7 @@ static void until(bool (*is)(void))
         }
 }
 
-static void make_after(const char *boots)
+static void make_with(const char *boots, const struct place *resume)
 {
         const struct member_config cfg = {.cluster = "c",
                                           .n_endpoints = 1,
@@ -219,11 +219,17 @@ static void make_after(const char *boots)
                                                       .drift_ppm = 1000,
                                                       .retry = 50 * NSEC_PER_MSEC},
                                           .boots = boots,
+                                          .resume = resume,
                                           .boot = now(),
                                           .seed = 1};
 
         memset(&own, 0, sizeof(own));
         CHECK_EQ(member_new(&own.member, &cfg, &ops, NULL, &events, NULL, now()), 0);
+}
+
+static void make_after(const char *boots)
+{
+        make_with(boots, NULL);
         connect_it();
 }
 
@@ -993,4 +999,32 @@ TEST(a_host_that_registers_with_our_id_is_named)
         until(is_claimed);
         CHECK(holds());
         end();
+}
+
+/* ---- a place in a core that was forced, and was ended for another one ---- */
+
+/* The place that the agent was left with was renewed so long ago. Then its host sleeps. */
+static void check_former_place(nsec_t renewed, nsec_t sleeps)
+{
+        struct place p = {.core = "00000000000000bb", .session = {.lease = 7}};
+
+        rig_begin();
+        snprintf(p.ancestor, sizeof(p.ancestor), "%016llx",
+                 (unsigned long long) core_config(rig.core)->cluster_id);
+        p.session.ttl = 4 * NSEC_PER_SEC;
+        p.session.renewed_at = boot_add(now(), -renewed);
+        make_with(NULL, &p);
+        (void) member_run(own.member, now());
+        own.offset = sleeps;
+        connect_it();
+        until(holds_anew);
+        CHECK(!state_alarmed(core_state(rig.core), PB__ALARM_TYPE__CORRUPT));
+        end();
+}
+
+/* The other core was kept, and serves again: whoever comes back late does not stop it. */
+TEST(i10_a_place_that_is_over_is_in_no_core)
+{
+        check_former_place(60 * NSEC_PER_SEC, 0);
+        check_former_place(NSEC_PER_SEC, 60 * NSEC_PER_SEC);
 }
