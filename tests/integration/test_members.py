@@ -100,6 +100,16 @@ def test_the_leader_is_moved_to_a_member_by_its_name(cluster):
     assert cluster.leader() is other
 
 
+def test_an_empty_name_is_that_of_no_member(cluster, ports):
+    """As of a variable that a script has forgotten to set; a member that was added and has not
+    started has none yet."""
+    eventually(lambda: cluster.ctl("core", "add", f"http://127.0.0.1:{ports.take()}"))
+    for change in "promote", "replace", "move-leader", "remove":
+        with pytest.raises(ProgramError, match="no member is named ''"):
+            cluster.ctl("core", change, "")
+    assert len(cluster.members()) == 4
+
+
 def test_a_leader_is_moved_when_the_other_leads_and_not_before(cluster):
     def ask(at, to):
         with cluster.rpc(at) as rpc:
