@@ -32,8 +32,9 @@ const Pb__Member *core_find(const Pb__MemberListResponse *p, const char *what)
         char id[24];
 
         for (size_t i = 0; *what && i < p->n_members; i++) {
-                snprintf(id, sizeof(id), "%016" PRIx64, p->members[i]->id);
-                if (strcmp(what, p->members[i]->name) == 0 || strcmp(what, id) == 0)
+                snprintf(id, sizeof(id), "%" PRIx64, p->members[i]->id);
+                if (strcmp(what, p->members[i]->name) == 0 ||
+                    strcmp(what + strspn(what, "0"), id) == 0)
                         return p->members[i];
         }
         return NULL;

@@ -13,7 +13,8 @@ const char *core_shown(const char *text, char out[static CORE_SHOWN]);
 must_check_ int core_ask_members(const struct core_options *o, Pb__MemberListResponse **ret);
 must_check_ int core_ask_status(const struct core_options *o, Pb__StatusResponse **ret);
 
-/* Finds a member by its name, or by its id in hexadecimal; NULL: there is none. */
+/* Finds a member by its name, or by its id in hexadecimal, which etcdctl prints without leading
+ * zeros; NULL: there is none. */
 const Pb__Member *core_find(const Pb__MemberListResponse *p, const char *what);
 
 /* What the replica with status @s knows of a member; NULL: it is an etcd, or of 0.1.0. */

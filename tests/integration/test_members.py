@@ -110,6 +110,20 @@ def test_an_empty_name_is_that_of_no_member(cluster, ports):
     assert len(cluster.members()) == 4
 
 
+def test_an_id_is_taken_as_etcdctl_prints_it(new_cluster, ports):
+    """Without leading zeros. Ids are random, and one in sixteen has some."""
+    cluster = new_cluster(1)
+    url = f"http://127.0.0.1:{ports.take()}"
+    with cluster.rpc() as rpc:
+        for _ in range(300):
+            added = rpc.call("etcdserverpb.Cluster/MemberAdd",
+                             pb.MemberAddRequest(peerURLs=[url], isLearner=True)).member.ID
+            if added < 1 << 60:
+                break
+            rpc.call("etcdserverpb.Cluster/MemberRemove", pb.MemberRemoveRequest(ID=added))
+    assert f"Removed {added:016x}" in cluster.ctl("core", "remove", f"{added:x}")
+
+
 def test_a_leader_is_moved_when_the_other_leads_and_not_before(cluster):
     def ask(at, to):
         with cluster.rpc(at) as rpc:
