@@ -148,10 +148,11 @@ def test_two_survivors_stop_once_agents_meet_both(cluster, agents):
 
 
 def test_only_who_may_write_what_agents_write_can_stop_a_core(new_cluster):
-    core = new_cluster(1).with_users(writer=("readwrite", "/tenure/"), other=("readwrite", "x/"))
+    core = new_cluster(1).with_users(writer=("readwrite", "/tenure/"), other=("readwrite", "x/"),
+                                     some=("readwrite", "/tenure/default/"))
     with core.rpc() as rpc:
         tokens = {name: rpc.call("etcdserverpb.Auth/Authenticate", pb.AuthenticateRequest(
-            name=name, password=name)).token for name in ("writer", "other")}
+            name=name, password=name)).token for name in ("writer", "other", "some")}
         own = rpc.call("etcdserverpb.Maintenance/Status", pb.StatusRequest()).header.cluster_id
 
     def meet(token, *ids):
@@ -166,7 +167,7 @@ def test_only_who_may_write_what_agents_write_can_stop_a_core(new_cluster):
 
     for said in (0xaa, own + 1), (own, own), (0xaa,), (), (0, own):
         meet(tokens["writer"], *said)
-    for token in None, tokens["other"]:
+    for token in None, tokens["other"], tokens["some"]:
         meet(token, 0xaa, own)
     assert meet(tokens["other"]) == ""
     meet(tokens["writer"], 0xaa, own)
