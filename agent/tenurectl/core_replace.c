@@ -147,6 +147,7 @@ static int begin(struct replacing *p)
                                 core_shown(p->what, shown));
                         return -ENOENT;
                 }
+                tell(p, "No member is named '%s' now.\n", core_shown(p->what, shown));
                 go_on_with(p, m);
                 return 0;
         }

@@ -116,6 +116,7 @@ def test_a_replacement_goes_on_when_its_command_is_run_again(cluster):
         cut_short = replacing(cluster, a, b.name)
         eventually(lambda: cut_short.log_text().count("systemctl start tenure-core") == n)
         cut_short.kill()
+    assert f"No member is named '{b.name}' now" in cut_short.log_text()
     assert "takes the place of a member that was replaced already" in cut_short.log_text()
     b.start()
     said = json.loads(run(*command, b.name, "--json=short"))
