@@ -663,7 +663,7 @@ static void in_close(struct stream *s, const char *why)
                 log_warning("Refused a link from %s: %s.", stream_peer(s), why);
         in_free(i);
         LIST_FOREACH (other, &p->in, next)
-                if (other->caller == CALLER_MEMBER && other->id == id)
+                if (other->caller == CALLER_MEMBER && other->id == id && other->introduced)
                         return;
         if (id != 0)
                 p->ops->down(p->userdata, id);

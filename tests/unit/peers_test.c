@@ -603,6 +603,32 @@ TEST(who_is_refused_does_not_end_the_link_of_the_member)
         tear_down(rv);
 }
 
+/* The link of a member breaks while somebody else has only greeted as that member. */
+TEST(who_has_not_introduced_itself_is_no_link_of_the_member)
+{
+        uint8_t greeting[24] = "TENPEER1";
+        char from[64], to[64];
+        struct resolver *rv = set_up(from, to);
+        int member, other;
+
+        le64_put(greeting + 8, CLUSTER);
+        le64_put(greeting + 16, 1);
+        w.to = start(rv, 2, to);
+        CHECK_EQ(peers_add(w.to, 1, from), 0);
+        member = call_as(1, to);
+        run_for(5000 * MS);
+        CHECK_EQ(w.got, 1);
+        other = call_from("127.0.0.2", to);
+        CHECK_EQ(write(other, greeting, sizeof(greeting)), (ssize_t) sizeof(greeting));
+        run_for(100 * MS);
+        CHECK(!has_ended(other));
+        close(member);
+        run_for(100 * MS);
+        CHECK_EQ(n_down, 1);
+        close(other);
+        tear_down(rv);
+}
+
 /* No member sends a frame of 100 MiB, and none may make us wait for it with the memory ready.
  */
 TEST(a_frame_that_is_too_long_ends_its_link)
