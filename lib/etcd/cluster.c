@@ -179,6 +179,10 @@ static void changed(struct core_change *ch, int outcome)
         Pb__ResponseHeader h;
 
         q->waiting = false;
+        if (outcome == REPLICA_E_TOO_MANY && ch->what == REPLICA_REPLACE)
+                return request_fail(q, (struct status){RPC_FAILED_PRECONDITION,
+                                                       "tenure: there is a learner, which has "
+                                                       "to be promoted or removed first"});
         if (outcome != 0)
                 return request_fail(q, status_of_change(outcome));
         if (list_members(q->api->core, &a, &p, &h) < 0)

@@ -142,9 +142,10 @@ def test_the_command_goes_on_when_the_leader_dies_meanwhile(cluster):
     assert cluster.members()[b.name].role == "voter"
 
 
-def test_no_member_is_replaced_while_too_few_others_live(new_cluster):
+def test_no_member_is_replaced_while_too_few_others_live_or_there_is_a_learner(new_cluster):
     cluster = new_cluster(3)
     a, b, c = followers(cluster)
+    eventually(lambda: cluster.ctl("core", "add", "http://127.0.0.1:9"))
     lose_disk(b)
     c.kill()
     with pytest.raises(ProgramError, match="timed out|unhealthy cluster|no leader"):
@@ -152,6 +153,8 @@ def test_no_member_is_replaced_while_too_few_others_live(new_cluster):
     c.start()
     eventually(lambda: cluster.put("k", "v", at=c))
     assert b.name in cluster.members()
+    with pytest.raises(ProgramError, match="there is a learner, which has to be promoted or removed"):
+        run(BIN / "tenurectl", f"--endpoints={a.client_url}", "core", "replace", b.name)
 
 
 @pytest.mark.parametrize("state", ["new", "existing"])
