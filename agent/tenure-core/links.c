@@ -266,12 +266,9 @@ static uint64_t on_strange(void *userdata, uint64_t id)
 
 static const char *name_of(const struct links *l, uint64_t id)
 {
-        const struct state *s = core_state(l->core);
+        const struct member *m = state_member(core_state(l->core), id);
 
-        for (size_t i = 0; i < s->n_members; i++)
-                if (s->members[i].id == id)
-                        return s->members[i].name;
-        return "";
+        return m ? m->name : "";
 }
 
 struct asking {

@@ -110,11 +110,10 @@ static void on_long_turn(const struct loop_turn *t, void *arg)
 
 static const char *name_of(const struct program *p, uint64_t id)
 {
-        const struct state *s = core_state(p->node.core);
+        const struct member *m = state_member(core_state(p->node.core), id);
 
-        for (size_t i = 0; i < s->n_members; i++)
-                if (s->members[i].id == id)
-                        return s->members[i].name;
+        if (m)
+                return m->name;
         for (size_t i = 0; i < p->cluster.n_peers; i++)
                 if (p->cluster.peers[i].id == id)
                         return p->cluster.peers[i].name;

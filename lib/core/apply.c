@@ -246,11 +246,9 @@ static void on_removed(void *u)
 static bool on_started(void *u, uint64_t id)
 {
         const struct core *c = u;
+        const struct member *m = state_member(&c->state, id);
 
-        for (size_t i = 0; i < c->state.n_members; i++)
-                if (c->state.members[i].id == id)
-                        return *c->state.members[i].name != '\0';
-        return false;
+        return m && *m->name;
 }
 
 static void on_send(void *u, uint64_t peer, struct view frame)

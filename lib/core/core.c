@@ -297,14 +297,13 @@ static void introduce(struct core *c)
         cleanup_(buf_fini) struct buf body = {0};
         Pb__Member m = PB__MEMBER__INIT;
         cleanup_(arena_fini) struct arena a = {0};
+        const struct member *is = state_member(&c->state, c->cfg.member_id);
 
         if (!c->member_name || c->member_out || core_status(c).leader_id == 0)
                 return;
-        for (size_t i = 0; i < c->state.n_members; i++)
-                if (c->state.members[i].id == c->cfg.member_id &&
-                    strcmp(c->state.members[i].name, c->member_name) == 0 &&
-                    strcmp(c->state.members[i].client_urls, c->member_urls) == 0)
-                        return;
+        if (is && strcmp(is->name, c->member_name) == 0 &&
+            strcmp(is->client_urls, c->member_urls) == 0)
+                return;
         m.id = c->cfg.member_id;
         m.name = c->member_name;
         if (list_split(c->member_urls, &a, &m.clienturls, &m.n_clienturls) < 0)

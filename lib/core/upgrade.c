@@ -19,14 +19,12 @@ bool core_member_version(const struct core *c, uint64_t id, struct introduction 
 static struct status in_the_way(struct core *c, uint64_t id)
 {
         char *why = c->upgrade.why, name[200];
-        const char *called = "a member";
+        const struct member *m = state_member(&c->state, id);
         struct introduction in;
         bool linked, known = core_member_version(c, id, &in, &linked);
 
-        for (size_t i = 0; i < c->state.n_members; i++)
-                if (c->state.members[i].id == id && *c->state.members[i].name)
-                        called = c->state.members[i].name;
-        snprintf(name, sizeof(name), "tenure: %s (%016" PRIx64 ")", called, id);
+        snprintf(name, sizeof(name), "tenure: %s (%016" PRIx64 ")",
+                 m && *m->name ? m->name : "a member", id);
         if (!known)
                 snprintf(why, sizeof(c->upgrade.why),
                          "%s has no link to the leader: its version is not known", name);

@@ -25,6 +25,7 @@ static void add_member(uint64_t id, const char *address, bool voter, void *arg)
 {
         struct list *l = arg;
         Pb__Member *m = arena_alloc(l->arena, sizeof(*m));
+        const struct member *said = state_member(l->state, id);
 
         if (!m || l->out->n_members == REPLICA_PEERS_MAX) {
                 l->failed = true;
@@ -35,13 +36,12 @@ static void add_member(uint64_t id, const char *address, bool voter, void *arg)
         m->islearner = !voter && !core_will_vote(l->core, id);
         if (list_split(address, l->arena, &m->peerurls, &m->n_peerurls) < 0)
                 l->failed = true;
-        for (size_t i = 0; i < l->state->n_members; i++)
-                if (l->state->members[i].id == id) {
-                        m->name = copy(l->arena, l->state->members[i].name);
-                        if (list_split(l->state->members[i].client_urls, l->arena,
-                                       &m->clienturls, &m->n_clienturls) < 0)
-                                l->failed = true;
-                }
+        if (said) {
+                m->name = copy(l->arena, said->name);
+                if (list_split(said->client_urls, l->arena, &m->clienturls, &m->n_clienturls) <
+                    0)
+                        l->failed = true;
+        }
         l->failed = l->failed || !m->name;
         l->out->members[l->out->n_members++] = m;
 }

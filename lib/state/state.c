@@ -87,17 +87,23 @@ int state_set_member(struct state *s, uint64_t id, const char *name, const char 
         return 0;
 }
 
+const struct member *state_member(const struct state *s, uint64_t id)
+{
+        for (size_t i = 0; i < s->n_members; i++)
+                if (s->members[i].id == id)
+                        return &s->members[i];
+        return NULL;
+}
+
 static void drop_member(struct state *s, uint64_t id)
 {
-        size_t i = 0;
+        const struct member *m = state_member(s, id);
 
-        while (i < s->n_members && s->members[i].id != id)
-                i++;
-        if (i == s->n_members)
+        if (!m)
                 return;
-        free(s->members[i].name);
-        free(s->members[i].client_urls);
-        array_remove(s->members, &s->n_members, sizeof(*s->members), i);
+        free(m->name);
+        free(m->client_urls);
+        array_remove(s->members, &s->n_members, sizeof(*s->members), (size_t) (m - s->members));
 }
 
 int64_t state_grant_ttl_ms(const Pb__LeaseGrantRequest *q)

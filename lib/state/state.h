@@ -220,6 +220,9 @@ size_t state_bytes(const struct state *s);
  * CORRUPT clients write nothing. */
 bool state_alarmed(const struct state *s, Pb__AlarmType type);
 
+/* What member @id has said of itself; NULL: nothing yet. Borrowed until the next command. */
+const struct member *state_member(const struct state *s, uint64_t id);
+
 /* Another core that goes on from the same data: nobody is served (I10). 0: there is none. */
 uint64_t state_sibling(const struct state *s);
 
