@@ -286,10 +286,9 @@ static void print_versions_json(const struct core_options *o, const Pb__MemberLi
 static const char *name_by_id(const Pb__MemberListResponse *list, uint64_t id,
                               char out[static CORE_SHOWN])
 {
-        for (size_t i = 0; i < list->n_members; i++)
-                if (list->members[i]->id == id)
-                        return name_of(list->members[i], out);
-        return "a member that was removed";
+        const Pb__Member *m = core_member(list, id);
+
+        return m ? name_of(m, out) : "a member that was removed";
 }
 
 /* Shows how far an upgrade has come, and with --finish ends it: raises the cluster version. */

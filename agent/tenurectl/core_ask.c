@@ -40,6 +40,14 @@ const Pb__Member *core_find(const Pb__MemberListResponse *p, const char *what)
         return NULL;
 }
 
+const Pb__Member *core_member(const Pb__MemberListResponse *p, uint64_t id)
+{
+        for (size_t i = 0; i < p->n_members; i++)
+                if (p->members[i]->id == id)
+                        return p->members[i];
+        return NULL;
+}
+
 const Pb__MemberVersion *core_status_of(const Pb__StatusResponse *s, uint64_t id)
 {
         for (size_t i = 0; i < s->n_member_versions; i++)
@@ -51,7 +59,8 @@ const Pb__MemberVersion *core_status_of(const Pb__StatusResponse *s, uint64_t id
 void core_ask_leader(struct core_options *o, const Pb__MemberListResponse *list,
                      uint64_t leader)
 {
-        for (size_t i = 0; i < list->n_members; i++)
-                if (list->members[i]->id == leader && list->members[i]->n_clienturls > 0)
-                        o->endpoints = list->members[i]->clienturls[0];
+        const Pb__Member *m = core_member(list, leader);
+
+        if (m && m->n_clienturls > 0)
+                o->endpoints = m->clienturls[0];
 }

@@ -17,6 +17,9 @@ must_check_ int core_ask_status(const struct core_options *o, Pb__StatusResponse
  * zeros; NULL: there is none. */
 const Pb__Member *core_find(const Pb__MemberListResponse *p, const char *what);
 
+/* The member with @id; NULL: there is none. */
+const Pb__Member *core_member(const Pb__MemberListResponse *p, uint64_t id);
+
 /* What the replica with status @s knows of a member; NULL: it is an etcd, or of 0.1.0. */
 const Pb__MemberVersion *core_status_of(const Pb__StatusResponse *s, uint64_t id);
 

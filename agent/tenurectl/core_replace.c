@@ -186,7 +186,7 @@ static int follow(struct replacing *p)
         cleanup_(pb_freep) Pb__MemberListResponse *list = NULL;
         cleanup_(pb_freep) Pb__StatusResponse *s = NULL, *leaders = NULL;
         const Pb__MemberVersion *v;
-        const Pb__Member *m = NULL;
+        const Pb__Member *m;
         struct core_options at = *p->o;
         Pb__MemberListRequest members = PB__MEMBER_LIST_REQUEST__INIT;
         Pb__StatusRequest status = PB__STATUS_REQUEST__INIT;
@@ -199,9 +199,7 @@ static int follow(struct replacing *p)
                              &pb__status_response__descriptor, (void **) &s);
         if (r < 0)
                 return r == -ENOTCONN ? 1 : r;
-        for (size_t i = 0; i < list->n_members; i++)
-                if (list->members[i]->id == p->id)
-                        m = list->members[i];
+        m = core_member(list, p->id);
         if (!m) {
                 fprintf(stderr, "tenurectl: %016" PRIx64 " was removed meanwhile.\n", p->id);
                 return -ENOENT;
