@@ -393,16 +393,16 @@ static void on_replace(void *userdata, const char *urls, const char *name,
 {
         struct links *l = userdata;
         struct lost lost = {.urls = urls};
-        const char *why;
+        const char *kept, *why;
 
         core_each_peer(l->core, look_for_lost, &lost);
-        why = keeps(l, lost.id, name);
+        why = kept = keeps(l, lost.id, name);
         if (!why && l->replacement.done)
                 why = "it is being replaced";
         if (!why && lost.id == l->replaced && l->replacement_outcome != 0)
                 why = text_of(l->replacement_outcome);
         snprintf(out, PEERS_CLAUSE, "%s", why ? why : "the leader is asked to do so");
-        if (l->replacement.done || keeps(l, lost.id, name))
+        if (l->replacement.done || kept)
                 return;
         l->replaced = lost.id;
         l->replacement = (struct core_change){.done = on_replaced,

@@ -48,7 +48,7 @@ bool directories_recorded(const struct replica *r)
 }
 
 /* Whether the members are still those with which the cluster began, or was restored. */
-static bool is_founding(const struct replica *r)
+bool directories_founding(const struct replica *r)
 {
         const struct compacted *c = &r->compacted;
         bool restored = c->index > 0 && c->index + 1 == r->log.first && c->term == 1 &&
@@ -57,11 +57,6 @@ static bool is_founding(const struct replica *r)
         return is_known(r) && r->ops->found && replica_position(r, r->cfg.id) >= 0 &&
                (r->log.first == 1 || restored) && !directories_recorded(r) &&
                log_find(&r->log, RAFT_COMMAND, r->log.first, log_last(&r->log)) == 0;
-}
-
-bool directories_founding(const struct replica *r)
-{
-        return is_founding(r);
 }
 
 static const struct introduction *introduction_of(const struct replica *r, uint64_t id)
@@ -108,19 +103,19 @@ static bool none_recorded(const struct replica *r)
 
 uint64_t directories_awaits(const struct replica *r)
 {
-        return is_founding(r) && !has_begun(r) ? unknown(r) : 0;
+        return directories_founding(r) && !has_begun(r) ? unknown(r) : 0;
 }
 
 bool directories_may_stand(const struct replica *r)
 {
-        return !is_founding(r) || (!has_begun(r) && directories_awaits(r) == 0);
+        return !directories_founding(r) || (!has_begun(r) && directories_awaits(r) == 0);
 }
 
 bool directories_may_vote(const struct replica *r, uint64_t candidate)
 {
         const struct introduction *in = introduction_of(r, candidate);
 
-        if (!is_founding(r))
+        if (!directories_founding(r))
                 return true;
         PROBE_IF(has_begun(r) && none_recorded(r),
                  "a founding replica votes in a cluster of version 0.1");
@@ -133,8 +128,8 @@ bool directories_may_vote(const struct replica *r, uint64_t candidate)
  * one never does. */
 static void abstain(struct replica *r, uint64_t term)
 {
-        if (!is_founding(r) || term <= 1 || !libraft_follows(r) || term < replica_term(r) ||
-            (term == replica_term(r) && libraft_vote(r) != 0))
+        if (!directories_founding(r) || term <= 1 || !libraft_follows(r) ||
+            term < replica_term(r) || (term == replica_term(r) && libraft_vote(r) != 0))
                 return;
         PROBE("a founding replica leaves the terms that another member knows");
         libraft_abstain(r, term);
@@ -162,7 +157,7 @@ static bool tell_now(struct replica *r)
 /* It is to be emptied if it holds nothing but the first members. */
 void replica_refused(struct replica *r)
 {
-        r->directories.lost = is_founding(r) && log_last(&r->log) == 1;
+        r->directories.lost = directories_founding(r) && log_last(&r->log) == 1;
 }
 
 void directories_introduced(struct replica *r, uint64_t peer, const struct introduction *in)
