@@ -17,12 +17,7 @@ static struct {
 static void turn(void)
 {
         one.now = boot_add(one.now, 10 * MSEC);
-        replica_run(one.replica, one.now);
-        core_run(one.core, one.now);
-        core_flush(one.core, one.now);
-        replica_flush(one.replica, one.now);
-        while (sim_disk_busy(one.disk))
-                sim_disk_finish(one.disk);
+        one_turn(one.core, one.replica, one.disk, one.now);
 }
 
 static void pass(nsec_t time)

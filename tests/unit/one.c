@@ -69,3 +69,13 @@ void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *
         *ret_core = c;
         *ret_replica = r;
 }
+
+void one_turn(struct core *c, struct replica *r, struct disk *disk, struct boot_time now)
+{
+        replica_run(r, now);
+        core_run(c, now);
+        core_flush(c, now);
+        replica_flush(r, now);
+        while (sim_disk_busy(disk))
+                sim_disk_finish(disk);
+}

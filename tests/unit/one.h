@@ -10,6 +10,9 @@
 void one_new(struct core **ret_core, struct replica **ret_replica, struct disk *disk,
              unsigned n_members, const struct core_config *cfg, struct boot_time now);
 
+/* Runs what is due at @now. The disk needs no time. */
+void one_turn(struct core *c, struct replica *r, struct disk *disk, struct boot_time now);
+
 /* While it is set, what is committed does not reach the core: the entries that a snapshot of
  * another member replaces. What the core had proposed is in doubt once its `skipped` is
  * called. */

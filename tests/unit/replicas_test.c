@@ -376,6 +376,21 @@ static void stop(void)
         }
 }
 
+/* As replicas of a new cluster, with directories from 101 on. */
+static void start_founding(void)
+{
+        founds = true;
+        made_dirs = 100;
+        start();
+}
+
+static void stop_founding(void)
+{
+        founds = false;
+        made_dirs = 0;
+        stop();
+}
+
 /* Runs until a replica leads and is ready. Returns it. */
 static struct net_node *elect(void)
 {
@@ -505,9 +520,7 @@ TEST(a_member_whose_disk_is_lost_elects_nobody)
 {
         struct net_node *leader, *lost, *behind;
 
-        founds = true;
-        made_dirs = 100;
-        start();
+        start_founding();
         check_nobody_leads(3000 * MS);
         CHECK(replica_status(net.node[0].replica).awaits != 0);
         introduce_all();
@@ -541,9 +554,7 @@ TEST(a_member_whose_disk_is_lost_elects_nobody)
         CHECK_EQ(introduce(lost, leader), -EKEYREJECTED);
         CHECK_EQ(introduce(leader, lost), 0);
         CHECK(elect() != lost);
-        founds = false;
-        made_dirs = 0;
-        stop();
+        stop_founding();
 }
 
 /* Member 4, which is not one of the replicas, has all of the log. */
@@ -568,9 +579,7 @@ TEST(a_member_that_is_added_votes_once_its_directory_is_recorded_and_it_has_caug
         struct introduction in = {.newest = CLUSTER_0_2, .directory = 900, .program = "0.2.0"};
         struct net_node *leader;
 
-        founds = true;
-        made_dirs = 100;
-        start();
+        start_founding();
         introduce_all();
         leader = elect();
         pass(1000 * MS);
@@ -596,9 +605,7 @@ TEST(a_member_that_is_added_votes_once_its_directory_is_recorded_and_it_has_caug
         CHECK_EQ(replica_voters(leader->replica), 4);
         CHECK(!replica_will_vote(leader->replica, 4));
         CHECK_EQ(replica_directory(leader->replica, 4), 900);
-        founds = false;
-        made_dirs = 0;
-        stop();
+        stop_founding();
 }
 
 /* A leader of version 0.1 has appended its first command, and nobody else has it. */
@@ -607,9 +614,7 @@ TEST(a_founding_replica_votes_in_a_cluster_that_has_begun_at_version_0_1)
         struct introduction in = {.newest = CLUSTER_0_2, .directory = 102, .program = "0.2.0"};
         struct replica *r;
 
-        founds = true;
-        made_dirs = 100;
-        start();
+        start_founding();
         r = net.node[0].replica;
         CHECK_EQ(replica_peer_introduced(r, 2, &in, net.now), 0);
         CHECK(!directories_may_vote(r, 2));
@@ -620,9 +625,7 @@ TEST(a_founding_replica_votes_in_a_cluster_that_has_begun_at_version_0_1)
         in.yours = 55; /* it is at version 0.2, and our disk was lost */
         CHECK_EQ(replica_peer_introduced(r, 3, &in, net.now), 0);
         CHECK(!directories_may_vote(r, 2));
-        founds = false;
-        made_dirs = 0;
-        stop();
+        stop_founding();
 }
 
 /* A founding replica takes over the term of a member, for good. */
@@ -634,18 +637,14 @@ TEST(a_term_that_no_member_can_have_is_refused)
                                   .program = "0.2.0"};
         struct replica *r;
 
-        founds = true;
-        made_dirs = 100;
-        start();
+        start_founding();
         r = net.node[0].replica;
         CHECK_EQ(replica_peer_introduced(r, 2, &in, net.now), -EBADMSG);
         CHECK_EQ(replica_term(r), 1);
         in.term = 5;
         CHECK_EQ(replica_peer_introduced(r, 2, &in, net.now), 0);
         CHECK_EQ(replica_term(r), 5);
-        founds = false;
-        made_dirs = 0;
-        stop();
+        stop_founding();
 }
 
 static int change(struct net_node *leader, enum replica_change what, uint64_t id,
@@ -679,10 +678,8 @@ TEST(a_member_whose_directory_is_lost_is_replaced)
         const char *urls;
         uint64_t match;
 
-        founds = true;
-        made_dirs = 100;
         n_nodes = 4;
-        start();
+        start_founding();
         introduce_all();
         leader = first = elect();
         lost = &net.node[(leader - net.node + 1) % 4];
@@ -727,9 +724,7 @@ TEST(a_member_whose_directory_is_lost_is_replaced)
         pass(1000 * MS);
         end_node(by);
         CHECK_EQ(change(leader, REPLICA_REPLACE_LOST, 4, urls), REPLICA_E_EARLY);
-        founds = false;
-        made_dirs = 0;
-        stop();
+        stop_founding();
         n_nodes = N;
 }
 

@@ -25,12 +25,7 @@ static void begin(unsigned n_members, const struct core_config *cfg)
 /* Its disk needs no time. */
 static void turn(void)
 {
-        replica_run(one.replica, one.now);
-        core_run(one.core, one.now);
-        core_flush(one.core, one.now);
-        replica_flush(one.replica, one.now);
-        while (sim_disk_busy(one.disk))
-                sim_disk_finish(one.disk);
+        one_turn(one.core, one.replica, one.disk, one.now);
 }
 
 static void pass(nsec_t time)

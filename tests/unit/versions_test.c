@@ -204,12 +204,7 @@ static void run_for(nsec_t time)
 {
         for (nsec_t t = 0; t < time; t += 10 * MSEC) {
                 w.now = boot_add(w.now, 10 * MSEC);
-                replica_run(w.replica, w.now);
-                core_run(w.core, w.now);
-                core_flush(w.core, w.now);
-                replica_flush(w.replica, w.now);
-                while (sim_disk_busy(w.disk))
-                        sim_disk_finish(w.disk);
+                one_turn(w.core, w.replica, w.disk, w.now);
         }
 }
 
