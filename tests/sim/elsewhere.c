@@ -89,12 +89,6 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
         return 0;
 }
 
-static void kick(struct rpc_conn *c, void *arg)
-{
-        (void) arg;
-        wires_kick(c);
-}
-
 static const char *no_name(struct rpc_conn *c, void *arg)
 {
         (void) c;
@@ -102,7 +96,7 @@ static const char *no_name(struct rpc_conn *c, void *arg)
         return NULL;
 }
 
-static const struct api_conns conns = {.kick = kick, .common_name = no_name};
+static const struct api_conns conns = {.kick = wires_kick, .common_name = no_name};
 
 /* ---- its content ---- */
 

@@ -113,20 +113,14 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
         return r;
 }
 
-static void kick(struct rpc_conn *c, void *arg)
-{
-        (void) arg;
-        wires_kick(c);
-}
-
-static const char *no_name(struct rpc_conn *c, void *arg)
+static const char *common_name(struct rpc_conn *c, void *arg)
 {
         (void) c;
         (void) arg;
         return W->restricted ? "root" : NULL;
 }
 
-static const struct api_conns conns = {.kick = kick, .common_name = no_name};
+static const struct api_conns conns = {.kick = wires_kick, .common_name = common_name};
 
 /* ---- the operator ---- */
 

@@ -600,12 +600,6 @@ static void seen_changed_members(void *u, uint64_t request, int outcome)
                 check_changed(W, n, request);
 }
 
-static void kick(struct rpc_conn *c, void *arg)
-{
-        (void) arg;
-        wires_kick(c);
-}
-
 /* Where there are users, all other clients show a certificate. */
 static const char *common_name(struct rpc_conn *c, void *arg)
 {
@@ -616,7 +610,7 @@ static const char *common_name(struct rpc_conn *c, void *arg)
 }
 
 static const struct api_conns api_conns = {
-        .kick = kick, .common_name = common_name, .turn = wire_turn};
+        .kick = wires_kick, .common_name = common_name, .turn = wire_turn};
 
 /* ---- from start to end ---- */
 

@@ -115,10 +115,11 @@ static void wake(struct wire *k)
                 *k->wake = 0;
 }
 
-void wires_kick(struct rpc_conn *server)
+void wires_kick(struct rpc_conn *server, void *arg)
 {
         struct wire *k = rpc_conn_userdata(server);
 
+        (void) arg;
         k->server_dirty = true;
         wake(k);
 }

@@ -603,9 +603,9 @@ bool wire_repeats(const struct wire *k);
  * acts, and disconnects if the wire is broken. */
 void wire_run(struct wire *k, const nsec_t *act_at, void (*act)(void *client),
               void (*disconnect)(void *client), void *client);
-/* A replica has something to send on a connection. */
-void wires_kick(struct rpc_conn *server);
-/* The turns of its long requests, in the form of api_conns. */
+/* In the form of api_conns: a replica has something to send on a connection; and the turns of
+ * its long requests. */
+void wires_kick(struct rpc_conn *server, void *arg);
 struct api_turn *wire_turn(struct rpc_conn *server, void *arg);
 /* Delivers the requests that came while @n was busy or paused. */
 void wires_go_on(const struct replica_node *n);
