@@ -15,6 +15,17 @@ def kill_the_agent_for_good(h4):
     h4.configure("kill", "-s", "KILL", TTL="nonsense")
 
 
+def check_told_after_the_stop(hosts, happens, says):
+    """@says: the unit of h4 that writes to the journal that it was in time; None: none does."""
+    watch = hosts.h1.watch()
+    happens(hosts.h4)
+    left = watch.departure("h4")
+    assert left.reason == "expired"
+    assert hosts.h4.had_stopped(left)
+    if says:
+        hosts.h4.said(DOWN_IN_TIME, says)
+
+
 @pytest.mark.parametrize("happens, says", [
     (lambda h4: h4.cut(), "tenured"),
     (lambda h4: h4.cut("silent"), "tenured"),
@@ -24,18 +35,10 @@ def kill_the_agent_for_good(h4):
 ], ids=["cable pulled", "network drops all", "nothing comes in", "agent stopped, cable pulled",
         "agent does not come back"])
 def test_what_is_bound_has_stopped_before_the_others_are_told(brief_hosts, machine, happens, says):
-    h1, h4 = brief_hosts.h1, brief_hosts.h4
-    watch = h1.watch()
-
     with machine.watched():
-        happens(h4)
-        left = watch.departure("h4")
-        assert left.reason == "expired"
-        assert h4.had_stopped(left)
-        if says:
-            h4.said(DOWN_IN_TIME, says)
+        check_told_after_the_stop(brief_hosts, happens, says)
         if says == "tenured":
-            h4.said("Node h4 lost its place: ")
+            brief_hosts.h4.said("Node h4 lost its place: ")
 
 
 def test_a_host_that_was_frozen_stops_what_is_bound_at_once_when_it_goes_on(brief_hosts):

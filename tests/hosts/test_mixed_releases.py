@@ -7,7 +7,7 @@ from harness import ledger
 from harness.earlier import RELEASES, Release
 from harness.places import BIN
 from harness.waiting import eventually
-from test_losses import DOWN_IN_TIME, kill_the_agent_for_good
+from test_losses import check_told_after_the_stop, kill_the_agent_for_good
 
 pytestmark = pytest.mark.night("builds the programs of each release, and holds places of 2 s")
 
@@ -66,14 +66,8 @@ def test_an_upgrade_and_a_downgrade_of_either_costs_no_place(hosts, install, rel
 ], ids=["cable pulled", "agent does not come back"])
 def test_what_is_bound_has_stopped_before_the_others_are_told(
         brief_hosts, machine, mix, happens, says):
-    h1, h4 = brief_hosts.h1, brief_hosts.h4
-    mix(h4)
-    watch = h1.watch()
+    mix(brief_hosts.h4)
 
     with machine.watched():
-        happens(h4)
-        left = watch.departure("h4")
-        assert left.reason == "expired"
-        assert h4.had_stopped(left)
-        h4.said(DOWN_IN_TIME, says)
+        check_told_after_the_stop(brief_hosts, happens, says)
     brief_hosts.tidy()
