@@ -30,7 +30,8 @@ CFLAGS_ALL = -std=gnu11 -D_GNU_SOURCE -DTENURE_VERSION='"$(VERSION)"' -g -fno-st
 LDLIBS := -Wl,--as-needed -lraft -lnghttp2 -lhttp_parser -lprotobuf-c -lssl -lcrypto -lev -linih -lyaml -ljson-c -lbsd -lmd -lcrypt -lresolv -lmnl -lsystemd -lpthread
 
 ifeq ($(MODE),asan)
-CFLAGS_ALL += -O1 -fsanitize=address,undefined -fno-sanitize-recover=all
+# A sanitizer names lines, and is built in a fifth less time without variables.
+CFLAGS_ALL += -O1 -g1 -fsanitize=address,undefined -fno-sanitize-recover=all
 LDFLAGS += -fsanitize=address,undefined
 else ifeq ($(MODE),fuzz)
 # clang counts NULL + 0 as an overflow; an empty buffer has no memory.
@@ -50,7 +51,8 @@ AR := gcc-ar
 else
 CFLAGS_ALL += -O2 -D_FORTIFY_SOURCE=2
 endif
-CFLAGS_ALL += $(CPPFLAGS) $(CFLAGS)
+# The library and the programs are made of the same objects.
+CFLAGS_ALL += $(CPPFLAGS) $(CFLAGS) -fPIC -fno-semantic-interposition
 
 LIB_SRC := $(wildcard lib/*/*.c)
 GEN_SRC := $(O)/gen/wire/rpc.pb-c.c
@@ -119,18 +121,18 @@ $(O)/gen/wire/rpc.pb-c.c $(O)/gen/wire/rpc.pb-c.h &: lib/wire/rpc.proto
 	@mkdir -p $(@D)
 	protoc-c --proto_path=lib/wire --c_out=$(@D) $<
 
-$(O)/gen/%.o: $(O)/gen/%.c
+$(O)/gen/%.o: $(O)/gen/%.c Makefile
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) -I$(O)/gen -w -c -o $@ $<
 
-# Whatever includes the generated header waits for it.
-$(O)/%.o: %.c | $(O)/gen/wire/rpc.pb-c.h
+# Whatever includes the generated header waits for it; another Makefile may have other flags.
+$(O)/%.o: %.c Makefile | $(O)/gen/wire/rpc.pb-c.h
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS_ALL) $(WARN) -MMD -MP -c -o $@ $<
 
 # What says the version is compiled again when that changes.
 SAY_VERSION := $(shell grep -l TENURE_VERSION lib/*/*.c agent/*/*.c)
-$(SAY_VERSION:%.c=$(O)/%.o) $(SAY_VERSION:%.c=$(O)/pic/%.o) $(O)/so/libtenure.pc: $(CHANGELOG)
+$(SAY_VERSION:%.c=$(O)/%.o) $(O)/so/libtenure.pc: $(CHANGELOG)
 
 # The page for browsers is a part of the program.
 $(O)/lib/etcd/status_page.o: $(wildcard conf/page/*.html conf/page/*.css conf/page/*.js conf/page/*.svg)
@@ -139,26 +141,15 @@ $(O)/libtenure-all.a: $(LIB_OBJ)
 	@rm -f $@
 	@$(AR) qcs $@ $^
 
-# The library: lib/tenure and, of the folders below it, what that needs; it shows what its header has.
-SO_OBJ := $(patsubst %.c,$(O)/pic/%.o,$(wildcard lib/tenure/*.c))
-SO_BELOW := $(patsubst %.c,$(O)/pic/%.o,$(wildcard $(patsubst %,lib/%/*.c,base wire session rpc member loop bus client))) $(O)/pic/gen/wire/rpc.pb-c.o
-PIC := -fPIC -fno-semantic-interposition -DLOG_LEVEL_FIRST=-1
-
-$(O)/pic/gen/%.o: $(O)/gen/%.c
+# A library writes nothing to its program's stderr.
+$(O)/silent/log.o: lib/base/log.c Makefile
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) $(PIC) -I$(O)/gen -w -c -o $@ $<
+	$(CC) $(CFLAGS_ALL) -DLOG_LEVEL_FIRST=-1 $(WARN) -MMD -MP -c -o $@ $<
 
-$(O)/pic/%.o: %.c | $(O)/gen/wire/rpc.pb-c.h
+# The library: lib/tenure, and what that needs of the folders below it; it shows what its header has.
+$(SO): $(patsubst %.c,$(O)/%.o,$(wildcard lib/tenure/*.c)) $(O)/silent/log.o $(O)/libtenure-all.a lib/tenure/libtenure.sym
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS_ALL) $(PIC) $(WARN) -MMD -MP -c -o $@ $<
-
-$(O)/pic/below.a: $(SO_BELOW)
-	@rm -f $@
-	@$(AR) qcs $@ $^
-
-$(SO): $(SO_OBJ) $(O)/pic/below.a lib/tenure/libtenure.sym
-	@mkdir -p $(@D)
-	$(CC) $(LDFLAGS) -shared -Wl,-soname,libtenure.so.0 -Wl,--version-script=lib/tenure/libtenure.sym $(if $(filter asan tsan fuzz,$(MODE)),,-Wl,-z,defs) -o $@ $(SO_OBJ) $(O)/pic/below.a $(LDLIBS)
+	$(CC) $(LDFLAGS) -shared -Wl,-soname,libtenure.so.0 -Wl,--version-script=lib/tenure/libtenure.sym $(if $(filter asan tsan fuzz,$(MODE)),,-Wl,-z,defs) -o $@ $(filter-out %.sym,$^) $(LDLIBS)
 	@ln -sf libtenure.so.0 $(O)/so/libtenure.so
 
 $(O)/so/libtenure.pc: lib/tenure/libtenure.pc.in

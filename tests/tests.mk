@@ -31,7 +31,7 @@ $(O)/agent/tenure-core/links.o: CFLAGS_ALL += -fno-lto
 WIDER := $(patsubst %.c,$(O)/wider/%.o,$(wildcard lib/state/*.c) tests/sim/wider.c)
 WIDER_CFLAGS = $(filter-out -fprofile-instr-generate -fcoverage-mapping -mllvm -runtime-counter-relocation,$(CFLAGS_ALL)) \
 	-fno-lto -UTENURE_PROBES -DTENURE_WIDER
-$(O)/wider/%.o: %.c | $(O)/gen/wire/rpc.pb-c.h
+$(O)/wider/%.o: %.c Makefile tests/tests.mk | $(O)/gen/wire/rpc.pb-c.h
 	@mkdir -p $(@D)
 	$(CC) $(WIDER_CFLAGS) $(WARN) -MMD -MP -c -o $@ $<
 
