@@ -7,9 +7,9 @@ from . import ledger
 from .places import ENVIRONMENT
 from .waiting import PATIENCE, ProgramError
 
-# A program dies with the process that started it, however that ends. It is the kernel that sees
-# to this: a process that was killed cleans nothing up. Each has a session of its own, so that ^C
-# ends the tests, and they end the programs.
+# A daemon dies with the process that started it, however that ends. It is the kernel that sees
+# to this: a process that was killed cleans nothing up. Each program has a session of its own, so
+# that ^C ends the tests, and they end the programs.
 _LAUNCHER = ["setpriv", "--pdeathsig", "KILL", "--"]
 
 
@@ -146,7 +146,7 @@ def run(*command, stdin="", cwd=None, may_die_of=(), patience=PATIENCE, **enviro
     command = [str(word) for word in command]
     name = command[0].rsplit("/", 1)[-1]
     try:
-        done = subprocess.run(_LAUNCHER + command, input=stdin, capture_output=True, text=True,
+        done = subprocess.run(command, input=stdin, capture_output=True, text=True,
                               errors="replace", env={**ENVIRONMENT, **environment}, cwd=cwd,
                               timeout=patience, start_new_session=True)
     except subprocess.TimeoutExpired as hang:
