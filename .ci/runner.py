@@ -143,7 +143,7 @@ class Runner:
         """Most steps of `test` wait more than they work; a night has the time for what is judged by
         it, which says little beside many others."""
         n = len(os.sched_getaffinity(0))
-        return n if self.level == "nightly" else 2 * n + 1
+        return n if self.level == "nightly" else 3 * n
 
     def _chosen(self, steps, patterns):
         if patterns:

@@ -59,24 +59,28 @@ step("scripts can be read", ".ci/parses", "check", tree=None)
 step("prose", ".ci/prose", "check", tree=None)
 step("commits say what they do", ".ci/commits", "check", tree=None)
 step("each message of the journal is explained", ".ci/explained", "check", tree=None)
+
+build("asan", programs("asan") + " tests-asan")
+
+# ---- what waits more than it works: the rest gets the processor that it leaves
+
+step("integration", "tests/run -n 4 integration", weight=2, limit=2700)
+step("hosts: real systemd", "tests/run hosts", limit=2700)
+step("fleet: what agents tell, and when",
+     FLEET + "--ttl-ms 5000 cases --rounds 4")
+
+# ---- what is in this process, and worlds
+
 step("libtenure's ABI is what was released", ".ci/abi build/{tree}/so/libtenure.so.0", "check")
 step("an unchanged build does nothing", ".ci/unchanged", "check")
 step("unit tests", "build/{tree}/tests/unit/unit --seed {seed}", "check")
 step("fuzzers' corpus", "build/{tree}/tests/fuzz/replay tests/fuzz/corpus", "check")
-step("simulation: 1000 fixed seeds, every coincidence",
-     BEHIND + "build/{tree}/tests/sim/sim --from 1 --seeds 1000 --all", "check", weight=2)
+step("simulation: 600 fixed seeds, every coincidence",
+     BEHIND + "build/{tree}/tests/sim/sim --from 1 --seeds 600 --all", "check", weight=2)
 step("simulation: each of 80 seeds does the same twice",
      BEHIND + "build/{tree}/tests/sim/sim --from 1 --seeds 80 --twice", "check", weight=2)
-step("simulation: 8 long worlds",
-     BEHIND + "build/{tree}/tests/sim/sim --aim nights --from 1 --seeds 8", weight=2)
-# They wait more than they work.
-step("integration", "tests/run -n 4 integration", weight=2, limit=2700)
-
-build("asan", programs("asan") + " tests-asan")
-
-# ---- real hosts
-
-step("hosts: real systemd", "tests/run hosts", limit=2700)
+step("simulation: 6 long worlds",
+     BEHIND + "build/{tree}/tests/sim/sim --aim nights --from 1 --seeds 6", weight=2)
 
 # ---- the sanitizers' share
 
@@ -91,11 +95,6 @@ step("core and settings, sanitizers", "tests/run integration/test_bad_input.py "
      "integration/test_tls.py", tree="asan")
 step("agent: a core that lies, sanitizers", "tests/run -n 4 --seed {seed} --draws 8 "
      "integration/test_a_core_that_lies_to_an_agent.py", tree="asan")
-
-# ---- the agent, tenurectl and libtenure
-
-step("fleet: what agents tell, and when",
-     FLEET + "--ttl-ms 5000 cases --rounds 4")
 
 # ---- the night
 
