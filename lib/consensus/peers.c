@@ -14,6 +14,7 @@
 #include "base/probe.h"
 #include "base/utf8.h"
 #include "consensus/message.h"
+#include "loop/listener.h"
 
 #define MAGIC "TENPEER1"
 #define GREETING 24 /* bytes: magic, cluster, member */

@@ -8,6 +8,7 @@
 #include "etcd/conn.h"
 #include "etcd/gateway.h"
 #include "loop/date.h"
+#include "loop/listener.h"
 
 #define RESERVE 256 /* descriptors kept for the log, links to other replicas and the like */
 

@@ -1,26 +1,17 @@
-/* This file has more than 800 lines because it is one thing: what is read and written depends
- * on the connection's state at each step, for TLS and plaintext alike. */
 #include "loop/stream.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <limits.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
-#include <openssl/x509v3.h>
 #include <stdio.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include "base/log.h"
-#include "base/utf8.h"
-#include "loop/resolve.h"
+#include "loop/peer.h"
+#include "loop/peer_cert.h"
 #include "loop/tls_socket.h"
 
 /* A patient stream reads smaller pieces, and smaller ones still if bytes turn out to be
@@ -35,15 +26,10 @@
 #define TX_KEPT ((size_t) 16 << 10)
 #define TX_KEPT_URGENT ((size_t) 256 << 10)
 #define TLS_WRITE ((size_t) 256 * 1024)
-#define ACCEPTS 32 /* at once, and for at most ACCEPT_FOR */
-#define ACCEPT_FOR (2 * LOOP_PIECE)
-#define ACCEPT_PAUSE (100 * NSEC_PER_MSEC)
-#define COMPLAIN_EVERY (60 * NSEC_PER_SEC)
 #define USER_TIMEOUT_MS 5000
 #define HEED_FROM ((size_t) 32 << 10) /* bytes: less than what a reader has room for */
 #define HEED_EVERY NSEC_PER_SEC
-#define PROBES 3               /* unanswered, of a full reader's window: as for keep-alive */
-#define LISTEN_BACKLOG INT_MAX /* the kernel limits it: net.core.somaxconn */
+#define PROBES 3 /* unanswered, of a full reader's window: as for keep-alive */
 
 enum stream_state {
         STREAM_CONNECTING,
@@ -77,43 +63,11 @@ struct stream {
         struct buf tx;
         const struct stream_ops *ops;
         void *userdata;
-        char peer[80];
+        char peer[PEER_SHOWN_MAX];
         char *peer_name; /* the certificate's common name; owned; NULL until it was asked for */
 };
 
-static void format_addr(const struct sockaddr_storage *a, char out[static 80])
-{
-        char host[INET6_ADDRSTRLEN] = "?";
-
-        if (a->ss_family == AF_INET6) {
-                const struct sockaddr_in6 *in6 = (const void *) a;
-
-                inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
-                snprintf(out, 80, "[%s]:%u", host, ntohs(in6->sin6_port));
-        } else if (a->ss_family == AF_INET) {
-                const struct sockaddr_in *in = (const void *) a;
-
-                inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
-                snprintf(out, 80, "%s:%u", host, ntohs(in->sin_port));
-        } else if (a->ss_family == AF_UNIX) {
-                snprintf(out, 80, "unix:%.70s",
-                         ((const struct sockaddr_un *) (const void *) a)->sun_path);
-        }
-}
-
-/* A client of a local socket has no address, but a process id. */
-static void format_process(int fd, char out[static 80])
-{
-        struct ucred who;
-        socklen_t len = sizeof(who);
-
-        if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &who, &len) == 0)
-                snprintf(out, 80, "unix:%d", (int) who.pid);
-}
-
-/* For a listener: connections inherit them from it, which saves six calls for each of
- * thousands that come at once. */
-static void set_options(int fd)
+void stream_set_options(int fd)
 {
         static const struct {
                 int level, name, value;
@@ -428,15 +382,6 @@ static void opened(struct stream *s)
                 read_later(s); /* data may have come together with the end of the handshake */
 }
 
-/* OpenSSL resumes a session without checking the certificate that it was made with, so a
- * session must end when that expires. */
-static bool resumed_too_late(SSL *ssl)
-{
-        X509 *cert = SSL_session_reused(ssl) ? SSL_get0_peer_certificate(ssl) : NULL;
-
-        return cert && X509_cmp_current_time(X509_get0_notAfter(cert)) <= 0;
-}
-
 static void refuse(struct stream *s, const char *why)
 {
         s->refused = true;
@@ -494,7 +439,7 @@ static void handshake(struct stream *s)
                 return watch(s);
         ERR_clear_error();
         r = SSL_do_handshake(s->ssl);
-        if (r == 1 && resumed_too_late(s->ssl))
+        if (r == 1 && peer_cert_resumed_too_late(s->ssl))
                 return dead(s, "the certificate of the session that was resumed has expired");
         if (r == 1)
                 return opened(s);
@@ -696,9 +641,9 @@ int stream_accept(struct stream **ret, struct loop *l, int fd, struct tls *tls,
                 return r;
         }
         if (getpeername(fd, (struct sockaddr *) &a, &len) == 0 && a.ss_family == AF_UNIX)
-                format_process(fd, s->peer);
+                peer_process(fd, s->peer);
         else
-                format_addr(&a, s->peer);
+                peer_shown(&a, s->peer);
         if (s->ssl)
                 SSL_set_accept_state(s->ssl);
         s->state = s->ssl ? STREAM_HANDSHAKE : STREAM_OPEN;
@@ -707,22 +652,6 @@ int stream_accept(struct stream **ret, struct loop *l, int fd, struct tls *tls,
                 stream_kick(s); /* in HTTP/2 the server speaks first, too */
         *ret = s;
         return 0;
-}
-
-static bool is_address(const char *host)
-{
-        struct in6_addr any;
-
-        return inet_pton(AF_INET, host, &any) == 1 || inet_pton(AF_INET6, host, &any) == 1;
-}
-
-static int expect_name(SSL *ssl, const struct tls *tls, const char *name)
-{
-        if (is_address(name))
-                return tls_any_name(tls) ||
-                       X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(ssl), name);
-        SSL_set_tlsext_host_name(ssl, name);
-        return tls_any_name(tls) || SSL_set1_host(ssl, name);
 }
 
 int stream_connect(struct stream **ret, struct loop *l, const struct sockaddr *addr,
@@ -741,12 +670,12 @@ int stream_connect(struct stream **ret, struct loop *l, const struct sockaddr *a
                 close(fd);
                 return r;
         }
-        set_options(fd);
+        stream_set_options(fd);
         memcpy(&a, addr, addr_len);
-        format_addr(&a, s->peer);
+        peer_shown(&a, s->peer);
         if (s->ssl) {
                 SSL_set_connect_state(s->ssl);
-                if (expect_name(s->ssl, tls, name) != 1) {
+                if (!peer_cert_expect(s->ssl, tls, name)) {
                         stream_free(s);
                         return -EINVAL;
                 }
@@ -837,267 +766,24 @@ bool stream_is_secure(const struct stream *s)
         return s->ssl != NULL;
 }
 
-static X509 *verified(const struct stream *s)
-{
-        X509 *cert = s->ssl ? SSL_get0_peer_certificate(s->ssl) : NULL;
-
-        return cert && SSL_get_verify_result(s->ssl) == X509_V_OK ? cert : NULL;
-}
-
 bool stream_peer_is(const struct stream *s, const char *host)
 {
-        X509 *cert = verified(s);
-
-        if (!cert)
-                return false;
-        if (is_address(host))
-                return X509_check_ip_asc(cert, host, 0) == 1;
-        return X509_check_host(cert, host, strlen(host), X509_CHECK_FLAG_NEVER_CHECK_SUBJECT,
-                               NULL) == 1;
+        return peer_cert_is(s->ssl, host);
 }
 
 bool stream_peer_serves(const struct stream *s)
 {
-        X509 *cert = verified(s);
-
-        return cert && X509_check_purpose(cert, X509_PURPOSE_SSL_SERVER, 0) == 1;
+        return peer_cert_serves(s->ssl);
 }
 
 const char *stream_peer_subject(const struct stream *s, char *out, size_t size)
 {
-        X509 *cert = verified(s);
-        BIO *b = cert ? BIO_new(BIO_s_mem()) : NULL;
-        char *text;
-        long n = 0;
-
-        out[0] = '\0';
-        if (b && X509_NAME_print_ex(b, X509_get_subject_name(cert), 0, XN_FLAG_RFC2253) >= 0)
-                n = BIO_get_mem_data(b, &text);
-        if (n > 0)
-                utf8_shown(text, (size_t) n, out, size);
-        BIO_free(b);
-        return out;
+        return peer_cert_subject(s->ssl, out, size);
 }
 
 const char *stream_peer_name(struct stream *s)
 {
-        X509 *cert = verified(s);
-        X509_NAME_ENTRY *e;
-        unsigned char *utf8;
-        int at, n;
-
-        if (s->peer_name || !cert)
-                return s->peer_name;
-        at = X509_NAME_get_index_by_NID(X509_get_subject_name(cert), NID_commonName, -1);
-        e = at < 0 ? NULL : X509_NAME_get_entry(X509_get_subject_name(cert), at);
-        n = e ? ASN1_STRING_to_UTF8(&utf8, X509_NAME_ENTRY_get_data(e)) : -1;
-        if (n < 0)
-                return NULL;
-        /* A name that contains a zero byte is forged. */
-        if (n > 0 && !memchr(utf8, 0, (size_t) n))
-                s->peer_name = strndup((const char *) utf8, (size_t) n);
-        OPENSSL_free(utf8);
+        if (!s->peer_name)
+                s->peer_name = peer_cert_name(s->ssl);
         return s->peer_name;
-}
-
-struct listener {
-        struct loop *loop;
-        int fd;
-        struct loop_io io;
-        struct loop_timer pause;
-        struct boot_time complained_at;
-        unsigned reserve;
-        listener_fn fn;
-        void *userdata;
-        char *path; /* of a local socket, which is removed with the listener; else NULL */
-};
-
-void listener_set_reserve(struct listener *l, unsigned n)
-{
-        l->reserve = n;
-}
-
-static void on_pause_over(struct loop_timer *t)
-{
-        loop_io_change(&container_of(t, struct listener, pause)->io, EV_READ);
-}
-
-/* Pauses the listener: the connection stays in the kernel's queue, and epoll would report it
- * endlessly. */
-static void rest(struct listener *l, const char *why)
-{
-        struct boot_time now = loop_now(l->loop);
-        char port[8];
-
-        snprintf(port, sizeof(port), "%u", listener_port(l));
-        loop_timer_in(&l->pause, ACCEPT_PAUSE);
-        loop_io_change(&l->io, 0);
-        if (boot_before(now, l->complained_at))
-                return;
-        l->complained_at = boot_add(now, COMPLAIN_EVERY);
-        log_warning("Cannot take more connections on %s %s: %s; further ones wait until some "
-                    "are closed.",
-                    l->path ? "socket" : "port", l->path ? l->path : port, why);
-}
-
-/* The first descriptor of the reserve. */
-static rlim_t first_of_reserve(const struct listener *l)
-{
-        struct rlimit r;
-
-        if (l->reserve == 0 || getrlimit(RLIMIT_NOFILE, &r) < 0)
-                return RLIM_INFINITY;
-        return r.rlim_cur - min_of(r.rlim_cur, (rlim_t) l->reserve);
-}
-
-static void on_accept(struct loop_io *io, int events)
-{
-        struct listener *l = container_of(io, struct listener, io);
-        struct boot_time end = boot_add(loop_now(l->loop), ACCEPT_FOR);
-        rlim_t reserve = first_of_reserve(l);
-
-        (void) events;
-        for (int i = 0; i < ACCEPTS && boot_before(boot_glance(), end); i++) {
-                int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
-
-                if (fd < 0 &&
-                    (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM))
-                        return rest(l, strerror(errno));
-                if (fd < 0)
-                        return;
-                if ((rlim_t) fd >= reserve) { /* it was the lowest that was free */
-                        close(fd);
-                        return rest(l, "too few file descriptors are left (RLIMIT_NOFILE)");
-                }
-                l->fn(fd, l->userdata);
-        }
-}
-
-/* A name may have IPv4 and IPv6 addresses. Takes an IPv4 one if there is one, as Go's programs
- * do. */
-static const struct addrinfo *first_of(const struct addrinfo *all)
-{
-        for (const struct addrinfo *a = all; a; a = a->ai_next)
-                if (a->ai_family == AF_INET)
-                        return a;
-        return all;
-}
-
-static int listen_at(struct listener *l, const struct url *u)
-{
-        struct addrinfo hints = {.ai_socktype = SOCK_STREAM,
-                                 .ai_flags = AI_PASSIVE | AI_NUMERICSERV},
-                        *all;
-        const struct addrinfo *ai;
-        char port[8];
-        int one = 1, r;
-
-        snprintf(port, sizeof(port), "%u", u->port);
-        r = getaddrinfo(u->host, port, &hints, &all);
-        if (r != 0)
-                return r == EAI_SYSTEM ? -errno : -EADDRNOTAVAIL;
-        ai = first_of(all);
-        l->fd = socket(ai->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        r = l->fd < 0 ? -errno : 0;
-        if (r == 0) {
-                (void) setsockopt(l->fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof(one));
-                set_options(l->fd);
-                if (bind(l->fd, ai->ai_addr, ai->ai_addrlen) < 0 ||
-                    listen(l->fd, LISTEN_BACKLOG) < 0)
-                        r = -errno;
-        }
-        freeaddrinfo(all);
-        return r;
-}
-
-/* Removes a socket on which nobody listens, left behind by a process that was killed. */
-static int remove_left_over(const struct inet_address *at, const char *path)
-{
-        int fd, r = -EADDRINUSE;
-        struct stat st;
-
-        if (lstat(path, &st) < 0)
-                return -errno;
-        if (!S_ISSOCK(st.st_mode))
-                return -EEXIST;
-        fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        if (fd < 0)
-                return -errno;
-        if (connect(fd, (const struct sockaddr *) &at->addr, at->len) < 0 &&
-            errno == ECONNREFUSED)
-                r = unlink(path) < 0 ? -errno : 0;
-        close(fd);
-        return r;
-}
-
-static int listen_locally(struct listener *l, const struct url *u)
-{
-        struct inet_address at;
-        const struct sockaddr *addr = (const struct sockaddr *) &at.addr;
-        int r;
-
-        inet_address_local(u, &at);
-        l->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-        if (l->fd < 0)
-                return -errno;
-        r = bind(l->fd, addr, at.len) < 0 ? -errno : 0;
-        if (r == -EADDRINUSE) {
-                r = remove_left_over(&at, u->host);
-                if (r == 0 && bind(l->fd, addr, at.len) < 0)
-                        r = -errno;
-        }
-        if (r < 0)
-                return r;
-        l->path = strdup(u->host);
-        if (!l->path)
-                return -ENOMEM;
-        return listen(l->fd, LISTEN_BACKLOG) < 0 ? -errno : 0;
-}
-
-int listener_new(struct listener **ret, struct loop *loop, const struct url *u, listener_fn fn,
-                 void *userdata)
-{
-        cleanup_(listener_freep) struct listener *l = calloc(1, sizeof(*l));
-        int r;
-
-        if (!l)
-                return -ENOMEM;
-        l->fd = -1;
-        l->loop = loop;
-        loop_timer_init(&l->pause, loop, on_pause_over);
-        l->io.what = "new connections";
-        l->fn = fn;
-        l->userdata = userdata;
-        r = u->local ? listen_locally(l, u) : listen_at(l, u);
-        if (r < 0)
-                return r;
-        loop_io_start(&l->io, loop, l->fd, EV_READ, on_accept);
-        *ret = take_ptr(l);
-        return 0;
-}
-
-uint16_t listener_port(const struct listener *l)
-{
-        struct sockaddr_storage a;
-        socklen_t len = sizeof(a);
-
-        if (getsockname(l->fd, (struct sockaddr *) &a, &len) < 0 || a.ss_family == AF_UNIX)
-                return 0;
-        return ntohs(a.ss_family == AF_INET6 ? ((struct sockaddr_in6 *) (void *) &a)->sin6_port
-                                             : ((struct sockaddr_in *) (void *) &a)->sin_port);
-}
-
-struct listener *listener_free(struct listener *l)
-{
-        if (!l)
-                return NULL;
-        loop_io_stop(&l->io);
-        loop_timer_disarm(&l->pause);
-        if (l->fd >= 0)
-                close(l->fd);
-        if (l->path)
-                (void) unlink(l->path);
-        free(l->path);
-        free(l);
-        return NULL;
 }

@@ -1,5 +1,5 @@
 /*
- * Connections and listeners, plain or TLS, on the loop: of TCP, and of sockets of this host.
+ * Connections, plain or TLS, on the loop: of TCP, and of sockets of this host.
  *
  * A stream reads as bytes arrive and writes at the end of the loop's iteration, in one go. It
  * ends by itself only through on_close; its owner calls stream_free(), also from inside its own
@@ -48,6 +48,10 @@ struct stream_ops {
  * NULL: plaintext. Returns 0, or a negative errno and @fd is closed. */
 must_check_ int stream_accept(struct stream **ret, struct loop *l, int fd, struct tls *tls,
                               const struct stream_ops *ops, void *userdata);
+
+/* Sets the options of a stream's socket. A listener's connections inherit them, which saves six
+ * calls for each of thousands that arrive at once. */
+void stream_set_options(int fd);
 
 /* Begins to connect to a numeric address; @name is what a TLS certificate must be for. */
 must_check_ int stream_connect(struct stream **ret, struct loop *l, const struct sockaddr *addr,
@@ -126,21 +130,3 @@ const char *stream_peer_subject(const struct stream *s, char *out, size_t size);
 /* The common name (RFC 5280, A.1) in the other side's certificate, which was verified; NULL
  * without one. Borrowed. */
 const char *stream_peer_name(struct stream *s);
-
-struct listener;
-
-/* Called with a new connected descriptor, which it takes over. */
-typedef void (*listener_fn)(int fd, void *userdata);
-
-/* Listens on @u: a numeric address, a local name, or a socket; a socket that was left behind is
- * replaced. Returns 0 or a negative errno. */
-must_check_ int listener_new(struct listener **ret, struct loop *l, const struct url *u,
-                             listener_fn fn, void *userdata);
-
-/* Leaves @n descriptors for others: a connection that would take one of the last @n is closed
- * at once. In any case, while no more can be accepted, the listener pauses for a moment, and
- * logs that. */
-void listener_set_reserve(struct listener *l, unsigned n);
-uint16_t listener_port(const struct listener *l); /* 0: it has none */
-struct listener *listener_free(struct listener *l);
-DEFINE_CLEANUP(struct listener *, listener_free)

@@ -2,6 +2,7 @@
 
 #include <stdio.h>
 
+#include "loop/listener.h"
 #include "names.h"
 #include "tcp.h"
 

@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "../sim/worker.h"
+#include "loop/listener.h"
 #include "loop/resolve.h"
 #include "loop/standstill.h"
 #include "loop/stream.h"

@@ -5,6 +5,7 @@
 #include "base/le.h"
 #include "consensus/message.h"
 #include "consensus/peers.h"
+#include "loop/listener.h"
 #include "loop/loop.h"
 #include "test.h"
 #include "virtual_time.h"
