@@ -98,8 +98,9 @@ class Duty:
         return holder
 
     def let_end(self):
-        """What is slow to end ends, each time that it is told to."""
-        os.write(os.open(self.may_end, os.O_RDWR), b"\n" * 9)  # kept open, so that they stay in it
+        """What is slow to end ends, each time that it is told to. Several lines, since bash loses
+        what it reads when the time of its `read -t` runs out; and kept open, so that they stay."""
+        os.write(os.open(self.may_end, os.O_RDWR), b"\n" * 9)
 
     def ends(self):
         """Returns when no process of a command runs any more."""

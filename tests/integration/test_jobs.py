@@ -101,7 +101,7 @@ def test_a_command_that_is_ending_may_take_its_time_and_hears_more_signals(agent
     for number in PASSED_ON:
         job.signal(number)
         job.hears(number)
-    duty.may_end.write_text("\n")
+    duty.let_end()
 
     assert job.wait() == 9
 
@@ -110,7 +110,7 @@ def test_who_gives_the_lock_back_to_a_silent_core_waits_no_longer_when_told(agen
     job = Job(agents("h1", Endpoints=proxy.endpoints), duty, "slow")
 
     proxy.freeze()
-    duty.may_end.write_text("\n")
+    duty.let_end()
     eventually(lambda: job.signal(TERM) or not job.is_running)
 
     assert job.wait() in (0, 9)  # the command's
