@@ -28,18 +28,18 @@ def lose(cluster):
         replica.kill()
 
 
-def refusal(cluster, replica):
+def refusal(cluster, replica, metadata=()):
     """With which sentence it refuses to read; None if it does not."""
     with cluster.rpc(at=replica) as rpc:
         try:
-            rpc.call("etcdserverpb.KV/Range", pb.RangeRequest(key=b"k"))
+            next(rpc.answers("etcdserverpb.KV/Range", pb.RangeRequest(key=b"k"), metadata))
         except Refused as error:
             return str(error)
     return None
 
 
-def has_stopped(cluster, replica):
-    return "has stopped: another core" in (refusal(cluster, replica) or "")
+def has_stopped(cluster, replica, metadata=()):
+    return "has stopped: another core" in (refusal(cluster, replica, metadata) or "")
 
 
 def healthy(replica):
@@ -130,10 +130,16 @@ def test_two_survivors_stop_once_agents_meet_both(cluster, agents):
                             "members")
         assert replica.log_text().count("has stopped: another core") == 1
 
-    # Disarmed while agents are in the other one, it stops again.
+    # Disarmed, it stops again when it meets a client of the other one.
+    ancestor = re.search(r"which descends from ([0-9a-f]{16})", a.log_text())[1]
+    for host in h1, h2:
+        host.freeze()
     cluster.etcdctl("alarm", "disarm", at=a)
     eventually(lambda: not has_stopped(cluster, a))
-    eventually(lambda: has_stopped(cluster, a))
+    other = [("tenure-core", f"{cores[1]} {ancestor}")]
+    eventually(lambda: has_stopped(cluster, a, other))
+    for host in h1, h2:
+        host.thaw()
 
     # tenure-core(8): keep one, end the other, wait for the agents, disarm.
     b.kill()
