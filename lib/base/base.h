@@ -78,6 +78,9 @@ static inline int bytes_cmp(const void *a, size_t a_len, const void *b, size_t b
         return a_len < b_len ? -1 : a_len > b_len;
 }
 
+#define ARRAY_SMALL ((size_t) 1024)    /* elements; fewer are not worth shrinking */
+#define ARRAY_STEP ((size_t) 16 << 20) /* bytes that are freed at once: 2 to 3 ms */
+
 /* Grows the array at *@array, of @size-byte elements, so that @need fit. Returns 0 or -ENOMEM.
  */
 must_check_ static inline int array_reserve(void *array, size_t *cap, size_t need, size_t size)
@@ -96,6 +99,24 @@ must_check_ static inline int array_reserve(void *array, size_t *cap, size_t nee
         *p = grown;
         *cap = n;
         return 0;
+}
+
+/* Gives memory back once the first @n elements, which are all that is used, need no more than
+ * an eighth of the array's; a large array is made smaller step by step, since it takes the
+ * kernel long to free its pages. Without memory for that the array stays as it is. */
+static inline void array_shrink(void *array, size_t *cap, size_t n, size_t size)
+{
+        void **p = array, *smaller;
+        size_t need = max_of(2 * n, ARRAY_SMALL), step = ARRAY_STEP / size, fewer;
+
+        if (*cap <= ARRAY_SMALL || n > *cap / 8)
+                return;
+        fewer = *cap > need + step ? *cap - step : need;
+        smaller = reallocarray(*p, fewer, size);
+        if (!smaller)
+                return;
+        *p = smaller;
+        *cap = fewer;
 }
 
 /* Opens a gap of one zeroed element at @at of the *@n; counts it. Returns 0 or -ENOMEM. */

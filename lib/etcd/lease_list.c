@@ -103,7 +103,7 @@ static int look(struct lease_list *l, int64_t *steps)
         struct state *s = core_state(l->slow.q->api->core);
 
         for (; l->slot < s->leases.n_slots; l->slot++) {
-                const struct lease *x = s->leases.slots[l->slot];
+                const struct lease *x = leases_at(&s->leases, l->slot);
                 size_t before = buf_len(&l->parts);
 
                 if ((*steps)-- <= 0)

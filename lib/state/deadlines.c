@@ -105,11 +105,18 @@ void deadlines_clear(struct deadlines *d, uint32_t slot)
         i = l->at;
         l->at = NOWHERE;
         moved = d->heap[--d->n];
+        array_shrink(&d->heap, &d->heap_cap, d->n, sizeof(*d->heap));
         if (moved == slot)
                 return;
         place(d, i, moved);
         sift_up(d, i);
         sift_down(d, d->of_slot[moved].at);
+}
+
+void deadlines_end_at(struct deadlines *d, size_t n_slots)
+{
+        d->n_slots = min_of(d->n_slots, n_slots);
+        array_shrink(&d->of_slot, &d->slots_cap, d->n_slots, sizeof(*d->of_slot));
 }
 
 struct lease_time deadlines_get(const struct deadlines *d, uint32_t slot)

@@ -32,6 +32,9 @@ must_check_ int deadlines_set(struct deadlines *d, uint32_t slot, struct lease_t
 /* Drops @slot; does nothing when it has no deadline. */
 void deadlines_clear(struct deadlines *d, uint32_t slot);
 
+/* No slot from @n_slots on has a deadline: gives back memory that was for many more. */
+void deadlines_end_at(struct deadlines *d, size_t n_slots);
+
 /* The end of @slot; LEASE_TIME_NEVER when it has none. */
 struct lease_time deadlines_get(const struct deadlines *d, uint32_t slot);
 

@@ -444,17 +444,23 @@ static struct kv_key *key_new(struct kv *kv, const void *key, size_t key_len)
         return k;
 }
 
-static int history_reserve(struct kv *kv)
+static void history_move_down(struct kv *kv)
 {
         size_t n = kv->history_to - kv->history_from;
 
+        if (n > 0)
+                memmove(kv->history, kv->history + kv->history_from,
+                        n * sizeof(struct kv_version *));
+        kv->history_from = 0;
+        kv->history_to = n;
+}
+
+static int history_reserve(struct kv *kv)
+{
         if (kv->history_to < kv->history_cap)
                 return 0;
         if (kv->history_from > kv->history_cap / 2) {
-                memmove(kv->history, kv->history + kv->history_from,
-                        n * sizeof(struct kv_version *));
-                kv->history_from = 0;
-                kv->history_to = n;
+                history_move_down(kv);
                 return 0;
         }
         return array_reserve(&kv->history, &kv->history_cap, kv->history_to + 1,
@@ -557,8 +563,18 @@ static void version_compact(struct kv *kv, struct kv_version *v, int64_t revisio
         }
 }
 
+static void history_shrink(struct kv *kv)
+{
+        if (kv->history_to - kv->history_from > kv->history_cap / 8)
+                return;
+        history_move_down(kv);
+        array_shrink(&kv->history, &kv->history_cap, kv->history_to,
+                     sizeof(struct kv_version *));
+}
+
 bool kv_compact_some(struct kv *kv, int64_t revision, struct budget *left)
 {
+        history_shrink(kv);
         if (kv->compacted != revision)
                 kv->compacted_before = kv->compacted;
         kv->compacted = revision;
@@ -570,8 +586,6 @@ bool kv_compact_some(struct kv *kv, int64_t revision, struct budget *left)
                 budget_charge(left, 1);
                 version_compact(kv, kv->history[kv->history_from], revision, left);
         }
-        if (kv->history_from == kv->history_to)
-                kv->history_from = kv->history_to = 0;
         return true;
 }
 

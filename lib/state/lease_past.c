@@ -202,7 +202,7 @@ static bool look(const struct lease_past *p, struct lease_then *ret)
 {
         const struct state *s = p->state;
         const struct lease_kept *e = kept_from(&s->leases, p->slot, p->number);
-        const struct lease *l = s->leases.slots[p->slot];
+        const struct lease *l = leases_at(&s->leases, p->slot);
 
         if (e)
                 *ret = e->then;
@@ -219,6 +219,7 @@ int lease_past_next(struct lease_past *p, int64_t *steps, struct lease_then *ret
         if (p->state && !p->of)
                 return -ESTALE;
         while (p->slot < p->n_slots) {
+                const struct lease *ahead = leases_at(t, p->slot + AHEAD);
                 bool there;
 
                 if (*steps <= 0) {
@@ -226,8 +227,8 @@ int lease_past_next(struct lease_past *p, int64_t *steps, struct lease_then *ret
                                 move_on(p->of);
                         return -EAGAIN;
                 }
-                if (p->slot + AHEAD < p->n_slots && t->slots[p->slot + AHEAD])
-                        __builtin_prefetch(t->slots[p->slot + AHEAD]);
+                if (ahead)
+                        __builtin_prefetch(ahead);
                 there = look(p, ret);
                 p->slot++;
                 *steps -= RB_EMPTY(&t->kept) ? 0 : KEPT_STEPS;

@@ -142,6 +142,8 @@ void leases_remove(struct leases *t, struct lease *l)
                 RB_REMOVE(lease_names, &t->by_name, l);
         t->slots[l->slot] = NULL;
         slots_give(&t->taken, l->slot);
+        t->n_slots = slots_end(&t->taken);
+        array_shrink(&t->slots, &t->slots_cap, t->n_slots, sizeof(struct lease *));
         t->n--;
         t->bytes -= lease_cost(l);
         lease_free(l);

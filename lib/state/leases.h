@@ -44,7 +44,7 @@ struct leases {
         struct lease_ids by_id;
         struct lease_names by_name;
         struct lease **slots; /* NULL: free; owned */
-        size_t n_slots;       /* one more than the highest slot ever used */
+        size_t n_slots;       /* one more than the highest slot in use */
         size_t slots_cap;
         struct slots taken; /* the slots in use */
         size_t n;
@@ -68,7 +68,7 @@ struct lease *leases_find(const struct leases *t, int64_t id);
 struct lease *leases_find_name(const struct leases *t, const void *name, size_t name_len);
 
 /* The lease in @slot, or NULL. */
-static inline struct lease *leases_at(const struct leases *t, uint32_t slot)
+static inline struct lease *leases_at(const struct leases *t, size_t slot)
 {
         return slot < t->n_slots ? t->slots[slot] : NULL;
 }

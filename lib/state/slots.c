@@ -38,6 +38,16 @@ int slots_take(struct slots *s, size_t slot)
         return 0;
 }
 
+/* A word is added for 64 slots, and so at most one is dropped for each 64 that were taken. */
+static void drop_last_free(struct slots *s)
+{
+        size_t *n = &s->level[0].n;
+
+        while (*n > 0 && s->level[0].words[*n - 1] == 0)
+                --*n;
+        array_shrink(&s->level[0].words, &s->level[0].cap, *n, sizeof(uint64_t));
+}
+
 void slots_give(struct slots *s, size_t slot)
 {
         for (unsigned i = 0; i < SLOTS_LEVELS; i++) {
@@ -48,6 +58,14 @@ void slots_give(struct slots *s, size_t slot)
                         break;
                 slot /= BITS;
         }
+        drop_last_free(s);
+}
+
+size_t slots_end(const struct slots *s)
+{
+        size_t n = s->level[0].n;
+
+        return n == 0 ? 0 : n * BITS - (size_t) __builtin_clzll(s->level[0].words[n - 1]);
 }
 
 size_t slots_lowest_free(const struct slots *s)

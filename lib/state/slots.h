@@ -24,4 +24,7 @@ must_check_ int slots_take(struct slots *s, size_t slot);
 /* @slot must be taken. */
 void slots_give(struct slots *s, size_t slot);
 
+/* One more than the highest slot that is taken. */
+size_t slots_end(const struct slots *s);
+
 size_t slots_lowest_free(const struct slots *s);

@@ -214,6 +214,7 @@ static int drop_lease(struct state *s, struct lease *l, struct budget *left)
         lease_past_keep(s, l->slot);
         deadlines_clear(&s->deadlines, l->slot);
         leases_remove(&s->leases, l);
+        deadlines_end_at(&s->deadlines, s->leases.n_slots);
         return 0;
 }
 

@@ -410,6 +410,52 @@ TEST(a_long_history_is_compacted_in_steps)
         CHECK_EQ(s.kv.compacted, s.revision - 10);
         CHECK_EQ(steps, 98);
         CHECK_EQ(s.kv.history_to - s.kv.history_from, 11);
+        CHECK(s.kv.history_cap <= 16 << 10); /* it was 256 Ki */
+        for (int i = 0; i < 20; i++)
+                CHECK_EQ(put(&s, "a", "v", 0), STATE_OK);
+        CHECK_EQ(s.kv.history_to - s.kv.history_from, 31);
+        for (size_t i = s.kv.history_from + 1; i < s.kv.history_to; i++)
+                CHECK_EQ(s.kv.history[i]->mod_revision, s.kv.history[i - 1]->mod_revision + 1);
+        state_fini(&s);
+}
+
+/* The memory of many leases is given back when they have ended, in any order. Those of the
+ * lowest slots stay. */
+TEST(leases_that_have_ended_leave_no_memory_behind)
+{
+        enum { N = 100000, LOW = 100 };
+        static int64_t id[N];
+        struct state s;
+
+        begin(&s);
+        for (int64_t i = 0; i < N; i++) {
+                id[i] = 1 + i;
+                CHECK_EQ(grant(&s, id[i], 10000, T0), STATE_OK);
+        }
+        for (size_t i = N - 1; i > LOW; i--) { /* shuffled (Knuth, volume 2, 3.4.2) */
+                size_t k = LOW + rnd(0, (unsigned) (i - LOW));
+                int64_t was = id[i];
+
+                id[i] = id[k];
+                id[k] = was;
+        }
+        for (size_t i = LOW; i < N; i++) {
+                Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
+
+                q.id = id[i];
+                CHECK_EQ(apply(&s, CMD_REVOKE, &q.base, T0, NULL), STATE_OK);
+        }
+        CHECK_EQ(s.leases.n, LOW);
+        CHECK(s.leases.slots_cap <= ARRAY_SMALL);
+        CHECK(s.deadlines.slots_cap <= ARRAY_SMALL);
+        CHECK(s.deadlines.heap_cap <= ARRAY_SMALL);
+        for (unsigned i = 0; i < LOW; i++) {
+                CHECK_EQ(leases_at(&s.leases, i)->id, 1 + i);
+                CHECK_EQ(deadlines_get(&s.deadlines, i).ns, T0.ns + 10000 * MS);
+        }
+        for (int64_t i = 0; i < 3000; i++)
+                CHECK_EQ(grant(&s, N + 1 + i, 10000, T0), STATE_OK);
+        CHECK_EQ(leases_find(&s.leases, N + 3000)->slot, LOW + 2999);
         state_fini(&s);
 }
 
