@@ -545,6 +545,14 @@ int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const 
                         continue;
                 }
                 if (*text == '[') {
+                        const char *end = memchr(text, ']', n);
+                        size_t rest = end ? (size_t) (text + n - end) : 0;
+
+                        /* inih ignores what follows. */
+                        if (rest > 1 + strspn(end + 1, " \t")) {
+                                complain(&rd, "there is more in the line of a [Section]");
+                                break;
+                        }
                         buf_clear(&section);
                         buf_add(&section, text, n);
                         if (buf_error(&section) < 0)

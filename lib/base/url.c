@@ -22,6 +22,56 @@ static int parse_path(const char *s, bool tls, struct url *ret)
         return 0;
 }
 
+/* Four numbers up to 255. */
+static bool is_ipv4(const char *s, size_t n)
+{
+        unsigned parts = 0, value = 0;
+        bool digit = false;
+
+        for (size_t i = 0; i <= n; i++) {
+                if (i < n && s[i] != '.') {
+                        value = value * 10 + (unsigned) (s[i] - '0');
+                        digit = true;
+                        if (value > 255)
+                                return false;
+                        continue;
+                }
+                if (!digit)
+                        return false;
+                parts++;
+                value = 0;
+                digit = false;
+        }
+        return parts == 4;
+}
+
+bool host_is_valid(const char *s, size_t n)
+{
+        bool numbers = memchr(s, '.', n) != NULL; /* and nothing else */
+
+        for (size_t i = 0; i < n; i++) {
+                char c = s[i];
+                bool digit = c >= '0' && c <= '9';
+
+                if (!digit && !(c >= 'a' && c <= 'z') && !(c >= 'A' && c <= 'Z') && c != '-' &&
+                    c != '.' && c != '_')
+                        return false;
+                numbers = numbers && (digit || c == '.');
+        }
+        return n > 0 && (!numbers || is_ipv4(s, n));
+}
+
+/* The address that stands in brackets in a URL (RFC 3986, 3.2.2), perhaps with a zone
+ * (RFC 6874); whether there is such an address shows when it is used. */
+static bool may_be_ipv6(const char *s, size_t n)
+{
+        size_t len = strspn(s, "0123456789abcdefABCDEF:.");
+
+        if (len >= n)
+                return memchr(s, ':', n) != NULL;
+        return s[len] == '%' && len > 0 && host_is_valid(s + len + 1, n - len - 1);
+}
+
 int url_parse(const char *s, struct url *ret)
 {
         struct url u = {0};
@@ -51,14 +101,18 @@ int url_parse(const char *s, struct url *ret)
                         return -EINVAL;
                 n = (size_t) (port - host);
                 port += 2;
+                if (!may_be_ipv6(host, n))
+                        return -EINVAL;
         } else {
                 port = strchr(s, ':');
                 if (!port)
                         return -EINVAL;
                 n = (size_t) (port - host);
                 port++;
+                if (!host_is_valid(host, n))
+                        return -EINVAL;
         }
-        if (n == 0 || n >= sizeof(u.host))
+        if (n >= sizeof(u.host))
                 return -EINVAL;
         memcpy(u.host, host, n);
         if (*port < '0' || *port > '9')

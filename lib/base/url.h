@@ -15,8 +15,12 @@ struct url {
         uint16_t port;
 };
 
+/* Whether the @n bytes at @s may be a host: a name of letters, digits, '-', '_' and '.', or an
+ * IPv4 address, which numbers with dots are meant to be. */
+bool host_is_valid(const char *s, size_t n);
+
 /* Parses @s; without a scheme it is plaintext. Returns 0, or -EINVAL: no port, an unknown
- * scheme, a path where there should be none, or one that is too long. */
+ * scheme, no valid host, a path where there should be none, or one that is too long. */
 must_check_ int url_parse(const char *s, struct url *ret);
 
 /* srv://example.org stands for the hosts that the SRV records of _etcd-client._tcp.example.org

@@ -7,6 +7,8 @@
 #include <linux/rtnetlink.h>
 #include <stdio.h>
 
+#include "base/url.h"
+
 #define SUBNET_MAX 128
 
 static int order(int a, int b)
@@ -324,7 +326,9 @@ bool link_choice_is_valid(const char *item)
                 return strlen(item) > 10 && strlen(item) < 10 + 16;
         if (strchr(item, '/'))
                 return subnet_parse(item, &family, bytes, &prefix_len);
-        return *item && strlen(item) < 64;
+        if (strchr(item, ':'))
+                return inet_pton(AF_INET6, item, bytes) == 1;
+        return strlen(item) < 64 && host_is_valid(item, strlen(item));
 }
 
 void link_table_choose(const struct link_table *t, const char *wanted, const char *source,

@@ -114,6 +114,25 @@ TEST(urls_are_read_and_refused)
         CHECK_EQ(url_parse("http://h:1/path", &u), -EINVAL);
 }
 
+/* Each passed, was replicated as a member's URL, and could never be reached. */
+TEST(a_host_in_a_url_is_a_name_or_an_address)
+{
+        static const char *const good[] = {"http://a-b.c_d.example:1", "http://10.0.0.255:1",
+                                           "http://1a:1", "http://[fe80::1%eth0]:1",
+                                           "http://[::ffff:10.0.0.1]:1"};
+        static const char *const bad[] = {
+                "http://a b:1",   "http://a\nb:1",       "http://x/y:1",  "http://u@h:1",
+                "http://h?q:1",   "http://h#f:1",        "//h:1",         "http://\x1b[31mh:1",
+                "http://h\xc3:1", "http://10.0.0.300:1", "http://10.0:1", "http://1.2.3.4.:1",
+                "http://[h]:1",   "http://[]:1",         "http://[%e]:1", "http://[::1%]:1"};
+        struct url u;
+
+        for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+                CHECK_EQ(url_parse(good[i], &u), 0);
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+                CHECK_EQ(url_parse(bad[i], &u), -EINVAL);
+}
+
 /* As etcd's clients and gRPC's write them. */
 TEST(urls_of_sockets_have_a_path)
 {
@@ -349,6 +368,9 @@ TEST(a_wrong_line_is_named)
                 {"[B]\nFlag=maybe\n", ":2: Flag= must be yes or no, not 'maybe'"},
                 {"[B]\nMood=bad\n", ":2: Mood= must be calm, glad or sad, not 'bad'"},
                 {"[B]\nMood=\n", ":2: Mood= must be calm, glad or sad, not ''"},
+                {"[A] Name=x\n", ":1: there is more in the line of a [Section]"},
+                {"[A]Name=x\n", ":1: there is more in the line of a [Section]"},
+                {"[A][B]\n", ":1: there is more in the line of a [Section]"},
                 {"[B]\nwhat is this\n",
                  ":2: neither a [Section], nor Key=value, nor a comment"},
         };

@@ -142,6 +142,9 @@ TEST(choices_of_addresses)
         CHECK(!link_choice_is_valid("10.0.0.0/33") && !link_choice_is_valid("10.0.0/x"));
         CHECK(!link_choice_is_valid("interface:") && !link_choice_is_valid("") &&
               !link_choice_is_valid("interface:a-name-that-is-too-long"));
+        CHECK(link_choice_is_valid("fe80::1") && !link_choice_is_valid("fe80::1::2"));
+        CHECK(!link_choice_is_valid("interface=eth0") && !link_choice_is_valid("10.0.0.300") &&
+              !link_choice_is_valid("10.0.0.1:80") && !link_choice_is_valid("10.0.1"));
 }
 
 static struct loop *loop;
