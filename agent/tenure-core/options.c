@@ -286,7 +286,7 @@ static int fill(struct options *o)
                         urls = text;
                 }
                 while (list_next(&urls, url, sizeof(url)))
-                        buf_printf(&b, "%s%.100s=%s", buf_len(&b) > 0 ? "," : "", o->name, url);
+                        buf_printf(&b, "%s%s=%s", buf_len(&b) > 0 ? "," : "", o->name, url);
                 buf_add_u8(&b, 0);
                 r = buf_error(&b);
                 if (r == 0)

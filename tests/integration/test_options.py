@@ -52,6 +52,11 @@ def test_settings_of_a_replica_that_cannot_be_are_refused(words, sentence):
     assert re.search(sentence, refusal("tenure-core", "--test", *words))
 
 
+def test_a_name_of_the_greatest_length_is_in_the_cluster_that_is_made_of_it():
+    name = "n" * 127
+    assert f"InitialCluster={name}=" in run(BIN / "tenure-core", "--test", "--name", name)
+
+
 def test_the_manual_page_of_the_core_has_every_option():
     help = run(BIN / "tenure-core", "--help")
     options = set(re.findall(r"^  (?:-., |    )?--([a-z-]+)", help, re.M))
