@@ -469,7 +469,7 @@ async function readAll(me) {
 			kvs.push(kv);
 		if (!r.more)
 			break;
-		key = toBase64(fromBase64(r.kvs[r.kvs.length - 1].key) + "\0");
+		key = btoa(atob(r.kvs[r.kvs.length - 1].key) + "\0"); // byte by byte: it need not be UTF-8
 	}
 	resync(kvs);
 	revision = at;

@@ -463,6 +463,18 @@ def test_a_replica_that_has_not_caught_up_is_no_other_core(page, cluster):
     eventually_is(["db1", "db2"], lambda: names(page))  # sorted less often than events are shown
 
 
+def test_keys_that_are_not_utf8_are_passed_once(page, fleet, shared_cluster):
+    """At the end of an answer (PAGE in page.js), after which the next one goes on."""
+    fleet.node("db1")
+    for i in range(0, 2100, 100):
+        fleet.http.post("/v3/kv/txn", success=[
+            {"request_put": {"key": fleet.key("work", "x") + b"/\xff%05d" % (i + k),
+                             "lease": fleet.leases["db1"]}} for k in range(100)])
+    page.open(shared_cluster.running[0].client_url + fleet.address)
+    page.until("document.querySelector('#live.on')?.textContent === 'Live'")
+    eventually_is(["db1"], lambda: names(page))
+
+
 def test_of_many_members_only_those_in_sight_have_rows(page, fleet, shared_cluster):
     def transaction(operations):
         for i in range(0, len(operations), 100):
