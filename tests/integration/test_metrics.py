@@ -71,6 +71,17 @@ def test_each_rule_does_what_its_test_expects(promtool):
                                     TESTS_OF_RULES.read_text()))
 
 
+def test_thresholds_of_quantiles_are_bounds_of_buckets(shared_cluster):
+    """Within a bucket a quantile is a guess, and may be nearly twice what was observed."""
+    page, rules = shared_cluster.leader().metrics().text, RULES.read_text()
+    thresholds = re.findall(r"expr: (tenure:\w+:p99) > ([\d.]+)", rules)
+    assert len(thresholds) == 3
+    for record, threshold in thresholds:
+        name = re.search(rf"record: {record}\n.*?(\w+_bucket)", rules, re.S)[1]
+        assert float(threshold) in set(map(float, re.findall(
+            rf'(?m)^{name}{{.*\ble="([^"]*)"', page))), record
+
+
 def test_rules_and_dashboard_name_what_there_is(shared_cluster, prefix):
     rules = re.sub(r"(?m)^ *#.*", "", RULES.read_text())
     targets = [target["expr"] for panel in json.loads(DASHBOARD.read_text())["panels"]
