@@ -12,7 +12,6 @@
 #define NODE NAME ".Node"
 #define SERVICE NAME ".Service"
 #define ROOT "/org/tenure/Membership1"
-#define DAEMON "org.freedesktop.DBus"
 
 enum json_mode { JSON_OFF, JSON_SHORT, JSON_PRETTY };
 
@@ -42,10 +41,6 @@ must_check_ int ctl_open(struct ctl *c, const char *method, const char *lock, co
 
 /* Prints what failed; returns -1. @error may be NULL. */
 int ctl_fail(const char *what, int r, const sd_bus_error *error);
-
-/* Whether @name, a connection or the bus itself, sent the message: everybody may send a signal
- * straight to us, whatever we asked the bus for. */
-bool ctl_is_from(sd_bus_message *m, const char *name);
 
 /* How JSON is to be printed, for json-c. */
 must_check_ int ctl_json_flags(const struct ctl *c);

@@ -12,6 +12,7 @@
 #include "base/conf.h"
 #include "base/std_fds.h"
 #include "base/utf8.h"
+#include "bus/signals.h"
 #include "core.h"
 #include "ctl.h"
 #include "lease.h"
@@ -42,13 +43,6 @@ int ctl_fail(const char *what, int r, const sd_bus_error *error)
                 fprintf(stderr, "tenurectl: %s: %s.\n", what,
                         utf8_shown(why, n, shown, sizeof(shown)));
         return -1;
-}
-
-bool ctl_is_from(sd_bus_message *m, const char *name)
-{
-        const char *sender = sd_bus_message_get_sender(m);
-
-        return sender && strcmp(sender, name) == 0;
 }
 
 int ctl_json_flags(const struct ctl *c)
@@ -246,17 +240,11 @@ static int nodes(struct ctl *c, int argc, char **argv)
 
 /* ---- watch ---- */
 
-struct watching {
-        struct ctl *ctl;
-        char agent[256]; /* its connection; "": there is none */
-};
-
 static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         const char *member = sd_bus_message_get_member(m), *name = "", *id = "", *reason = "",
                    *node = "", *instance = "";
-        const struct watching *w = userdata;
-        struct ctl *c = w->ctl;
+        struct ctl *c = userdata;
         char when[32], text[640], shown[4 * sizeof(text)];
         struct timespec ts;
         int64_t revision = 0;
@@ -265,8 +253,6 @@ static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
         int r = 0;
 
         (void) error;
-        if (!ctl_is_from(m, w->agent))
-                return 0;
         clock_gettime(CLOCK_REALTIME, &ts);
         localtime_r(&ts.tv_sec, &tm);
         strftime(when, sizeof(when), "%H:%M:%S", &tm);
@@ -335,54 +321,25 @@ static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
         return 0;
 }
 
-static int on_owner_changed(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static void on_moved(void *userdata unused_, const char *owner)
 {
-        struct watching *w = userdata;
-        const char *name, *was, *is;
-
-        (void) error;
-        if (!ctl_is_from(m, DAEMON) || sd_bus_message_read(m, "sss", &name, &was, &is) < 0 ||
-            strcmp(name, NAME) != 0)
-                return 0;
-        snprintf(w->agent, sizeof(w->agent), "%s", is);
-        fprintf(stderr, *is ? "tenurectl: the agent is back.\n"
-                            : "tenurectl: the agent is gone; waiting for it.\n");
-        return 0;
-}
-
-/* Without an agent there is nobody yet whose events could be shown. */
-static int find_agent(struct watching *w)
-{
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        const char *name;
-        int r;
-
-        r = sd_bus_call_method(w->ctl->bus, DAEMON, "/org/freedesktop/DBus", DAEMON,
-                               "GetNameOwner", &error, &m, "s", NAME);
-        if (r < 0)
-                return sd_bus_error_has_name(&error, SD_BUS_ERROR_NAME_HAS_NO_OWNER) ? 0 : r;
-        r = sd_bus_message_read(m, "s", &name);
-        if (r >= 0)
-                snprintf(w->agent, sizeof(w->agent), "%s", name);
-        return r;
+        fprintf(stderr, *owner ? "tenurectl: the agent is back.\n"
+                               : "tenurectl: the agent is gone; waiting for it.\n");
 }
 
 static int watch(struct ctl *c, int argc, char **argv)
 {
-        struct watching w = {.ctl = c};
+        cleanup_(signals_end) struct signals agent = {0};
         int r;
 
         (void) argv;
         if (argc > 0)
                 return ctl_fail("watch takes no argument", -EINVAL, NULL);
         /* First subscribe, then list, so that no change in between is missed. */
-        r = sd_bus_match_signal(c->bus, NULL, NAME, ROOT, MANAGER, NULL, on_signal, &w);
+        r = signals_follow(&agent, c->bus, NAME, on_moved, NULL);
         if (r >= 0)
-                r = sd_bus_match_signal(c->bus, NULL, DAEMON, "/org/freedesktop/DBus", DAEMON,
-                                        "NameOwnerChanged", on_owner_changed, &w);
-        if (r >= 0)
-                r = find_agent(&w);
+                r = signals_add(&agent, NULL, "path='" ROOT "',interface='" MANAGER "'",
+                                on_signal, c);
         if (r < 0)
                 return ctl_fail("cannot subscribe", r, NULL);
         if (c->json == JSON_OFF && nodes(c, 0, NULL) < 0)

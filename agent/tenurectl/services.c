@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "bus/signals.h"
 #include "ctl.h"
 
 /* ---- tags ---- */
@@ -229,24 +230,20 @@ static int register_now(struct registering *g)
         return r;
 }
 
-static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+static void on_moved(void *userdata, const char *owner)
 {
         struct registering *g = userdata;
-        const char *name, *was, *is;
 
-        if (!ctl_is_from(m, DAEMON) || sd_bus_message_read(m, "sss", &name, &was, &is) < 0 ||
-            strcmp(name, NAME) != 0)
-                return 0;
-        if (!*is)
+        if (!*owner)
                 fprintf(stderr, "tenurectl: the agent is gone; waiting for it.\n");
         else if (register_now(g) < 0)
                 g->r = ctl_fail("cannot register", -EIO, NULL);
-        return 0;
 }
 
 int verb_register(struct ctl *c, int argc, char **argv)
 {
         struct registering g = {.ctl = c, .instance = ""};
+        cleanup_(signals_end) struct signals from = {0};
         char *slash;
         int r;
 
@@ -260,8 +257,7 @@ int verb_register(struct ctl *c, int argc, char **argv)
                 *slash = '\0';
                 g.instance = slash + 1;
         }
-        r = sd_bus_match_signal(c->bus, NULL, "org.freedesktop.DBus", "/org/freedesktop/DBus",
-                                "org.freedesktop.DBus", "NameOwnerChanged", on_owner, &g);
+        r = signals_follow(&from, c->bus, NAME, on_moved, &g);
         if (r >= 0)
                 r = register_now(&g);
         if (r == -ERANGE)

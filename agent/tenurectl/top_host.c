@@ -4,15 +4,17 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "bus/signals.h"
+
 #define FIRST_ANSWER_MS 1000
 #define ANSWER_USEC (2 * 1000 * 1000)
-#define MATCH_BUS "type='signal',sender='" NAME "',path='" ROOT "',interface='" MANAGER "'"
 
 struct top_host_bus {
         struct loop *loop;
         struct top_model *model;
         const char *address;
         sd_bus *bus; /* NULL: not connected */
+        struct signals from;
         sd_bus_slot *asked;
         struct loop_io io;
         struct loop_hook hook;
@@ -120,6 +122,7 @@ static void disconnect(struct top_host_bus *h)
                 loop_io_stop(&h->io);
         h->started = false;
         h->asked = sd_bus_slot_unref(h->asked);
+        signals_end(&h->from);
         h->bus = sd_bus_close_unref(h->bus);
 }
 
@@ -164,8 +167,12 @@ static void connect_(struct top_host_bus *h)
                 r = sd_bus_open_system(&bus);
         }
         if (r >= 0)
-                r = sd_bus_add_match_async(bus, NULL, MATCH_BUS, on_signal, NULL, h);
+                r = signals_follow(&h->from, bus, NAME, NULL, NULL);
+        if (r >= 0)
+                r = signals_add(&h->from, NULL, "path='" ROOT "',interface='" MANAGER "'",
+                                on_signal, h);
         if (r < 0) {
+                signals_end(&h->from);
                 sd_bus_unref(bus);
                 return;
         }

@@ -2,8 +2,7 @@
 
 #include <stdio.h>
 
-#include "base/log.h"
-#include "bus/bus.h"
+#include "bus/signals.h"
 
 /* A user may page through a list with many calls, so remember users for this long after their
  * last call, and at most this many. */
@@ -143,14 +142,11 @@ static struct caller *find(struct caller_list *list, const char *name)
         return NULL;
 }
 
-static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+static void on_departure(void *userdata, const char *name)
 {
-        const char *name, *was, *is;
         struct callers *cs = userdata;
         struct caller *c;
 
-        if (!bus_is_from(m, DBUS) || sd_bus_message_read(m, "sss", &name, &was, &is) < 0 || *is)
-                return 0;
         c = find(&cs->list, name);
         if (c)
                 end_all(c);
@@ -159,7 +155,6 @@ static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error unused
                 forget_idle(c);
                 trim(cs);
         }
-        return 0;
 }
 
 static void refuse(struct kept_call *k)
@@ -205,15 +200,6 @@ static int on_uid(sd_bus_message *m, void *userdata, sd_bus_error *error unused_
         return 0;
 }
 
-/* A handler is needed: without one, sd-bus ends the connection if the bus refuses the match. */
-static int on_match(sd_bus_message *m, void *userdata unused_, sd_bus_error *error unused_)
-{
-        if (sd_bus_message_is_method_error(m, NULL))
-                log_debug("D-Bus: cannot watch who leaves the bus: %s.",
-                          sd_bus_message_get_error(m)->message);
-        return 0;
-}
-
 /* Add the match for names that leave the bus before asking about this one, so that a connection
  * that ends in between is noticed. */
 static int follow(struct caller *c, sd_bus *sd)
@@ -222,11 +208,7 @@ static int follow(struct caller *c, sd_bus *sd)
         int r = 0;
 
         if (!cs->match)
-                r = sd_bus_add_match_async(sd, &cs->match,
-                                           "type='signal',sender='" DBUS "',path='" DBUS_PATH
-                                           "',interface='" DBUS
-                                           "',member='NameOwnerChanged',arg2=''",
-                                           on_gone, on_match, cs);
+                r = signals_add_departures(sd, &cs->match, on_departure, cs);
         if (r >= 0)
                 r = sd_bus_call_method_async(sd, &c->asked, DBUS, DBUS_PATH, DBUS,
                                              "GetConnectionUnixUser", on_uid, c, "s", c->name);

@@ -7,6 +7,7 @@
 #include "bus/bound_set.h"
 #include "bus/bus.h"
 #include "bus/cgroup.h"
+#include "bus/signals.h"
 #include "bus/strays.h"
 
 #define NAME "org.freedesktop.systemd1"
@@ -14,6 +15,7 @@
 #define MANAGER NAME ".Manager"
 #define UNITS PATH "/unit"
 #define PROPERTIES "org.freedesktop.DBus.Properties"
+#define FROM_MANAGER "path='" PATH "',interface='" MANAGER "',member="
 
 #define RETRY (100 * NSEC_PER_MSEC)
 
@@ -371,16 +373,14 @@ static void connect(struct bound *b)
                 return;
         r = bus_new_manager(&b->bus, b->loop, on_closed, b);
         if (r >= 0)
-                r = sd_bus_match_signal(bus_sd(b->bus), NULL, NULL, PATH, MANAGER, "UnitNew",
-                                        on_news, b);
+                r = signals_add_manager(bus_sd(b->bus), FROM_MANAGER "'UnitNew'", on_news, b);
         if (r >= 0)
-                r = sd_bus_match_signal(bus_sd(b->bus), NULL, NULL, PATH, MANAGER, "Reloading",
-                                        on_news, b);
+                r = signals_add_manager(bus_sd(b->bus), FROM_MANAGER "'Reloading'", on_news, b);
         if (r >= 0)
-                r = sd_bus_add_match(bus_sd(b->bus), NULL,
-                                     "type='signal',interface='" PROPERTIES "',member="
-                                     "'PropertiesChanged',path_namespace='" UNITS "'",
-                                     on_properties, b);
+                r = signals_add_manager(bus_sd(b->bus),
+                                        "interface='" PROPERTIES "',member="
+                                        "'PropertiesChanged',path_namespace='" UNITS "'",
+                                        on_properties, b);
         if (r < 0) {
                 log_debug("Cannot reach the service manager: %s.", strerror(-r));
                 hang_up(b);

@@ -19,6 +19,7 @@ static void detach(struct logind *l)
         l->match = sd_bus_slot_unref(l->match);
         l->asked = sd_bus_slot_unref(l->asked);
         l->read = sd_bus_slot_unref(l->read);
+        signals_end(&l->from);
         l->sd = NULL;
 }
 
@@ -100,8 +101,12 @@ void logind_attach(struct logind *l, sd_bus *sd)
         if (!sd)
                 return;
         l->sd = sd;
-        r = sd_bus_match_signal_async(sd, &l->match, NAME, PATH, MANAGER, "PrepareForSleep",
-                                      on_sleep, NULL, l);
+        r = signals_follow(&l->from, sd, NAME, NULL, NULL);
+        if (r >= 0)
+                r = signals_add(&l->from, &l->match,
+                                "path='" PATH "',interface='" MANAGER
+                                "',member='PrepareForSleep'",
+                                on_sleep, l);
         if (r >= 0)
                 r = sd_bus_call_method_async(
                         sd, &l->read, NAME, PATH, "org.freedesktop.DBus.Properties", "Get",

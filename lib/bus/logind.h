@@ -4,11 +4,13 @@
 #pragma once
 
 #include "bus/bus.h"
+#include "bus/signals.h"
 
 struct logind {
         void (*sleep)(void *userdata, bool begins);
         void *userdata;
         sd_bus *sd; /* borrowed; NULL: no bus */
+        struct signals from;
         sd_bus_slot *match, *asked, *read;
         int fd; /* the inhibitor; -1: none */
 };

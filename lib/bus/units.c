@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "bus/bus.h"
+#include "bus/signals.h"
 
 #define NAME "org.freedesktop.systemd1"
 #define PATH "/org/freedesktop/systemd1"
@@ -227,11 +228,15 @@ static void connect(struct units *u)
         if (!u->bus) {
                 r = bus_new_manager(&u->bus, u->loop, on_closed, u);
                 if (r >= 0)
-                        r = sd_bus_match_signal(bus_sd(u->bus), NULL, NULL, NULL, PROPERTIES,
-                                                "PropertiesChanged", on_changed, u);
+                        r = signals_add_manager(bus_sd(u->bus),
+                                                "interface='" PROPERTIES
+                                                "',member='PropertiesChanged'",
+                                                on_changed, u);
                 if (r >= 0)
-                        r = sd_bus_match_signal(bus_sd(u->bus), NULL, NULL, PATH, MANAGER,
-                                                "Reloading", on_reloading, u);
+                        r = signals_add_manager(bus_sd(u->bus),
+                                                "path='" PATH "',interface='" MANAGER
+                                                "',member='Reloading'",
+                                                on_reloading, u);
                 if (r < 0) {
                         log_warning("Cannot reach the service manager: %s.", strerror(-r));
                         hang_up(u);

@@ -14,7 +14,6 @@
 #define ROOT "/org/tenure/Membership1"
 #define MANAGER NAME ".Manager"
 #define PROPERTIES "org.freedesktop.DBus.Properties"
-#define BUS "org.freedesktop.DBus"
 
 /* The pause before a new try, which doubles up to the maximum; and how long the agent has to
  * answer before it is asked again. */
@@ -225,9 +224,6 @@ static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error 
         if (!answered(t, m, "get the core's endpoint from the agent"))
                 return 0;
         t->agent.pause = 0;
-        /* An answer comes from whom the bus has passed the call to. */
-        snprintf(t->agent.name, sizeof(t->agent.name), "%s",
-                 sd_bus_message_get_sender(m) ? sd_bus_message_get_sender(m) : "");
         read_properties(t, m);
         return 0;
 }
@@ -236,8 +232,7 @@ static int on_changed(sd_bus_message *m, void *userdata, sd_bus_error *error unu
 {
         struct tenure *t = userdata;
 
-        /* Before the first answer there is no need for it: the answer says all. */
-        if (bus_is_from(m, t->agent.name) && sd_bus_message_skip(m, "s") >= 0)
+        if (sd_bus_message_skip(m, "s") >= 0)
                 read_properties(t, m);
         return 0;
 }
@@ -401,22 +396,19 @@ static int ask(struct tenure *t)
         return r;
 }
 
-static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+static void on_moved(void *userdata, const char *owner)
 {
-        const char *name, *old, *now;
         struct registration *g;
         struct tenure *t = userdata;
 
-        if (!bus_is_from(m, BUS) || sd_bus_message_read(m, "sss", &name, &old, &now) < 0 ||
-            !*now)
-                return 0;
+        if (!*owner)
+                return;
         /* This is another life of the agent, which knows nothing of them. */
         TAILQ_FOREACH (g, &t->registrations, entry)
                 g->settled = false;
         t->agent.pause = 0;
         if (ask(t) < 0)
                 try_again(t);
-        return 0;
 }
 
 static void disconnect(struct tenure *t)
@@ -425,8 +417,8 @@ static void disconnect(struct tenure *t)
         struct registration *g, *next;
         struct turn_request *q;
 
-        a->owner = sd_bus_slot_unref(a->owner);
         a->changed = sd_bus_slot_unref(a->changed);
+        signals_end(&a->from);
         a->tenancy = sd_bus_slot_unref(a->tenancy);
         a->properties = sd_bus_slot_unref(a->properties);
         while ((q = LIST_FIRST(&a->turn_requests)))
@@ -441,7 +433,6 @@ static void disconnect(struct tenure *t)
         }
         a->bus = bus_free(a->bus);
         a->closed = false;
-        a->name[0] = '\0';
 }
 
 static void on_closed(void *userdata, int r)
@@ -461,14 +452,12 @@ static int connect_bus(struct tenure *t)
 
         if (r < 0)
                 return tenure_fail(t, r, "cannot connect to the system bus: %s", strerror(-r));
-        r = sd_bus_add_match_async(bus_sd(a->bus), &a->owner,
-                                   "type='signal',sender='" BUS "',interface='" BUS
-                                   "',member='NameOwnerChanged',arg0='" NAME "'",
-                                   on_owner, NULL, t);
+        r = signals_follow(&a->from, bus_sd(a->bus), NAME, on_moved, t);
         if (r >= 0)
-                r = sd_bus_match_signal_async(bus_sd(a->bus), &a->changed, NAME, ROOT,
-                                              PROPERTIES, "PropertiesChanged", on_changed, NULL,
-                                              t);
+                r = signals_add(&a->from, &a->changed,
+                                "path='" ROOT "',interface='" PROPERTIES
+                                "',member='PropertiesChanged'",
+                                on_changed, t);
         return r < 0 ? r : ask(t);
 }
 

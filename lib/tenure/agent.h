@@ -8,6 +8,7 @@
 #include <bsd/sys/queue.h>
 
 #include "bus/bus.h"
+#include "bus/signals.h"
 #include "member/service_record.h"
 #include "tenure/page.h"
 
@@ -44,13 +45,12 @@ struct agent_tie {
         bool closed; /* the bus has ended, and is to be freed */
         struct loop_timer again;
         nsec_t pause; /* before the next try */
-        sd_bus_slot *owner, *changed, *tenancy, *properties;
+        struct signals from;
+        sd_bus_slot *changed, *tenancy, *properties;
         struct turn_request_list turn_requests;
         struct page page;
         int inotify, watch; /* -1: hold.c reads the page from time to time instead */
         struct loop_io io;
-        char name[256]; /* of the agent's connection, which sent the last answer; "": none yet
-                         */
         /* What the agent reports; "": nothing yet. */
         char cluster[NODE_NAME_MAX + 1], node[NODE_NAME_MAX + 1], endpoint[320];
         char core_cluster[NODE_NAME_MAX + 1]; /* the agent's cluster when we began */
