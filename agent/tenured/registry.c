@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "bus/bus.h"
+#include "bus/signals.h"
 
 #define DBUS "org.freedesktop.DBus"
 #define DBUS_PATH "/org/freedesktop/DBus"
@@ -14,16 +14,18 @@ struct registration {
         struct registry *registry;
         struct service_record record;
         char sender[256];
-        sd_bus_slot *match, *asked; /* from an earlier run; not yet known whether the program is
-                                     * still there */
+        sd_bus_slot *asked; /* whether the program is still there */
 };
 
 static void drop(struct registration *n)
 {
-        TAILQ_REMOVE(&n->registry->list, n, entry);
-        sd_bus_slot_unref(n->match);
+        struct registry *r = n->registry;
+
+        TAILQ_REMOVE(&r->list, n, entry);
         sd_bus_slot_unref(n->asked);
         free(n);
+        if (TAILQ_EMPTY(&r->list))
+                r->match = sd_bus_slot_unref(r->match);
 }
 
 static void end(struct registration *n)
@@ -112,36 +114,36 @@ static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error)
         return 0;
 }
 
-static int on_gone(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static void on_departure(void *userdata, const char *name)
 {
-        struct registration *n = userdata;
-        struct registry *r = n->registry;
-        const char *name, *was, *is;
+        struct registry *r = userdata;
+        struct registration *n, *after;
+        bool any = false;
 
-        (void) error;
-        if (!bus_is_from(m, DBUS) || sd_bus_message_read(m, "sss", &name, &was, &is) < 0 || *is)
-                return 0;
-        log_info("The program that registered the service %s is gone.", n->record.name);
-        end(n);
+        TAILQ_FOREACH_SAFE (n, &r->list, entry, after) {
+                if (strcmp(n->sender, name) != 0)
+                        continue;
+                log_info("The program that registered the service %s is gone.", n->record.name);
+                end(n);
+                any = true;
+        }
+        if (!any)
+                return;
         registry_save(r);
         check_known(r);
-        return 0;
 }
 
-/* Add the match before asking, so that a program that goes in between is noticed. */
+/* Add the match before asking, so that a program that goes in between is noticed. One for all
+ * of them: a bus lets a connection have a few hundred (max_match_rules_per_connection). */
 static int follow(struct registration *n)
 {
-        sd_bus *sd = n->registry->sd;
-        char match[512];
-        int q;
+        struct registry *r = n->registry;
+        int q = 0;
 
-        snprintf(match, sizeof(match),
-                 "type='signal',sender='" DBUS "',path='" DBUS_PATH "',interface='" DBUS
-                 "',member='NameOwnerChanged',arg0='%s'",
-                 n->sender);
-        q = sd_bus_add_match_async(sd, &n->match, match, on_gone, NULL, n);
+        if (!r->match)
+                q = signals_add_departures(r->sd, &r->match, on_departure, r);
         if (q >= 0)
-                q = sd_bus_call_method_async(sd, &n->asked, DBUS, DBUS_PATH, DBUS,
+                q = sd_bus_call_method_async(r->sd, &n->asked, DBUS, DBUS_PATH, DBUS,
                                              "GetNameOwner", on_owner, n, "s", n->sender);
         return q;
 }

@@ -21,7 +21,8 @@ struct registry {
                                             * registrations remain */
         void *userdata;
         struct registration_list list;
-        sd_bus *sd; /* borrowed; NULL: no connection */
+        sd_bus *sd;         /* borrowed; NULL: no connection */
+        sd_bus_slot *match; /* while programs have registered something: who leaves the bus */
         sd_bus_slot *asked;
         char bus_id[64];
         bool known;

@@ -170,13 +170,6 @@ struct bus *bus_free(struct bus *b)
         return NULL;
 }
 
-bool bus_is_from(sd_bus_message *m, const char *name)
-{
-        const char *sender = sd_bus_message_get_sender(m);
-
-        return sender && strcmp(sender, name) == 0;
-}
-
 sd_bus *bus_sd(const struct bus *b)
 {
         return b->sd;

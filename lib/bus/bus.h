@@ -31,10 +31,5 @@ DEFINE_CLEANUP(struct bus *, bus_free)
  * disconnects a sender of invalid UTF-8). Returns 0 or a negative errno. */
 must_check_ int bus_append_text(sd_bus_message *m, const char *text);
 
-/* Whether @name, a connection or "org.freedesktop.DBus", sent the message. Everybody may send a
- * signal straight to our connection, and it passes each match that names a well-known sender.
- */
-bool bus_is_from(sd_bus_message *m, const char *name);
-
 /* Borrowed; messages sent on it go out at the end of the loop's iteration. */
 sd_bus *bus_sd(const struct bus *b);

@@ -5,7 +5,7 @@ import pytest
 from harness.agent import MANAGER, NAME, PATH
 from harness.bus import Bus
 from harness.dbus import Connection
-from harness.waiting import ProgramError, eventually
+from harness.waiting import ProgramError, eventually, eventually_is
 
 
 def refusal(agent, *words, **options):
@@ -79,6 +79,16 @@ def test_a_program_takes_as_many_turns_for_locks_as_it_likes(agent, ties):
     tie = ties(hold="agent", bus=agent.bus)  # on one connection, which reads each descriptor
     locks = [tie.lock_begin(f"bus-turn-{n}") for n in range(20)]
     eventually(lambda: all(lock.held() for lock in locks))
+
+
+def test_a_program_has_more_services_than_the_bus_allows_the_agent_matches(agents, tmp_path):
+    agent = agents("h1", bus=Bus(tmp_path, "narrow", max_match_rules_per_connection=10))
+    with Connection(agent.bus) as program:
+        program.answers([program.send(NAME, PATH, MANAGER, "RegisterService", "ssa{sv}", "web",
+                                      str(n), {}) for n in range(30)])
+        assert len(agent.services()) == 30
+
+    eventually_is([], agent.services)
 
 
 MANY = ["130"] + ["a", "1"] * 130
