@@ -32,6 +32,7 @@ void runtime_write(const char *path, void (*fn)(const void *userdata, FILE *f),
                    const void *userdata, const char *loss)
 {
         char fresh[RUNTIME_PATH_MAX + 8];
+        bool failed;
         FILE *f;
 
         if (!*path)
@@ -40,7 +41,8 @@ void runtime_write(const char *path, void (*fn)(const void *userdata, FILE *f),
         f = fopen(fresh, "we");
         if (f) {
                 fn(userdata, f);
-                if (fclose(f) == 0 && rename(fresh, path) == 0)
+                failed = ferror(f) != 0; /* fclose() reports only what it writes itself */
+                if (fclose(f) == 0 && !failed && rename(fresh, path) == 0)
                         return;
         }
         log_warning("%s: cannot write it: %s. A restart will %s.", fresh, strerror(errno),
