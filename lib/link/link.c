@@ -90,19 +90,20 @@ static int on_done(struct links *k)
 static int on_message(struct links *k, const struct nlmsghdr *h)
 {
         bool answer = h->nlmsg_pid == mnl_socket_get_portid(k->nl);
+        int what;
 
         if (answer && h->nlmsg_seq != k->seq)
                 return 0; /* answers a request that was given up */
         if (answer && (h->nlmsg_flags & NLM_F_DUMP_INTR))
                 k->interrupted = true;
-        if (answer && h->nlmsg_type == NLMSG_DONE)
-                return k->phase == FOLLOWING ? 0 : on_done(k);
         if (answer && h->nlmsg_type == NLMSG_ERROR) {
                 log_warning("netlink: the kernel reports no addresses.");
                 loop_timer_in(&k->retry, RETRY);
                 return 0;
         }
-        return max_of(link_table_feed(&k->table, h, h->nlmsg_len), 0);
+        what = max_of(link_table_feed(&k->table, h, h->nlmsg_len), 0);
+        return answer && h->nlmsg_type == NLMSG_DONE && k->phase != FOLLOWING ? on_done(k)
+                                                                              : what;
 }
 
 /* Messages were lost. A dump under way cannot be repeated before it has ended. It always ends:

@@ -103,6 +103,8 @@ static int feed_link(struct link_table *t, const struct nlmsghdr *h)
         struct link *k = find(t, i->ifi_index), was;
         bool gone = h->nlmsg_type == RTM_DELLINK;
 
+        if (i->ifi_family != AF_UNSPEC)
+                return 0; /* a link has become, or ceased to be, the port of a bridge */
         if (mnl_attr_parse(h, sizeof(*i), on_attribute, &a) < 0)
                 return -EBADMSG;
         if (gone && !k)
@@ -196,6 +198,9 @@ int link_table_feed(struct link_table *t, const void *message, size_t len)
                 return -EBADMSG;
         n = mnl_nlmsg_get_payload_len(h);
         switch (h->nlmsg_type) {
+        case NLMSG_DONE: /* a dump that had to end early has a negative errno */
+                t->failed |= n >= sizeof(int) && *(const int *) mnl_nlmsg_get_payload(h) < 0;
+                return 0;
         case RTM_NEWLINK:
         case RTM_DELLINK:
                 return n < sizeof(struct ifinfomsg) ? -EBADMSG : feed_link(t, h);

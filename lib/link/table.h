@@ -34,7 +34,7 @@ struct link_table {
         TAILQ_HEAD(, address) addresses;
         RB_HEAD(address_tree, address)
         ids;         /* of the same: a host of containers has thousands */
-        bool failed; /* out of memory: it has a hole; dump again */
+        bool failed; /* it has a hole, for lack of memory here or there: dump again */
 };
 
 /* What a message meant. */

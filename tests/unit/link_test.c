@@ -101,6 +101,43 @@ TEST(links_and_addresses_as_the_kernel_tells_them)
         link_table_fini(&t);
 }
 
+/* The kernel reports so, to those who follow links, that a link has left its bridge. */
+TEST(a_link_that_leaves_a_bridge_is_still_there)
+{
+        struct nlmsghdr *h = (void *) b;
+        struct link_table t;
+
+        link_table_init(&t);
+        CHECK_EQ(feed_link(&t, RTM_NEWLINK, 2, "eth0", UP), LINK_CHANGED | LINK_PATH);
+        (void) feed_link(&t, RTM_NEWLINK, 2, "eth0", UP); /* the same again, for its bytes */
+        h->nlmsg_type = RTM_DELLINK;
+        ((struct ifinfomsg *) mnl_nlmsg_get_payload(h))->ifi_family = AF_BRIDGE;
+        CHECK_EQ(link_table_feed(&t, b, h->nlmsg_len), 0);
+        CHECK(link_table_find(&t, 2));
+        link_table_fini(&t);
+}
+
+TEST(a_dump_that_ends_with_an_error_has_a_hole)
+{
+        static const struct {
+                int error;
+                bool failed;
+        } cases[] = {{0, false}, {-ENOBUFS, true}};
+        struct link_table t;
+
+        link_table_init(&t);
+        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+                struct nlmsghdr *h = mnl_nlmsg_put_header(b);
+
+                link_table_dump_begin(&t);
+                h->nlmsg_type = NLMSG_DONE;
+                *(int *) mnl_nlmsg_put_extra_header(h, sizeof(int)) = cases[i].error;
+                CHECK_EQ(link_table_feed(&t, b, h->nlmsg_len), 0);
+                CHECK_EQ(t.failed, cases[i].failed);
+        }
+        link_table_fini(&t);
+}
+
 /* An address is as long as its family says; the 12 bytes behind a short one are not ours. */
 TEST(addresses_of_another_length_are_refused)
 {
