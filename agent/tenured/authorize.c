@@ -1,16 +1,19 @@
 #include "authorize.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "base/log.h"
 
 #define POLKIT "org.freedesktop.PolicyKit1"
+#define AUTHORITY "/org/freedesktop/PolicyKit1/Authority"
 #define ASK_TIMEOUT_USEC (UINT64_C(120) * 1000000) /* somebody may have to type a password */
 
 struct question {
         struct kept_call call;
         sd_bus_slot *slot;
+        char id[24]; /* by which polkit can be asked to forget the question */
         const char *action;
         char details[AUTHORIZE_DETAILS_MAX]
                     [AUTHORIZE_DETAIL_MAX]; /* name, value, ...; "": no more */
@@ -18,10 +21,23 @@ struct question {
         void *userdata;
 };
 
+/* Nobody waits for the answer any more: a dialog that asks for a password disappears. */
+static void cancel(struct question *q)
+{
+        int r = sd_bus_call_method_async(sd_bus_message_get_bus(q->call.m), NULL, POLKIT,
+                                         AUTHORITY, POLKIT ".Authority",
+                                         "CancelCheckAuthorization", NULL, NULL, "s", q->id);
+
+        if (r < 0)
+                log_debug("polkit: cannot cancel a question: %s.", strerror(-r));
+}
+
 static void forget(struct kept_call *k)
 {
         struct question *q = container_of(k, struct question, call);
 
+        if (q->slot)
+                cancel(q);
         sd_bus_slot_unref(q->slot);
         callers_drop(k);
         free(q);
@@ -51,6 +67,9 @@ static int on_polkit(sd_bus_message *m, void *userdata, sd_bus_error *error)
         int may, challenge;
 
         (void) error;
+        if (sd_bus_message_is_method_error(m, SD_BUS_ERROR_NO_REPLY))
+                cancel(q);
+        q->slot = sd_bus_slot_unref(q->slot);
         if (sd_bus_message_is_method_error(m, NULL)) {
                 log_debug("polkit: %s.", sd_bus_message_get_error(m)->message);
                 return deny(q, "only root may do this where polkit does not run");
@@ -68,11 +87,11 @@ static int ask_polkit(struct question *q)
 {
         cleanup_(sd_bus_message_unrefp) sd_bus_message *ask = NULL;
         sd_bus *sd = sd_bus_message_get_bus(q->call.m);
-        int r = sd_bus_message_new_method_call(sd, &ask, POLKIT,
-                                               "/org/freedesktop/PolicyKit1/"
-                                               "Authority",
-                                               POLKIT ".Authority", "CheckAuthorization");
+        static uint64_t n_asked;
+        int r = sd_bus_message_new_method_call(sd, &ask, POLKIT, AUTHORITY, POLKIT ".Authority",
+                                               "CheckAuthorization");
 
+        snprintf(q->id, sizeof(q->id), "%" PRIu64, ++n_asked);
         if (r >= 0)
                 r = sd_bus_message_append(ask, "(sa{sv})s", "system-bus-name", 1, "name", "s",
                                           callers_name(&q->call), q->action);
@@ -87,7 +106,7 @@ static int ask_polkit(struct question *q)
                         ask, "us",
                         (uint32_t) (sd_bus_message_get_allow_interactive_authorization(
                                             q->call.m) > 0),
-                        "");
+                        q->id);
         if (r >= 0)
                 r = sd_bus_call_async(sd, &q->slot, ask, on_polkit, q, ASK_TIMEOUT_USEC);
         return r;

@@ -94,11 +94,12 @@ class Connection:
 
 
 class Polkit:
-    """Stands in for polkit: allows what concerns a service or a lock "allowed". .asked has
-    (action, details, whether the user may be asked)."""
+    """Stands in for polkit: allows what concerns a service or a lock "allowed", and does not answer
+    for "later". .asked has (action, details, whether the user may be asked), .open the ids of the
+    questions that were neither answered nor canceled."""
 
     def __init__(self, bus):
-        self.asked, self._bus = [], Connection(bus)
+        self.asked, self.open, self._bus = [], [], Connection(bus)
         self._bus.call(*BUS, "RequestName", "su", "org.freedesktop.PolicyKit1", 0)
         threading.Thread(target=self._serve, daemon=True).start()
 
@@ -107,7 +108,12 @@ class Polkit:
             while True:
                 call = self._bus.receive()
                 if call.get_member() == "CheckAuthorization":
-                    _, action, details, flags, _ = values(call)
+                    _, action, details, flags, number = values(call)
                     self.asked.append((action.rpartition(".")[2], details, flags == 1))
+                    if details.get("service") == "later":
+                        self.open.append(number)
+                        continue
                     may = "allowed" in (details.get("service"), details.get("lock"))
                     self._bus.answer(call, "(bba{ss})", (may, not may, {}))
+                elif call.get_member() == "CancelCheckAuthorization":
+                    self.open.remove(*values(call))

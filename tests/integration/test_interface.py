@@ -127,6 +127,18 @@ def test_polkit_decides_about_programs_of_other_users(agents, bus):
         ("manage", node, True), ("set-tags", node, True), ("lock", {**node, "lock": "job"}, True)]
 
 
+@other_user
+def test_polkit_asks_nobody_any_more_on_behalf_of_a_program_that_has_ended(agents, bus):
+    polkit = Polkit(bus)
+    agents("h1", bus=bus)
+    with Connection(bus, user=NOBODY) as nobody:
+        nobody.send(NAME, PATH, MANAGER, "RegisterService", "ssa{sv}", "later", "", {},
+                    flags=MAY_ASK_THE_USER)
+        eventually(lambda: polkit.open)
+
+    eventually(lambda: not polkit.open)
+
+
 # ---- who asks for all of ten thousand nodes ----
 
 DEAR = [(PATH, MANAGER, "ListNodes"), (PATH, MANAGER, "ListServices"), (PATH, MANAGER, "Describe"),
