@@ -56,6 +56,11 @@ class Connection:
         call.set_flags(flags)
         return self._send(call, types, values)
 
+    def send_signal(self, to, path, interface, member):
+        signal = Gio.DBusMessage.new_signal(path, interface, member)
+        signal.set_destination(to)
+        return self._send(signal, "", ())
+
     def answer(self, call, types, *values):
         self._send(call.new_method_reply(), types, values)
 

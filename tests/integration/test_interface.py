@@ -139,6 +139,18 @@ def test_polkit_asks_nobody_any_more_on_behalf_of_a_program_that_has_ended(agent
     eventually(lambda: not polkit.open)
 
 
+@other_user
+def test_other_users_can_send_the_agent_calls_and_nothing_else(agent, bus):
+    with Connection(bus, user=NOBODY) as nobody:
+        sent = [nobody.send_signal(NAME, PATH, interface, "Anything") for interface in (
+            MANAGER, f"{NAME}.Node", f"{NAME}.Service", "org.freedesktop.DBus.Peer",
+            "org.freedesktop.DBus.Introspectable", "org.freedesktop.DBus.ObjectManager")]
+        said = nobody.answers([nobody.send(*BUS, "GetId")])
+
+    assert {answer.get_reply_serial() for answer in said if answer.get_error_name() ==
+            "org.freedesktop.DBus.Error.AccessDenied"} == set(sent)
+
+
 # ---- who asks for all of ten thousand nodes ----
 
 DEAR = [(PATH, MANAGER, "ListNodes"), (PATH, MANAGER, "ListServices"), (PATH, MANAGER, "Describe"),
