@@ -41,6 +41,7 @@ struct guard {
                                      * thawed */
         bool ending;                /* exit once nothing is left to guard */
         bool restarting;            /* or sooner: the next guard starts at once */
+        bool settings_old;          /* they may have changed */
         struct boot_time extend_at; /* when to ask systemd for more time to stop */
         nsec_t watchdog;            /* its period; 0: none */
         struct boot_time beat_at;   /* when to notify the watchdog next */
@@ -70,6 +71,18 @@ static void read_settings(struct guard *g)
         conf_clear(options_table, n_options, &g->opt);
         g->opt = fresh;
         log_set_level(g->opt.log_level);
+}
+
+/* Only when there is time: reading a file may hang with its disk. Returns whether it was done.
+ */
+static bool refresh(struct guard *g)
+{
+        bool due = g->settings_old;
+
+        g->settings_old = false;
+        if (due)
+                read_settings(g);
+        return due;
 }
 
 /* Reads the place; if that fails, nothing is held. */
@@ -120,7 +133,7 @@ static bool find_agent(struct guard *g)
         g->agent.pid = pid;
         g->agent.io.what = "the end of the agent";
         loop_io_start(&g->agent.io, g->loop, g->agent.fd, EV_READ, on_agent_end);
-        read_settings(g); /* this agent may have other settings */
+        g->settings_old = true; /* this agent may have other ones */
         return true;
 }
 
@@ -199,6 +212,8 @@ static struct boot_time watch(struct guard *g, struct boot_time now)
         }
         if (boot_before(now, freeze_at)) {
                 put_down(g);
+                if (refresh(g))
+                        return now;
                 ask_for_time(g, now);
                 return g->ending ? boot_min(freeze_at, g->extend_at) : freeze_at;
         }
@@ -219,6 +234,7 @@ static struct boot_time look(struct guard *g)
                 /* Everything is down. */
                 put_down(g);
                 forget_agent(g);
+                (void) refresh(g);
                 if (g->ending)
                         loop_stop(g->loop);
                 return BOOT_TIME_NEVER;
@@ -287,7 +303,7 @@ static void on_sigusr1(struct loop_signal *s)
 
 static void on_sighup(struct loop_signal *s)
 {
-        read_settings(container_of(s, struct guard, sighup));
+        container_of(s, struct guard, sighup)->settings_old = true;
 }
 
 /* ---- ---- */

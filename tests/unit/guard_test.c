@@ -14,7 +14,7 @@
 
 #define TTL (4 * NSEC_PER_SEC)
 
-static unsigned n_frozen, n_run;
+static unsigned n_frozen, n_run, n_read;
 
 /* ---- the fence ---- */
 
@@ -105,6 +105,7 @@ int options_read(struct options *o, const char *file, struct conf_error *err)
 {
         (void) file;
         (void) err;
+        n_read++;
         *o = (struct options){.held_target = (char *) "tenure-held.target",
                               .ttl = TTL,
                               .log_level = log_get_level()};
@@ -166,6 +167,7 @@ TEST(a_guard_that_finds_a_place_long_gone_takes_over_in_its_first_turn)
         loop_run(l);
         CHECK_EQ(n_frozen, 1);
         CHECK_EQ(n_run, 1);
+        CHECK_EQ(n_read, 1); /* when it was made: the disk may hang by now */
         guard_free(g);
         loop_hook_stop(&end);
         loop_free(l);
