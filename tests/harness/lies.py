@@ -100,6 +100,7 @@ def with_others(answer):
 
 
 LOSE, CUT = Liar.lose, Liar.cut
+ORDERS = "no\nMAINPID=1\nWATCHDOG=trigger\nSTOPPING=1\n"
 LIES = {
     "answers without a header": (changing(without_header), LOSE),
     "the revision is 0": (in_header("revision", 0), LOSE),
@@ -118,6 +119,8 @@ LIES = {
     "no answer can be read": (changing(lambda answer: os.urandom(random.randrange(1, 200))),),
     "every call and stream is refused": (
         refusing(lambda: random.choice(REASONS), "no \x1b[2J" + "x" * 500), LOSE),
+    "refusals with orders to systemd": (
+        refusing(lambda: random.choice(REASONS), ORDERS), LOSE),
     "a watch is canceled as it begins": (
         saying("Watch", canceled=True, cancel_reason="no"), LOSE, CUT),
     "events of other keys": (changing(with_others, "Watch"), LOSE),
@@ -157,6 +160,9 @@ BYTES = {
     "a status that is none": (HELLO + frame(
         h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, 1, b"\x88" + h2.literal(b"grpc-status", b"-5")
         + h2.literal(b"grpc-message", b"%zz%")),),
+    "a refusal that is no text": (HELLO + frame(
+        h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, 1, b"\x88" + h2.literal(b"grpc-status", b"14")
+        + h2.literal(b"grpc-message", b"%0AMAINPID=1%0A%FF%C3")),),
 }
 
 

@@ -1,5 +1,6 @@
 """Whatever a core says, the agent lives, lets go in time, is not busy with it, says so in a few
-sentences, and holds a place again once the core is good."""
+sentences, announces each loss on the bus, gives systemd no orders of others, and holds a place
+again once the core is good."""
 import functools
 import time
 
@@ -8,6 +9,7 @@ import pytest
 
 from harness.liar import Cost, Refuse
 from harness.lies import CUT, LIES, LOSE, TALKS, changing, mix, refusing, saying, tell
+from harness.notifications import Notifications
 from harness.rpc import pb
 from harness.waiting import eventually
 
@@ -24,7 +26,10 @@ def core(liar):
 @pytest.fixture
 def agents(agents):
     """Makes the host h1 in the cluster `default`."""
-    return functools.partial(agents, "h1", Cluster="default")
+    systemd = Notifications()
+    yield functools.partial(agents, "h1", Cluster="default", environment=systemd.environment)
+    systemd.judge()
+    systemd.close()
 
 
 @pytest.fixture
@@ -56,6 +61,7 @@ def is_back(agent, liar):
 
 def bears(agent, liar, lie, *, until=None, lines=40, cpu=.5, calls=60, memory=256):
     """It is told a lie for longer than its lease lasts, and the truth again."""
+    watch, lost = agent.watch(), losses(agent)
     cost, before = Cost(agent, liar), len(agent.log_text().splitlines())
     tell(liar, *lie)
     liar.outlast(TTL)
@@ -66,6 +72,8 @@ def bears(agent, liar, lie, *, until=None, lines=40, cpu=.5, calls=60, memory=25
     assert len(said) <= lines, said
     assert agent.log_text().count("is void") <= 2  # another core is behind the address
     is_back(agent, liar)
+    eventually(lambda: [event.event for event in watch.events()].count("LeaseLost") ==
+               losses(agent) - lost)
 
 
 # ---- what fits each client ----
@@ -249,6 +257,11 @@ def own_record_of_another(liar):
     liar.put((OWN, b"{" * 100), lease=liar.ask(pb.LeaseGrantRequest(ttl_ms=TTL)).ID)
 
 
+def own_record_with_orders_to_systemd(liar):
+    liar.put((OWN, b'{"id":"x\\nMAINPID=812\\ny","incarnation":"1","state":"held"}'),
+             lease=liar.ask(pb.LeaseGrantRequest(ttl_ms=TTL)).ID)
+
+
 def claims_of_a_thousand_boots(liar):
     for n in range(1000):
         liar.put((PREFIX + b"claims/h1", b'{"id":"x","boot_id":"%d"}' % n))
@@ -259,7 +272,8 @@ def a_record_that_changes_all_the_time(liar):
         liar.put((PREFIX + b"nodes/busy", b'{"id":"x","ttl_ms":%d}' % (n + 1)))
 
 
-@pytest.mark.parametrize("write", [odd_records, own_record_of_another, claims_of_a_thousand_boots,
+@pytest.mark.parametrize("write", [odd_records, own_record_of_another,
+                                   own_record_with_orders_to_systemd, claims_of_a_thousand_boots,
                                    a_record_that_changes_all_the_time])
 def test_an_agent_outlives_records_that_no_agent_wrote(write, agent, liar):
     bears(agent, liar, (None, write), lines=80)
