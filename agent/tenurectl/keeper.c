@@ -185,7 +185,7 @@ void keeper_say(const char *fmt, ...)
         size_t n;
 
         va_start(ap, fmt);
-        (void) !vsnprintf(text, sizeof(text), fmt, ap);
+        utf8_vprint(text, sizeof(text), fmt, ap);
         va_end(ap);
         utf8_shown(text, strlen(text), line, sizeof(line) - 1);
         n = strlen(line);

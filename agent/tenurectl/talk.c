@@ -74,7 +74,7 @@ static void on_down(struct endpoint *e, const char *why, void *userdata)
         struct talk *t = userdata;
 
         (void) e;
-        snprintf(t->down, sizeof(t->down), "%s", why);
+        utf8_print(t->down, sizeof(t->down), "%s", why);
         if (!t->sent && !t->done)
                 finish(t);
 }

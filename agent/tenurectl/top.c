@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/conf.h"
+#include "base/utf8.h"
 #include "terminal.h"
 #include "tie.h"
 #include "top_core.h"
@@ -95,7 +96,7 @@ static void ask(struct top *t, struct boot_time now)
         /* An agent that had no core at the start may have one now. */
         if (!top_core_has_any(t->replicas) && *a->endpoint &&
             top_core_add(t->replicas, a->endpoint, why) < 0)
-                snprintf(t->model.down, sizeof(t->model.down), "%s", why);
+                utf8_print(t->model.down, sizeof(t->model.down), "%s", why);
         top_host_ask(t->host, wall_now());
         top_core_ask(t->replicas, now, wall_now());
         top_feed_ask(t->feed, t->screen.first, t->screen.n_rows, now, wall_now());
@@ -443,7 +444,8 @@ static struct boot_time run(struct loop_hook *h, struct boot_time now)
 
         /* A replica may explain what libtenure does not, such as a failed login. */
         if (!t->model.followed && !*t->model.down)
-                snprintf(t->model.down, sizeof(t->model.down), "%s", top_core_why(t->replicas));
+                utf8_print(t->model.down, sizeof(t->model.down), "%s",
+                           top_core_why(t->replicas));
 
         if (r < 0) {
                 terminal_close(&t->terminal);

@@ -5,6 +5,7 @@
 
 #include "base/conf.h"
 #include "base/url.h"
+#include "base/utf8.h"
 #include "ctl.h"
 
 /* With more members than this, the time left is asked for all leases at once. */
@@ -71,14 +72,14 @@ static void silent(struct conn *n, const char *why)
 {
         struct top_replica *p = n->core->ending ? NULL : replica_of(n);
 
-        snprintf(n->down, sizeof(n->down), "%s", why);
+        utf8_print(n->down, sizeof(n->down), "%s", why);
         if (!p || has_other(n))
                 return;
         if (p->answers)
                 top_event(n->core->model, n->core->wall, TOP_WARNING,
                           "replica %s does not answer: %s", p->name, why);
         p->answers = p->leads = false;
-        snprintf(p->why, sizeof(p->why), "%s", why);
+        utf8_print(p->why, sizeof(p->why), "%s", why);
 }
 
 /* ---- status ---- */

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "base/utf8.h"
 #include "text.h"
 
 /* Up to this many members, the leases of all are asked for, shown or not. */
@@ -270,7 +271,7 @@ static void take_sessions(struct top_feed *f, const struct tenure_call *c)
 
 static void refused(struct top_feed *f, const struct tenure_call *c)
 {
-        snprintf(f->refused, sizeof(f->refused), "%s", tenure_call_error(c));
+        utf8_print(f->refused, sizeof(f->refused), "%s", tenure_call_error(c));
         f->forbidden = tenure_call_result(c) == -EACCES;
 }
 
@@ -327,8 +328,8 @@ static struct boot_time run(struct loop_hook *h, struct boot_time now)
         }
         if (r < 0)
                 f->error = r;
-        snprintf(f->model->down, sizeof(f->model->down), "%s",
-                 *f->refused ? f->refused : tenure_error(f->tenure));
+        utf8_print(f->model->down, sizeof(f->model->down), "%s",
+                   *f->refused ? f->refused : tenure_error(f->tenure));
         return f->error == 0 && tenure_get_timeout(f->tenure) == 0 ? now : BOOT_TIME_NEVER;
 }
 

@@ -3,6 +3,8 @@
 #include <stdarg.h>
 #include <stdio.h>
 
+#include "base/utf8.h"
+
 /* An older answer of the core tells nothing about a member's renewals. */
 #define FRESH (3 * NSEC_PER_SEC)
 
@@ -332,7 +334,7 @@ void top_event(struct top_model *m, int64_t at, enum top_weight w, const char *f
         e->at = at;
         e->weight = w;
         va_start(ap, fmt);
-        vsnprintf(e->text, sizeof(e->text), fmt, ap);
+        utf8_vprint(e->text, sizeof(e->text), fmt, ap);
         va_end(ap);
 }
 

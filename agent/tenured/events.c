@@ -5,6 +5,7 @@
 
 #include "agent.h"
 #include "base/log.h"
+#include "base/utf8.h"
 #include "bus/messages.h"
 #include "bus/notify.h"
 
@@ -141,7 +142,7 @@ static void on_session(void *userdata, enum session_state state, const char *why
         if (state == SESSION_LOST)
                 fence_run(&a->fence, s, leaving_is_under_way(&a->leaving), boot_now());
         snprintf(lease, sizeof(lease), "LEASE=%016" PRIx64, (uint64_t) s->lease);
-        snprintf(a->why, sizeof(a->why), "%s", why);
+        utf8_print(a->why, sizeof(a->why), "%s", why);
         counters_session(&a->counters, a->state, state);
         a->state = state;
         switch (state) {

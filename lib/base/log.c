@@ -104,7 +104,7 @@ void log_full(int level, const char *const fields[], const char *fmt, ...)
         if (level > current_level)
                 return;
         va_start(ap, fmt);
-        vsnprintf(text, sizeof(text), fmt, ap);
+        utf8_vprint(text, sizeof(text), fmt, ap);
         va_end(ap);
         say(level, fields, utf8_shown(text, strlen(text), line, sizeof(line)));
 }

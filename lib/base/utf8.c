@@ -28,6 +28,33 @@ const char *utf8_shown(const void *text, size_t n, char *out, size_t size)
         return out;
 }
 
+void utf8_vprint(char *out, size_t size, const char *fmt, va_list ap)
+{
+        int n = vsnprintf(out, size, fmt, ap);
+
+        if (n < 0 || (size_t) n < size)
+                return;
+        /* Looks for the first byte of the last character, which may lack others. */
+        for (size_t k = 1; k < size && k < 4; k++) {
+                uint8_t c = (uint8_t) out[size - 1 - k];
+
+                if ((c & 0xc0) == 0x80)
+                        continue;
+                if ((c >= 0xf0 ? 4U : c >= 0xe0 ? 3U : c >= 0xc0 ? 2U : 1U) > k)
+                        out[size - 1 - k] = '\0';
+                return;
+        }
+}
+
+void utf8_print(char *out, size_t size, const char *fmt, ...)
+{
+        va_list ap;
+
+        va_start(ap, fmt);
+        utf8_vprint(out, size, fmt, ap);
+        va_end(ap);
+}
+
 void utf8_dbus_mend(void *text, size_t n)
 {
         uint8_t *p = text;

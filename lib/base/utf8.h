@@ -1,6 +1,8 @@
 /* UTF-8 (RFC 3629), and which characters may stand unescaped in a line of text or in JSON. */
 #pragma once
 
+#include <stdarg.h>
+
 #include "base/base.h"
 
 /* The length of the character that begins at @p, where there are @n bytes, at least 1; 0: it is
@@ -59,6 +61,10 @@ static inline size_t utf8_dbus(const uint8_t *p, size_t n)
 
 /* Replaces each of the @n bytes at @text that is not a part of such a character by '?'. */
 void utf8_dbus_mend(void *text, size_t n);
+
+/* As snprintf(3), but cuts off between characters. */
+void utf8_print(char *out, size_t size, const char *fmt, ...) printf_(3, 4);
+void utf8_vprint(char *out, size_t size, const char *fmt, va_list ap) printf_(3, 0);
 
 /* Writes the @n bytes at @text, which come from outside, to @out so that they can stand in a
  * line: control characters and invalid UTF-8 become \\xHH, and "..." replaces the part that

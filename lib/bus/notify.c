@@ -119,7 +119,7 @@ void notify_status(const char *fmt, ...)
         va_list ap;
 
         va_start(ap, fmt);
-        vsnprintf(text, sizeof(text), fmt, ap);
+        utf8_vprint(text, sizeof(text), fmt, ap);
         va_end(ap);
         tell(-1, "STATUS=%s", utf8_shown(text, strlen(text), line, sizeof(line)));
 }

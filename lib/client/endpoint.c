@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/log.h"
+#include "base/utf8.h"
 #include "wire/pb.h"
 
 #define OUTPUT_CHUNK (256 * 1024)
@@ -128,7 +129,7 @@ static void tell_refused(struct endpoint *e, const char *message)
         if (strncmp(e->refused, message, sizeof(e->refused) - 1) == 0 &&
             boot_before(now, e->tell_at))
                 return;
-        snprintf(e->refused, sizeof(e->refused), "%s", message);
+        utf8_print(e->refused, sizeof(e->refused), "%s", message);
         e->tell_at = boot_add(now, TELL_EVERY);
         log_warning("The core at %s refuses the login of user %s: %s.", e->name, e->login->user,
                     message);

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "base/probe.h"
+#include "base/utf8.h"
 #include "member/internal.h"
 #include "member/refusal.h"
 
@@ -38,7 +39,7 @@ static void announce(struct member *m)
 
 void hold_failed(struct member *m, const char *what, const char *message)
 {
-        snprintf(m->why, sizeof(m->why), "%s: %s", what, message);
+        utf8_print(m->why, sizeof(m->why), "%s: %s", what, message);
         log_debug("%s.", m->why);
         m->current = (m->current + 1) % m->n_peers;
         session_failed(&m->session, m->now);
@@ -155,7 +156,7 @@ static void on_renewal(struct renewals *s, const Pb__LeaseKeepAliveResponse *r)
                 return;
         }
         if (r->id == m->session.lease) /* not an earlier lease */
-                snprintf(m->why, sizeof(m->why), "the core says that the lease is gone");
+                utf8_print(m->why, sizeof(m->why), "the core says that the lease is gone");
         session_gone(&m->session, r->id);
 }
 
@@ -180,8 +181,8 @@ static void keepalive_status(struct rpc_call *call, enum rpc_code code, const ch
         if (refusal_wants_login(code, message))
                 peer_log_in_again(p);
         if (code != RPC_OK)
-                snprintf(p->member->why, sizeof(p->member->why), "%s: %s", peer_name(p),
-                         message);
+                utf8_print(p->member->why, sizeof(p->member->why), "%s: %s", peer_name(p),
+                           message);
         /* A stream that worked ends when its replica does: go on to another replica. After a
          * stream that was refused we wait. */
         if (s->answered)

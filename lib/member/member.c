@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/probe.h"
+#include "base/utf8.h"
 #include "member/internal.h"
 #include "member/refusal.h"
 
@@ -113,7 +114,7 @@ void member_begin_world(struct member *m, const Pb__ResponseHeader *h, const cha
 {
         tell_world(m, why);
         if (m->session.lease != 0)
-                snprintf(m->why, sizeof(m->why), "%s", why);
+                utf8_print(m->why, sizeof(m->why), "%s", why);
         session_gone(&m->session, m->session.lease);
         begin_world(m, h);
 }
@@ -439,7 +440,7 @@ void member_down(struct member *m, size_t i, const char *why)
 {
         struct peer *p = &m->peers[i];
 
-        snprintf(m->why, sizeof(m->why), "%s: %s", peer_name(p), why);
+        utf8_print(m->why, sizeof(m->why), "%s: %s", peer_name(p), why);
         p->cluster = 0; /* another core may be there next time */
         hold_peer_down(m, p);
 }

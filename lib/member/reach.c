@@ -2,6 +2,8 @@
 
 #include <stdio.h>
 
+#include "base/utf8.h"
+
 #define CONNECT_TIMEOUT NSEC_PER_SEC
 /* When all hosts of a site come back at once, a core has thousands of connections to set up. A
  * client that gave up too early would only have to start over, and so would all the others. */
@@ -59,7 +61,7 @@ void reach_leaves(struct reach *r, struct boot_time now)
 
 void reach_fail_soon(struct reach *r, struct boot_time now, const char *why)
 {
-        snprintf(r->failing, sizeof(r->failing), "%s", why);
+        utf8_print(r->failing, sizeof(r->failing), "%s", why);
         r->when = now;
 }
 

@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "base/probe.h"
+#include "base/utf8.h"
 #include "member/internal.h"
 
 #define ASK_AGAIN_MIN (100 * NSEC_PER_MSEC)
@@ -112,33 +113,35 @@ static void refused(struct member *m, struct peer *p, enum claim_verdict v, nsec
 
         m->refused = true;
         if (m->sessions)
-                snprintf(m->why, sizeof(m->why),
-                         "the session '%s' is held by another program (%s, since %s)",
-                         m->self.name, *h->tags ? h->tags : "unknown",
-                         *h->since ? h->since : "unknown");
+                utf8_print(m->why, sizeof(m->why),
+                           "the session '%s' is held by another program (%s, since %s)",
+                           m->self.name, *h->tags ? h->tags : "unknown",
+                           *h->since ? h->since : "unknown");
         else if (v == CLAIM_CLONE && is_alias(m, h))
-                snprintf(m->why, sizeof(m->why),
-                         "this host's node id is that of node '%s' (boot %s, since %s, at %s); "
-                         "if one is a clone of the other, give it a machine id of its own; if "
-                         "that was this one, its lease ends by itself",
-                         h->name, *h->boot_id ? h->boot_id : "unknown",
-                         *h->since ? h->since : "unknown",
-                         *h->addresses ? h->addresses : "an unknown address");
+                utf8_print(
+                        m->why, sizeof(m->why),
+                        "this host's node id is that of node '%s' (boot %s, since %s, at %s); "
+                        "if one is a clone of the other, give it a machine id of its own; if "
+                        "that was this one, its lease ends by itself",
+                        h->name, *h->boot_id ? h->boot_id : "unknown",
+                        *h->since ? h->since : "unknown",
+                        *h->addresses ? h->addresses : "an unknown address");
         else if (v == CLAIM_CLONE)
-                snprintf(m->why, sizeof(m->why),
-                         "the place of '%s' is held by another host with the same node id "
-                         "(boot %s, since %s, at %s); if one is a clone of the other, give it "
-                         "a machine id of its own and another NodeName=; if that was an "
-                         "earlier boot of this one, its lease ends by itself",
-                         m->self.name, *h->boot_id ? h->boot_id : "unknown",
-                         *h->since ? h->since : "unknown",
-                         *h->addresses ? h->addresses : "an unknown address");
+                utf8_print(
+                        m->why, sizeof(m->why),
+                        "the place of '%s' is held by another host with the same node id "
+                        "(boot %s, since %s, at %s); if one is a clone of the other, give it "
+                        "a machine id of its own and another NodeName=; if that was an "
+                        "earlier boot of this one, its lease ends by itself",
+                        m->self.name, *h->boot_id ? h->boot_id : "unknown",
+                        *h->since ? h->since : "unknown",
+                        *h->addresses ? h->addresses : "an unknown address");
         else
-                snprintf(m->why, sizeof(m->why),
-                         "the name '%s' is held by another node (id %s, since %s); give this "
-                         "one another NodeName=",
-                         m->self.name, *h->id ? h->id : "unknown",
-                         *h->since ? h->since : "unknown");
+                utf8_print(m->why, sizeof(m->why),
+                           "the name '%s' is held by another node (id %s, since %s); give this "
+                           "one another NodeName=",
+                           m->self.name, *h->id ? h->id : "unknown",
+                           *h->since ? h->since : "unknown");
         m->events->session(m->userdata, SESSION_JOINING, m->why);
         if (!m->sessions)
                 tell_holder(m, p);
@@ -323,13 +326,13 @@ void registration_check_key(struct member *m)
         PROBE_IF(n, "an agent hears from its watch that another host has its place");
         PROBE_IF(!n, "an agent hears from its watch that its key was deleted");
         if (n)
-                snprintf(m->why, sizeof(m->why),
-                         "another host has taken it (id %s, boot %s, at %s)",
-                         *n->record.id ? n->record.id : "unknown",
-                         *n->record.boot_id ? n->record.boot_id : "unknown",
-                         *n->record.addresses ? n->record.addresses : "no address");
+                utf8_print(m->why, sizeof(m->why),
+                           "another host has taken it (id %s, boot %s, at %s)",
+                           *n->record.id ? n->record.id : "unknown",
+                           *n->record.boot_id ? n->record.boot_id : "unknown",
+                           *n->record.addresses ? n->record.addresses : "no address");
         else
-                snprintf(m->why, sizeof(m->why), "its key was deleted");
+                utf8_print(m->why, sizeof(m->why), "its key was deleted");
         session_gone(&m->session, m->session.lease);
 }
 

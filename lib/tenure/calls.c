@@ -3,14 +3,16 @@
 #include <inttypes.h>
 #include <stdarg.h>
 
+#include "base/utf8.h"
+
 #define PROBE_AFTER (500 * NSEC_PER_MSEC) /* without an answer */
 #define BACKOFF_MIN (20 * NSEC_PER_MSEC)
 #define BACKOFF_MAX (500 * NSEC_PER_MSEC)
 
 void calls_trouble(struct calls *k, size_t i, const char *why)
 {
-        snprintf(k->trouble, sizeof(k->trouble), "the core at %s: %s",
-                 calls_endpoint_name(k, i), why);
+        utf8_print(k->trouble, sizeof(k->trouble), "the core at %s: %s",
+                   calls_endpoint_name(k, i), why);
 }
 
 void calls_run_again(struct calls *k)
@@ -310,8 +312,8 @@ static void on_down(size_t i, bool refused, const char *why, void *userdata)
         k->ends[i].known = k->ends[i].logged_out = false;
         calls_trouble(k, i, why);
         if (refused) {
-                snprintf(text, sizeof(text), "the core at %s does not let the user %s in: %s",
-                         calls_endpoint_name(k, i), k->tenure->user, why);
+                utf8_print(text, sizeof(text), "the core at %s does not let the user %s in: %s",
+                           calls_endpoint_name(k, i), k->tenure->user, why);
                 watches_end(k->tenure, -EACCES, text);
                 caches_end(k->tenure, -EACCES, text);
                 refuse_all(k, i, why);

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 
+#include "base/utf8.h"
 #include "loop/host_turn.h"
 #include "member/lock_name.h"
 #include "tenure/calls.h"
@@ -533,7 +534,8 @@ static void on_descriptor(struct turn_request *q, int fd, const char *why)
 
         if (fd >= 0 || fd == -ENOSYS) /* an agent of release 0.1.0 gives no descriptor */
                 return host_turn_begin(&l->turn, t->loop, fd, l->lease, l->name, on_turn);
-        snprintf(text, sizeof(text), "the agent gives this program no turn for locks: %s", why);
+        utf8_print(text, sizeof(text), "the agent gives this program no turn for locks: %s",
+                   why);
         if (fd == -EACCES)
                 return on_refused(l, fd, text);
         (void) !tenure_fail(t, fd, "%s", text);

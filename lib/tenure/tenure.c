@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/secret.h"
+#include "base/utf8.h"
 #include "tenure/calls.h"
 #include "tenure/internal.h"
 
@@ -15,7 +16,7 @@ int tenure_fail(struct tenure *t, int r, const char *fmt, ...)
         va_list ap;
 
         va_start(ap, fmt);
-        vsnprintf(t->error, sizeof(t->error), fmt, ap);
+        utf8_vprint(t->error, sizeof(t->error), fmt, ap);
         va_end(ap);
         return r;
 }

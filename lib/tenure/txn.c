@@ -1,4 +1,5 @@
 /* Transactions. Each condition and operation is encoded as soon as it is added. */
+#include "base/utf8.h"
 #include "tenure/calls.h"
 
 #define COMPARE (1 << 3 | 2) /* the fields of TxnRequest */
@@ -46,7 +47,7 @@ static void remember(struct tenure_txn *x, int r)
         if (r >= 0 || x->r < 0)
                 return;
         x->r = r;
-        snprintf(x->error, sizeof(x->error), "%s", tenure_error(x->tenure));
+        utf8_print(x->error, sizeof(x->error), "%s", tenure_error(x->tenure));
 }
 
 struct tenure *txn_tenure(const struct tenure_txn *x)

@@ -598,6 +598,25 @@ TEST(a_line_of_the_log_is_one_line_and_printable)
         }
 }
 
+TEST(text_that_does_not_fit_is_cut_off_between_characters)
+{
+        static const char text[] = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80";
+        static const size_t ends[] = {0, 1, 3, 6, 10};
+        char out[16], expected[16] = "";
+        size_t n = 0;
+
+        for (size_t size = 1; size <= sizeof(text); size++) {
+                if (n + 1 < ARRAY_SIZE(ends) && size > ends[n + 1])
+                        n++;
+                snprintf(expected, sizeof(expected), "%.*s", (int) ends[n], text);
+                utf8_print(out, size, "%s", text);
+                CHECK_STR(out, expected);
+        }
+        /* What is no text has no characters, and loses nothing. */
+        utf8_print(out, 5, "%s", "\xa9\xa9\xa9\xa9\xa9\xa9");
+        CHECK_STR(out, "\xa9\xa9\xa9\xa9");
+}
+
 /* The bus disconnects a sender of what it does not accept, so this is exactly what it accepts.
  */
 TEST(text_for_the_bus_is_made_valid)
