@@ -103,9 +103,12 @@ LONG = "x" * 100_000
     (["UnregisterService", "ss", LONG, ""], PATH, "letters, digits"),
     (["SetTags", "a{ss}", *MANY], PATH, "at most 511 bytes"),
     (["RegisterService", "ssa{sv}", "web", "", "1", "Tags", "a{ss}", *MANY], PATH, "511 bytes"),
-    (["RegisterService", "ssa{sv}", "web", "", "4", *["Port", "q", "80"] * 4], PATH, "each once")],
+    (["RegisterService", "ssa{sv}", "web", "", "4", *["Port", "q", "80"] * 4], PATH, "each once"),
+    (["RegisterService", "ssa{sv}", "web", "", "1", "Address", "s", "a\nSERVICE\t:1.1\tx"], PATH,
+     "Address is a host"),
+    (["SetTags", "a{ss}", "1", "a", "b\nSERVICE\t:1.1\tx"], PATH, "letters, digits")],
     ids=itertools.count())
-def test_what_is_too_long_or_too_much_is_refused_and_not_repeated(agent, words, path, sentence):
+def test_what_is_too_long_too_much_or_two_lines_is_refused_and_not_repeated(agent, words, path, sentence):
     said = refusal(agent, *words, path=path)
     assert sentence in said and len(said) < 2000
     assert agent.services() == []
