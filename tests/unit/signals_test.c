@@ -162,6 +162,22 @@ TEST(a_signal_is_believed_from_the_present_owner_of_the_name_alone)
         world_end(&w);
 }
 
+/* Until the connection ends. */
+TEST(whoever_is_on_the_managers_own_connection_is_the_manager)
+{
+        struct world w;
+
+        world_begin(&w, "");
+        CHECK_EQ(signals_add_manager(w.ours, "interface='a.b',path_namespace='/a'", on_signal,
+                                     NULL),
+                 0);
+        heard(&w, ":1.1", 1);
+        n_heard = 0;
+        SEND(&w, ":1.1", "/b", "a.b", "C", "s", "");
+        CHECK_EQ(n_heard, 0);
+        world_end(&w);
+}
+
 static void on_departure(void *userdata unused_, const char *connection)
 {
         n_moved++;
