@@ -2,6 +2,7 @@
  * in the core, on a lease of the tie's own. */
 #include <stdio.h>
 
+#include "base/utf8.h"
 #include "member/tags.h"
 #include "tenure/internal.h"
 
@@ -53,6 +54,9 @@ static int read_service(struct tenure *t, const struct tenure_service *s,
         strcpy(ret->instance, instance);
         strcpy(ret->address, address);
         strcpy(ret->state, "running");
+        /* As in records of others; the bus takes no other text. */
+        utf8_dbus_mend(ret->address, strlen(ret->address));
+        utf8_dbus_mend(ret->tags, strlen(ret->tags));
         return 0;
 }
 

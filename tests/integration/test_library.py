@@ -58,6 +58,14 @@ def test_a_signal_of_a_stranger_leads_no_program_to_another_core(agents, ties):
             stranger.accept()
 
 
+def test_a_service_is_registered_though_its_address_is_no_text(agent, ties):
+    tie = ties(hold="agent", bus=agent.bus)
+    tie.register("web", address=b"caf\xe9")
+
+    eventually(agent.services)
+    assert agent.properties(f"{PATH}/service/web/h1/_", f"{NAME}.Service")["Address"] == "caf?"
+
+
 def test_a_program_does_not_register_again_because_a_stranger_says_that_the_agent_is_another(
         agent, ties):
     def names():
