@@ -59,10 +59,15 @@ static int get_identifier(sd_bus *bus unused_, const char *path unused_,
         return sd_bus_message_append(reply, "s", "tenured");
 }
 
+/* The policy of the bus (conf/org.tenure.Membership1.conf) lets only root set a property.
+ * Without UNPRIVILEGED, sd-bus would query the bus for the sender's user as well, and wait up
+ * to 25 s for the answer. */
 static const sd_bus_vtable vtable[] = {
         SD_BUS_VTABLE_START(0),
-        SD_BUS_WRITABLE_PROPERTY("LogLevel", "s", get_level, set_level, 0, 0),
-        SD_BUS_WRITABLE_PROPERTY("LogTarget", "s", get_target, set_target, 0, 0),
+        SD_BUS_WRITABLE_PROPERTY("LogLevel", "s", get_level, set_level, 0,
+                                 SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_WRITABLE_PROPERTY("LogTarget", "s", get_target, set_target, 0,
+                                 SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_PROPERTY("SyslogIdentifier", "s", get_identifier, 0,
                         SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_VTABLE_END,

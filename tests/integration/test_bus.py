@@ -1,11 +1,15 @@
 """What one caller on the bus asks costs the agent, and those who ask beside it, little."""
 import itertools
+import os
 
 import pytest
+from gi.repository import GLib
 from harness.agent import MANAGER, NAME, PATH
 from harness.bus import Bus
-from harness.dbus import Connection
+from harness.dbus import BUS, Connection
 from harness.waiting import ProgramError, eventually, eventually_is
+
+other_user = pytest.mark.skipif(os.getuid() != 0, reason="becomes another user, so needs root")
 
 
 def refusal(agent, *words, **options):
@@ -59,6 +63,30 @@ def test_calls_are_dropped_while_the_bus_takes_no_answers(agents, tmp_path):
     assert not answered >= set(asked)
     reader.close()
     assert agent.holds()
+
+
+def test_a_bus_that_hangs_while_the_log_level_is_set_costs_no_place(agents, tmp_path):
+    bus = Bus(tmp_path, "hangs")
+    agent = agents("h1", bus=bus, TTL="10s")  # less than sd-bus would wait for an answer
+    lease, caller = agent.status().lease_id, Connection(bus)
+    agent.freeze()
+    caller.send(NAME, "/org/freedesktop/LogControl1", "org.freedesktop.DBus.Properties", "Set",
+                "ssv", "org.freedesktop.LogControl1", "LogLevel", GLib.Variant("s", "info"))
+    caller.call(*BUS, "GetId")  # so the bus has handled what came before
+    bus.freeze()
+
+    agent.thaw()
+
+    agent.log_has("The log level is info now.")
+    bus.thaw()
+    assert agent.status().lease_id == lease
+
+
+@other_user
+def test_the_log_level_is_not_for_everybody(agent):
+    with Connection(agent.bus, user=65534) as nobody, pytest.raises(GLib.Error, match="Denied"):
+        nobody.call(NAME, "/org/freedesktop/LogControl1", "org.freedesktop.DBus.Properties", "Set",
+                    "ssv", "org.freedesktop.LogControl1", "LogLevel", GLib.Variant("s", "err"))
 
 
 def test_a_lock_waits_while_others_of_its_user_have_all_the_descriptors(agent):
