@@ -50,10 +50,12 @@ void held_set(struct agent *a)
 }
 
 /* systemd kills a service that takes longer than TimeoutStopSec= to stop, whatever it waits
- * for. Bound units may take longer than that, so we ask for more time. */
+ * for. Bound units and holders may take longer than that, so we ask for more time. */
 struct boot_time held_wait(struct agent *a, struct boot_time now)
 {
-        if (!(a->leaving.causes & LEAVING_EXIT) || fence_is_down(&a->fence))
+        bool waits = a->leaving.state == LEAVING_RELEASING || !fence_is_down(&a->fence);
+
+        if (!(a->leaving.causes & LEAVING_EXIT) || !waits)
                 return BOOT_TIME_NEVER;
         if (!boot_before(now, a->extend_at)) {
                 a->extend_at = boot_add(now, NOTIFY_EXTEND_EACH);

@@ -126,6 +126,39 @@ bool holders_released(struct holders *h, const struct session *s, struct boot_ti
         return fcntl(h->fd, F_OFD_GETLK, &l) == 0 && l.l_type == F_UNLCK;
 }
 
+void holders_opened(struct holders *h, const char *name, uid_t uid)
+{
+        size_t i = 0;
+
+        while (i < h->n_openers && strcmp(h->openers[i].name, name) != 0)
+                i++;
+        if (i == h->n_openers)
+                h->n_openers = min_of(h->n_openers + 1, (size_t) HOLDERS_OPENERS);
+        i = min_of(i, (size_t) HOLDERS_OPENERS - 1);
+        memmove(h->openers + 1, h->openers, i * sizeof(h->openers[0]));
+        h->openers[0].uid = uid;
+        snprintf(h->openers[0].name, sizeof(h->openers[0].name), "%s", name);
+}
+
+void holders_blame(const struct holders *h, char out[static HOLDERS_BLAME_MAX])
+{
+        struct flock l = {.l_type = F_WRLCK, .l_whence = SEEK_SET};
+        size_t at;
+
+        /* The kernel does not say whose a lock of an open file description is (fcntl(2)). */
+        if (fcntl(h->fd, F_OFD_GETLK, &l) == 0 && l.l_type != F_UNLCK && l.l_pid > 0) {
+                snprintf(out, HOLDERS_BLAME_MAX, "process %d has it locked", (int) l.l_pid);
+                return;
+        }
+        at = (size_t) snprintf(out, HOLDERS_BLAME_MAX, "%s",
+                               h->n_openers ? "it was opened by"
+                                            : "it was opened before this agent started");
+        for (size_t i = 0; i < h->n_openers; i++)
+                at += (size_t) snprintf(out + at, HOLDERS_BLAME_MAX - at, "%s user %d (%s)",
+                                        i ? "," : "", (int) h->openers[i].uid,
+                                        h->openers[i].name);
+}
+
 int holders_reader(const struct holders *h)
 {
         int fd;

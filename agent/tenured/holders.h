@@ -12,12 +12,21 @@
 #include "member/tenancy.h"
 #include "session/session.h"
 
+/* Who got a descriptor of the file on the bus. */
+struct opener {
+        char name[32]; /* of the connection */
+        uid_t uid;
+};
+#define HOLDERS_OPENERS 8
+
 struct holders {
         int fd; /* -1: publishing is not possible */
         uint64_t time_ns;
         struct tenancy published;
         bool has; /* the file has `published` in it */
         bool leaving;
+        struct opener openers[HOLDERS_OPENERS]; /* the last ones, the newest first */
+        size_t n_openers;
 };
 
 /* @stored_fd: the descriptor of that name that the service manager kept; -1: none */
@@ -34,3 +43,11 @@ bool holders_released(struct holders *h, const struct session *s, struct boot_ti
 
 /* A new read-only descriptor for a holder, or a negative errno. */
 must_check_ int holders_reader(const struct holders *h);
+
+/* A descriptor was given to connection @name of the bus, of user @uid. */
+void holders_opened(struct holders *h, const char *name, uid_t uid);
+
+/* Writes who has not released the place, as far as that is known: the process, if the lock
+ * belongs to one; otherwise who opened the file. */
+#define HOLDERS_BLAME_MAX 512
+void holders_blame(const struct holders *h, char out[static HOLDERS_BLAME_MAX]);

@@ -1,13 +1,18 @@
 /* Leaves the cluster on purpose, and joins again; session/leaving.h decides when, and in which
  * order. */
+#include <inttypes.h>
+
 #include "agent.h"
 #include "base/log.h"
+#include "bus/messages.h"
 #include "bus/notify.h"
 
 #define SHUTDOWN_ANSWER (300 * NSEC_PER_MSEC)
 
-/* How often to ask whether the holders have released the place. */
+/* How often to ask whether the holders have released the place, and how long they may take
+ * until that is logged. */
 #define ASK_AGAIN (10 * NSEC_PER_MSEC)
+#define HOLDERS_SOON NSEC_PER_SEC
 
 /* ---- causes ---- */
 
@@ -127,6 +132,25 @@ static void act(struct agent *a, unsigned acts)
                 loop_stop(a->loop);
 }
 
+/* Once in each leave. */
+static void tell_delay(struct agent *a, struct boot_time now)
+{
+        const char *fields[] = {MESSAGE_DELAYED, NULL};
+        nsec_t left = boot_diff(a->holders.published.deadline, now);
+        char who[HOLDERS_BLAME_MAX];
+
+        if (a->delayed_since.ns == 0)
+                a->delayed_since = now;
+        if (a->delay_logged || boot_diff(now, a->delayed_since) < HOLDERS_SOON)
+                return;
+        a->delay_logged = true;
+        holders_blame(&a->holders, who);
+        log_full(LOG_NOTICE, fields,
+                 "A program delays that this host leaves, for %" PRId64
+                 " s at most, by its lock on the file of the place (OpenTenancy): %s.",
+                 (left - 1) / NSEC_PER_SEC + 1, who);
+}
+
 struct boot_time leave_run(struct agent *a, struct boot_time now)
 {
         struct leaving_sight s = {.down = fence_is_down(&a->fence),
@@ -138,6 +162,12 @@ struct boot_time leave_run(struct agent *a, struct boot_time now)
                 s.released = holders_released(&a->holders, member_session(a->member), now);
         acts = leaving_next(&a->leaving, &s);
         act(a, acts);
+        if (acts & LEAVING_ASK_HOLDERS) {
+                tell_delay(a, now);
+        } else {
+                a->delayed_since.ns = 0;
+                a->delay_logged = false;
+        }
         return acts & LEAVING_ASK_HOLDERS ? boot_add(now, ASK_AGAIN) : BOOT_TIME_NEVER;
 }
 

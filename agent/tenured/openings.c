@@ -121,6 +121,9 @@ static int opening_answer(struct opening *o)
                 return sd_bus_reply_method_errorf(o->call.m, SD_BUS_ERROR_FAILED,
                                                   "The agent cannot open the file for it: %s.",
                                                   strerror(-fd));
+        if (o->open == open_tenancy)
+                holders_opened(&o->agent->holders, callers_name(&o->call),
+                               callers_uid(&o->call));
         r = sd_bus_reply_method_return(o->call.m, "h", fd); /* sd-bus duplicates it */
         close(fd);
         if (r >= 0)
