@@ -341,17 +341,43 @@ static void on_settle(struct loop_timer *t)
         loop_timer_in(&b->settle, SETTLE);
 }
 
+/* Until it is read again, the set keeps the unit, with its control group: it may be started at
+ * any time. But a transient unit of that name may be in another one. */
+static int on_removed(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        const struct bound *b = userdata;
+        const struct bound_set *sets[] = {&b->known, &b->walk};
+        const char *unit;
+
+        (void) error;
+        if (sd_bus_message_read(m, "s", &unit) < 0)
+                return 0;
+        for (size_t i = 0; i < ARRAY_SIZE(sets); i++) {
+                struct bound_unit *u = bound_set_find(sets[i], unit);
+
+                if (u)
+                        u->is_unloaded = true;
+        }
+        return 0;
+}
+
+/* There are thousands of devices, and none is bound to anything. A unit that we know may have
+ * been loaded only because we asked for it. */
+static bool is_news(const struct bound *b, const char *unit)
+{
+        const struct bound_unit *u = bound_set_find(&b->known, unit);
+
+        return !bound_is_kind(unit, ".device") && (!u || u->is_unloaded);
+}
+
 static int on_news(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         struct bound *b = userdata;
         const char *unit;
 
         (void) error;
-        /* There are thousands of devices, and none is bound to anything. A unit that we know
-         * may have been loaded only because we asked for it. */
         if (sd_bus_message_is_signal(m, MANAGER, "UnitNew") &&
-            sd_bus_message_read(m, "s", &unit) >= 0 &&
-            (bound_is_kind(unit, ".device") || bound_set_find(&b->known, unit)))
+            sd_bus_message_read(m, "s", &unit) >= 0 && !is_news(b, unit))
                 return 0;
         /* Ask at once, since systemd may hang a moment later; and then once more for all units
          * that follow. */
@@ -374,6 +400,9 @@ static void connect(struct bound *b)
         r = bus_new_manager(&b->bus, b->loop, on_closed, b);
         if (r >= 0)
                 r = signals_add_manager(bus_sd(b->bus), FROM_MANAGER "'UnitNew'", on_news, b);
+        if (r >= 0)
+                r = signals_add_manager(bus_sd(b->bus), FROM_MANAGER "'UnitRemoved'",
+                                        on_removed, b);
         if (r >= 0)
                 r = signals_add_manager(bus_sd(b->bus), FROM_MANAGER "'Reloading'", on_news, b);
         if (r >= 0)

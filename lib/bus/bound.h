@@ -24,6 +24,7 @@ struct bound_unit {
         bool is_down;        /* inactive or failed, as last reported */
         bool is_after;       /* stopped before the root says that it is down */
         nsec_t stop_timeout; /* INT64_MAX: none; 0: does not apply */
+        bool is_unloaded;    /* since it was read; a new unit may get its name */
         pid_t main_pid;      /* as last reported; 0: none */
 };
 

@@ -201,6 +201,21 @@ def test_another_target_takes_the_place_of_one_that_is_up_only_after_a_stop(host
     eventually_is(["other-held.target"], are_up)
 
 
+# ---- transient units ----
+
+def test_a_unit_is_found_where_it_is_and_not_where_one_of_its_name_was(hosts):
+    h4 = hosts.h4
+
+    for slice in "system.slice", "user.slice":  # which are there: nothing else is new
+        h4.on("systemd-run", "--quiet", "--unit=again", f"--slice={slice}",
+              "--property=BindsTo=tenure-held.target", "--property=After=tenure-held.target",
+              "sleep", "infinity")
+        eventually_is([f"/{slice}/again.service"], lambda: re.findall(
+            "^again.service (.*)", (h4.root / "run/tenure/bound").read_text(), re.M))
+        h4.systemctl("stop", "again")
+        eventually_is("not-found", lambda: h4.show("again", "LoadState"))
+
+
 # ---- no core ----
 
 def test_a_boot_without_a_core_ends_and_bound_units_start_once_there_is_a_place(hosts):
