@@ -180,31 +180,37 @@ static void remember_frozen(struct fence *f, const char *group)
 
 static void freeze(struct fence *f, const char *group)
 {
-        int r = cgroup_freeze(group, true);
+        int r = cgroup_freeze(group);
 
-        if (r == 0)
+        if (r == 0 || (r > 0 && cgroup_is_marked(group)))
                 remember_frozen(f, group);
-        else if (r != -ENOENT)
+        else if (r < 0 && r != -ENOENT)
                 log_error("Cannot freeze %s: %s.", group, strerror(-r));
 }
 
 static void thaw(const char *group)
 {
-        int r = cgroup_freeze(group, false);
+        int r = cgroup_thaw(group);
 
         if (r < 0 && r != -ENOENT)
                 log_error("Cannot thaw %s: %s.", group, strerror(-r));
 }
 
-/* Thaws everything, including what an earlier run may have frozen. */
-static void thaw_all(struct fence *f)
+static void remember_marked(struct fence *f)
 {
-        const char *group;
+        const char *group = slice_group();
         size_t at = 0;
 
-        thaw(slice_group());
-        while ((group = next_group(f, &at)))
-                thaw(group);
+        for (; group; group = next_group(f, &at))
+                if (cgroup_is_marked(group))
+                        remember_frozen(f, group);
+}
+
+/* Thaws what we have frozen, in this run or an earlier one, or in the other process, and not
+ * what an operator has. */
+static void thaw_all(struct fence *f)
+{
+        remember_marked(f);
         while (f->n_frozen > 0) {
                 thaw(f->frozen[--f->n_frozen]);
                 free(f->frozen[f->n_frozen]);
@@ -475,13 +481,8 @@ int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *t
                 gate_take(&f->gate);
                 bound_follow(f->bound);
         }
-        if (f->machine.perhaps_frozen) {
-                const char *group;
-                size_t at = 0;
-
-                while ((group = next_group(f, &at)))
-                        remember_frozen(f, group);
-        }
+        if (f->machine.perhaps_frozen)
+                remember_marked(f);
         if (!cgroup_is_there())
                 log_warning("This host has no control groups v2: units bound to %s can "
                             "be stopped only while systemd answers.",

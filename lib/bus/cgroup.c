@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 /* The second is for systemd's hybrid hierarchy, where version 1 has the controllers. */
@@ -27,16 +28,23 @@ bool cgroup_is_there(void)
         return root();
 }
 
-static int open_file(const char *path, const char *file, int flags)
+static int full_path(const char *path, const char *file, char text[static PATH_MAX])
 {
         const char *top = root();
-        char text[PATH_MAX];
-        int fd;
 
         if (!top)
                 return -ENOENT;
-        if (snprintf(text, sizeof(text), "%s%s/%s", top, path, file) >= (int) sizeof(text))
-                return -ENAMETOOLONG;
+        return snprintf(text, PATH_MAX, "%s%s/%s", top, path, file) < PATH_MAX ? 0
+                                                                               : -ENAMETOOLONG;
+}
+
+static int open_file(const char *path, const char *file, int flags)
+{
+        char text[PATH_MAX];
+        int fd, r = full_path(path, file, text);
+
+        if (r < 0)
+                return r;
         fd = open(text, flags | O_CLOEXEC | O_NOFOLLOW);
         return fd < 0 ? -errno : fd;
 }
@@ -53,9 +61,58 @@ static int put(const char *path, const char *file, const char *value)
         return r == -ENODEV ? -ENOENT : r;
 }
 
-int cgroup_freeze(const char *path, bool frozen)
+/* ---- freezing ---- */
+
+/* On each group that we have frozen: an extended attribute outlasts the process, and ends with
+ * the group. systemd marks groups in the same way. */
+#define MARK "user.tenure.frozen"
+
+/* Whether somebody has frozen the group itself: 1, 0 or a negative errno. */
+static int is_frozen(const char *path)
 {
-        return put(path, "cgroup.freeze", frozen ? "1" : "0");
+        int fd = open_file(path, "cgroup.freeze", O_RDONLY), r;
+        char c = '0';
+
+        if (fd < 0)
+                return fd;
+        r = read(fd, &c, 1) < 0 ? -errno : c == '1';
+        close(fd);
+        return r == -ENODEV ? -ENOENT : r;
+}
+
+bool cgroup_is_marked(const char *path)
+{
+        char text[PATH_MAX];
+
+        return full_path(path, "", text) == 0 &&
+               (getxattr(text, MARK, NULL, 0) >= 0 || errno == EOPNOTSUPP);
+}
+
+int cgroup_freeze(const char *path)
+{
+        char text[PATH_MAX];
+        int r = full_path(path, "", text);
+
+        if (r == 0)
+                r = is_frozen(path);
+        if (r != 0)
+                return r;
+        /* Marked first: a process that is killed in between leaves nothing frozen without a
+         * mark. */
+        (void) !setxattr(text, MARK, "", 0, 0);
+        return put(path, "cgroup.freeze", "1");
+}
+
+int cgroup_thaw(const char *path)
+{
+        char text[PATH_MAX];
+        int r = full_path(path, "", text);
+
+        if (r == 0)
+                r = put(path, "cgroup.freeze", "0");
+        if (r == 0)
+                (void) !removexattr(text, MARK);
+        return r;
 }
 
 int cgroup_kill(const char *path)

@@ -10,9 +10,15 @@
 /* Whether there is such a hierarchy here. */
 bool cgroup_is_there(void);
 
-/* Each returns 0 or a negative errno; -ENOENT: there is no such group. */
-must_check_ int cgroup_freeze(const char *path, bool frozen);
+/* Each returns 0 or a negative errno; -ENOENT: there is no such group. cgroup_freeze() marks
+ * the group until it is thawed; 1: it was frozen before, perhaps by others. */
+must_check_ int cgroup_freeze(const char *path);
+must_check_ int cgroup_thaw(const char *path);
 must_check_ int cgroup_kill(const char *path);
+
+/* Whether cgroup_freeze() has frozen the group, in whichever process; true also where the
+ * kernel has no marks (before Linux 5.7). */
+bool cgroup_is_marked(const char *path);
 
 /* Whether a process is in it: 1, 0 (nor is a group), or a negative errno. */
 must_check_ int cgroup_is_populated(const char *path);

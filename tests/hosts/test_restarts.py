@@ -1,4 +1,6 @@
 """What a host that keeps its place lives through: nobody hears of it, and what is bound runs on."""
+import os
+
 import pytest
 from harness.waiting import eventually, eventually_is
 
@@ -43,6 +45,33 @@ def test_what_a_place_outlasts_nobody_hears_of_and_bound_units_run_on(hosts, hap
     eventually(h4.holds)
     assert (h4.lease, h4.show("only-one", "MainPID")) == (lease, bound)
     assert h4.told_so_far(watch) == []
+
+
+def is_frozen(host, service):
+    return "frozen 1" in (host.group(service) / "cgroup.events").read_text()
+
+
+@pytest.mark.parametrize("unit", ["tenured", "tenure-guard"])
+def test_a_restart_thaws_what_an_earlier_run_has_frozen_and_nothing_else(hosts, unit):
+    """As a unit whose disk somebody takes a snapshot of, and one that a guard froze that was then
+    killed."""
+    h4 = hosts.h4
+    ours = h4.group("only-one")
+    for theirs in True, False:
+        if theirs:
+            h4.systemctl("freeze", "only-one")
+        else:
+            os.setxattr(ours, "user.tenure.frozen", b"1")
+            (ours / "cgroup.freeze").write_text("1")
+        eventually(lambda: is_frozen(h4, "only-one"))
+
+        h4.systemctl("restart", unit)
+        h4.renews()
+
+        if theirs:
+            assert is_frozen(h4, "only-one")
+            h4.systemctl("thaw", "only-one")
+        eventually(lambda: not is_frozen(h4, "only-one"))
 
 
 def test_a_bus_that_comes_back_has_the_agent_again(hosts):

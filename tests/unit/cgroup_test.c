@@ -40,7 +40,9 @@ TEST(what_is_within_a_control_group)
         CHECK(!cgroup_is_within("/b.slice", "/a.slice"));
         CHECK_EQ(cgroup_is_populated("/no-such.slice"), 0);
         CHECK_EQ(cgroup_kill("/no-such.slice"), -ENOENT);
-        CHECK_EQ(cgroup_freeze("/no-such.slice", true), -ENOENT);
+        CHECK_EQ(cgroup_freeze("/no-such.slice"), -ENOENT);
+        CHECK_EQ(cgroup_thaw("/no-such.slice"), -ENOENT);
+        CHECK(!cgroup_is_marked("/no-such.slice"));
 }
 
 TEST(where_a_process_is)
