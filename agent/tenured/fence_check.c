@@ -42,6 +42,12 @@ static void check_times(const struct fencing_config *cfg, nsec_t ttl, bool guard
                 buf_printf(out, "This host has no control groups v2: while systemd does "
                                 "not answer, nothing can be stopped; boot with "
                                 "systemd.unified_cgroup_hierarchy=1.\n");
+        else if (!cgroup_can_kill())
+                buf_printf(out,
+                           "This kernel has no cgroup.kill (Linux 5.14): processes of other "
+                           "users than root are frozen in time, but killed only by "
+                           "systemd; set CapabilityBoundingSet=CAP_KILL for "
+                           "tenured.service and tenure-guard.service.\n");
 }
 
 static void check_unit(const struct bound_unit *u, const char *target, nsec_t most,

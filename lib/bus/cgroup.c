@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/xattr.h>
@@ -115,9 +116,65 @@ int cgroup_thaw(const char *path)
         return r;
 }
 
+/* ---- killing ---- */
+
+/* Processes that are killed one by one may have children meanwhile. */
+#define KILL_PASSES 10
+
+struct killing {
+        int result;
+        bool found; /* a process */
+};
+
+static void kill_each(void *userdata, const char *path)
+{
+        struct killing *k = userdata;
+        int fd = open_file(path, "cgroup.procs", O_RDONLY), pid;
+        FILE *f;
+
+        if (fd < 0) /* the group was removed in between */
+                return;
+        f = fdopen(fd, "r");
+        if (!f)
+                abort();
+        while (fscanf(f, "%d", &pid) == 1) {
+                k->found = true;
+                if (pid > 0 && kill(pid, SIGKILL) < 0 && errno != ESRCH)
+                        k->result = -errno;
+        }
+        fclose(f);
+        cgroup_children(path, kill_each, k);
+}
+
+static bool has_file(const char *path, const char *file)
+{
+        int fd = open_file(path, file, O_PATH);
+
+        if (fd >= 0)
+                close(fd);
+        return fd >= 0;
+}
+
+bool cgroup_can_kill(void)
+{
+        char own[PATH_MAX];
+
+        return has_file(cgroup_own(own, sizeof(own)), "cgroup.kill");
+}
+
 int cgroup_kill(const char *path)
 {
-        return put(path, "cgroup.kill", "1");
+        struct killing k = {.found = true};
+        int r = put(path, "cgroup.kill", "1");
+
+        if (r != -ENOENT || !has_file(path, "cgroup.procs"))
+                return r;
+        /* The kernel is older than Linux 5.14. */
+        for (int i = 0; i < KILL_PASSES && k.found; i++) {
+                k = (struct killing){0};
+                kill_each(&k, path);
+        }
+        return k.result;
 }
 
 int cgroup_is_populated(const char *path)

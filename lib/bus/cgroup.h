@@ -20,6 +20,11 @@ must_check_ int cgroup_kill(const char *path);
  * kernel has no marks (before Linux 5.7). */
 bool cgroup_is_marked(const char *path);
 
+/* Whether the kernel kills a group at once, whoever its processes belong to. Otherwise
+ * cgroup_kill() kills them one by one: without CAP_KILL, only those of this user (-EPERM), and
+ * perhaps not all (call it again). */
+bool cgroup_can_kill(void);
+
 /* Whether a process is in it: 1, 0 (nor is a group), or a negative errno. */
 must_check_ int cgroup_is_populated(const char *path);
 

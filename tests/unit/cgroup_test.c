@@ -1,3 +1,10 @@
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "bus/cgroup.h"
@@ -54,4 +61,57 @@ TEST(where_a_process_is)
         CHECK(of[0] == '/');
         CHECK_EQ(cgroup_of_process(getpid(), small, sizeof(small)), -ENAMETOOLONG);
         CHECK_EQ(cgroup_of_process(INT32_MAX, of, sizeof(of)), -ESRCH);
+}
+
+#define TOP "/sys/fs/cgroup"
+
+/* A hierarchy without cgroup.kill, as before Linux 5.14, for this process alone. False: only
+ * root can have it. */
+static bool have_old_kernel(void)
+{
+        return unshare(CLONE_NEWNS) == 0 &&
+               mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) == 0 &&
+               mount("tmpfs", TOP, "tmpfs", 0, NULL) == 0;
+}
+
+static pid_t sleeper_in(const char *group)
+{
+        char path[256];
+        pid_t pid = fork();
+        FILE *f;
+
+        if (pid == 0) {
+                pause();
+                _exit(0);
+        }
+        snprintf(path, sizeof(path), TOP "%s", group);
+        mkdir(path, 0755);
+        snprintf(path, sizeof(path), TOP "%s/cgroup.procs", group);
+        f = fopen(path, "w");
+        CHECK(f);
+        fprintf(f, "%d\n", (int) pid);
+        fclose(f);
+        return pid;
+}
+
+TEST(all_processes_of_a_group_are_killed_where_the_kernel_has_no_cgroup_kill)
+{
+        pid_t pids[3];
+        int status;
+
+        if (!have_old_kernel()) {
+                CHECK(geteuid() != 0);
+                return;
+        }
+        CHECK(!cgroup_can_kill());
+        sleeper_in("");
+        pids[0] = sleeper_in("/a.slice");
+        pids[1] = sleeper_in("/a.slice/b.service");
+        pids[2] = sleeper_in("/a.slice/b.service/c");
+        CHECK_EQ(cgroup_kill("/a.slice"), 0);
+        for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
+                CHECK_EQ(waitpid(pids[i], &status, 0), pids[i]);
+                CHECK(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+        }
+        CHECK_EQ(cgroup_kill("/c.slice"), -ENOENT);
 }
