@@ -373,7 +373,7 @@ int guard_run(void)
         r = guard_new(&g, l);
         if (r < 0)
                 return r;
-        memory_lock();
+        memory_lock_whole();
         notify_ready();
         loop_run(l);
         return 0;

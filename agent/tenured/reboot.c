@@ -1,6 +1,7 @@
 #include "reboot.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <sys/reboot.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -9,6 +10,7 @@
 #include "bus/notify.h"
 #include "bus/pid1.h"
 #include "helper.h"
+#include "memory.h"
 
 #define WORD "reboot"
 
@@ -33,7 +35,10 @@ void reboot_now(struct pid1 *pid1)
 
 int reboot_helper(void)
 {
-        int fd = helper_listen(REBOOT_SOCKET, 0);
+        int fd = helper_listen(REBOOT_SOCKET, SOCK_NONBLOCK), r;
+        nsec_t watchdog = notify_watchdog_period();
+        int beat = watchdog > 0 ? (int) (watchdog / 3 / NSEC_PER_MSEC) : -1;
+        struct pollfd p = {.fd = fd, .events = POLLIN};
         char word[sizeof(WORD)];
         ssize_t n;
 
@@ -41,14 +46,17 @@ int reboot_helper(void)
                 log_error("%s: cannot listen: %s.", REBOOT_SOCKET, strerror(-fd));
                 return fd;
         }
+        memory_lock_whole();
         notify_ready();
-        while ((n = recv(fd, word, sizeof(word), 0)) >= 0 || errno == EINTR) {
+        while (poll(&p, 1, beat) >= 0 || errno == EINTR) {
+                notify_watchdog();
+                n = recv(fd, word, sizeof(word), 0);
                 if (n != sizeof(WORD) - 1 || memcmp(word, WORD, sizeof(WORD) - 1) != 0)
                         continue;
                 if (reboot(RB_AUTOBOOT) < 0)
                         log_error("Cannot reboot: %s.", strerror(errno));
         }
-        n = -errno;
+        r = -errno;
         close(fd);
-        return (int) n;
+        return r;
 }

@@ -186,6 +186,11 @@ static void set_times(struct fencing *f, const struct fencing_place *p)
         f->freeze_at = boot_add(p->deadline, -fencing_stillness(&f->cfg, p->ttl));
 }
 
+static bool reboots(const struct fencing *f)
+{
+        return f->cfg.reboot && !f->found;
+}
+
 static unsigned press(struct fencing *f, const struct fencing_place *p, struct boot_time now)
 {
         unsigned acts = 0;
@@ -228,11 +233,11 @@ static unsigned press(struct fencing *f, const struct fencing_place *p, struct b
                 acts |= FENCING_KILL;
         }
         if (f->ordered && order_is_due(f, now))
-                acts |= FENCING_STOP;
+                acts |= FENCING_STOP | (f->alarmed && reboots(f) ? FENCING_REBOOT : 0);
         if (f->lost && !f->alarmed &&
             due(now, boot_max(f->deadline, boot_add(f->began, DYING)))) {
                 f->alarmed = true;
-                acts |= FENCING_ALARM | (f->cfg.reboot && !f->found ? FENCING_REBOOT : 0);
+                acts |= FENCING_ALARM | (reboots(f) ? FENCING_REBOOT : 0);
         }
         return acts | look(f, now);
 }

@@ -4,6 +4,7 @@ import contextlib
 import pytest
 from harness.rig import Rig, lasting
 from harness.standstill import Probe
+from harness.waiting import eventually
 
 
 def pytest_addoption(parser):
@@ -46,6 +47,28 @@ def rigs(shared, booted, engine_of_hosts, tmp_path):
 def hosts(rigs):
     """Four hosts, h1 to h4, that hold their places however slow this machine is."""
     return rigs("30s")
+
+
+@pytest.fixture
+def part(hosts):
+    """part("tenured", text): what h4's unit has in [Service] until the test is over."""
+    h4, made = hosts.h4, []
+
+    def write(unit, text):
+        directory = h4.root / f"run/systemd/system/{unit}.service.d"
+        directory.mkdir()
+        made.append(directory)
+        (directory / "part.conf").write_text(f"[Service]\n{text}\n")
+        h4.systemctl("daemon-reload")
+
+    yield write
+    for directory in made:
+        (directory / "part.conf").unlink()
+        directory.rmdir()
+    h4.systemctl("daemon-reload")
+    h4.systemctl("reset-failed")
+    h4.systemctl("start", "tenured")
+    eventually(h4.is_back)
 
 
 @pytest.fixture

@@ -90,6 +90,37 @@ def test_the_agent_is_scheduled_before_others_and_says_what_it_does(hosts):
                      h4.show("tenured", "StatusText"))
 
 
+def unlocked(host, pid):
+    """How many kilobytes of a process's code may have to be read from a disk when they are run."""
+    sizes = [dict(re.findall(r"^(Size|Rss): +(\d+) kB$", text, re.M)) for text in
+             re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", host.on("cat", f"/proc/{pid}/smaps"), flags=re.M)
+             if " r-xp " in text and "/" in text]
+    assert sizes
+    return sum(int(size["Size"]) - int(size["Rss"]) for size in sizes)
+
+
+@pytest.mark.parametrize("unit", ["tenure-guard", "tenure-reboot"])
+def test_what_acts_while_the_disk_hangs_reads_nothing_from_it(hosts, part, unit):
+    h4 = hosts.h4
+    # This machine may not let systemd raise the limit (LimitMEMLOCK=).
+    part(unit, "CapabilityBoundingSet=CAP_IPC_LOCK CAP_SYS_BOOT")
+    h4.systemctl("restart", unit)
+    pid = h4.show(unit, "MainPID")
+
+    assert re.search(r"^VmLck:\s+[1-9]", h4.on("cat", f"/proc/{pid}/status"), re.M)
+    assert unlocked(h4, pid) == 0
+
+
+def test_a_reboot_helper_that_hangs_is_started_again(hosts):
+    h4 = hosts.h4
+    before = h4.show("tenure-reboot", "MainPID")
+
+    h4.signal("tenure-reboot", "STOP")
+
+    eventually(lambda: h4.is_active("tenure-reboot")
+               and h4.show("tenure-reboot", "MainPID") != before)
+
+
 def test_systemd_finds_no_fault_with_the_units(hosts, only_core):
     h1 = hosts.h1
     units = "/usr/lib/systemd/system/tenure*.service /usr/lib/systemd/system/tenure*.target"

@@ -592,7 +592,7 @@ void notify_extend(nsec_t by)
 {
         (void) by;
 }
-void memory_lock(void)
+void memory_lock_whole(void)
 {
 }
 void journal_use(const char *identifier)

@@ -139,7 +139,7 @@ struct pid1 *pid1_free(struct pid1 *p)
         return NULL;
 }
 
-void memory_lock(void)
+void memory_lock_whole(void)
 {
 }
 
