@@ -121,6 +121,34 @@ def test_a_reboot_helper_that_hangs_is_started_again(hosts):
                and h4.show("tenure-reboot", "MainPID") != before)
 
 
+WAITS_FOR_THE_NETWORK = """[Unit]
+Before=network-online.target
+[Service]
+Type=oneshot
+ExecStart=/bin/sleep infinity
+SuccessExitStatus=SIGTERM
+"""
+
+
+def test_a_network_that_is_not_online_delays_no_agent(hosts):
+    """ReadyAfter= says for how long a boot waits."""
+    h4 = hosts.h4
+    h4.systemctl("stop", "tenured", "network-online.target")
+    h4.on("sh", "-c", "cat >/run/systemd/system/waits.service", stdin=WAITS_FOR_THE_NETWORK)
+    h4.on("sh", "-c", "cd /run/systemd/system && mkdir -p network-online.target.wants && "
+          "ln -s ../waits.service network-online.target.wants/")
+    h4.systemctl("daemon-reload")
+    h4.systemctl("start", "--no-block", "network-online.target")  # for whoever wants it
+
+    h4.systemctl("start", "--no-block", "tenured")
+
+    eventually(h4.is_back)
+    assert h4.show("network-online.target", "ActiveState") == "inactive"
+    h4.systemctl("stop", "waits", "network-online.target")
+    h4.on("sh", "-c", "cd /run/systemd/system && rm -r waits.service network-online.target.wants")
+    h4.systemctl("daemon-reload")
+
+
 def test_systemd_finds_no_fault_with_the_units(hosts, only_core):
     h1 = hosts.h1
     units = "/usr/lib/systemd/system/tenure*.service /usr/lib/systemd/system/tenure*.target"
