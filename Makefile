@@ -193,6 +193,7 @@ install: deps-there
 		sed 's|@bindir@|$(PREFIX)/bin|' units/$$u.service > "$(DESTDIR)$(UNITDIR)/$$u.service" && \
 		chmod 644 "$(DESTDIR)$(UNITDIR)/$$u.service" || exit 1; done
 	install -D -m 644 -t "$(DESTDIR)$(UNITDIR)" units/tenure-held.target units/tenure-held.slice units/tenured-metrics.socket units/tenured-metrics-file.timer
+	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/lib/systemd/system-generators" units/tenure-generator
 	install -D -m 644 units/tenure-core.sysusers "$(DESTDIR)$(PREFIX)/lib/sysusers.d/tenure-core.conf"
 	install -D -m 644 units/tenured.sysusers "$(DESTDIR)$(PREFIX)/lib/sysusers.d/tenured.conf"
 	install -D -m 644 units/tenure.tmpfiles "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/tenure.conf"

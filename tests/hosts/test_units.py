@@ -149,6 +149,27 @@ def test_a_network_that_is_not_online_delays_no_agent(hosts):
     h4.systemctl("daemon-reload")
 
 
+def test_units_run_without_real_time_priority_where_it_is_refused(hosts):
+    """As in a container with a user namespace of its own."""
+    h4, units = hosts.h4, ["tenured", "tenure-guard", "tenure-reboot"]
+
+    def policies():
+        return {h4.on("ps", "-o", "cls=", "-p", h4.show(unit, "MainPID")).strip()
+                for unit in units if h4.is_active(unit)}
+
+    h4.on("cp", "/usr/bin/chrt", "/run/")
+    h4.on("cp", "/bin/false", "/usr/bin/chrt")
+    h4.systemctl("daemon-reload")
+    h4.systemctl("restart", *units)
+    assert policies() == {"TS"}
+
+    h4.on("cp", "/run/chrt", "/usr/bin/")
+    h4.systemctl("daemon-reload")
+    h4.systemctl("restart", *units)
+    assert policies() == {"RR"}
+    eventually(h4.is_back)
+
+
 def test_systemd_finds_no_fault_with_the_units(hosts, only_core):
     h1 = hosts.h1
     units = "/usr/lib/systemd/system/tenure*.service /usr/lib/systemd/system/tenure*.target"
