@@ -41,6 +41,31 @@ def test_a_guard_outlasts_its_agent_and_another_one_begins_where_it_ends(hosts, 
     assert h4.show("only-one", "MainPID") == bound
 
 
+def test_a_guard_that_fails_while_the_agent_is_restarted_stops_nothing(hosts, part):
+    h4 = hosts.h4
+    part("tenured", "RestartSec=3s")
+    guard, bound = pid_of_guard(h4), h4.show("only-one", "MainPID")
+
+    h4.signal("tenured", "KILL")
+    eventually_is("auto-restart", lambda: h4.show("tenured", "SubState"))
+    h4.signal(GUARD, "ABRT")
+
+    eventually(h4.holds)
+    eventually(lambda: h4.is_active(GUARD) and pid_of_guard(h4) != guard)
+    h4.renews(1)
+    assert h4.show("only-one", "MainPID") == bound
+
+
+def test_a_guard_that_cannot_start_where_no_agent_can_stops_what_is_bound(hosts, part):
+    h4 = hosts.h4
+    for unit in "tenured", GUARD:
+        part(unit, "ExecStart=\nExecStart=/bin/false")
+
+    kill_both(h4)
+
+    eventually_is("inactive", lambda: h4.show("only-one", "ActiveState"))
+
+
 def test_a_guard_goes_and_comes_with_its_agent(hosts):
     h4 = hosts.h4
     h4.systemctl("stop", "tenured")
