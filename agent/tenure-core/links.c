@@ -326,6 +326,9 @@ static const char *text_of(int outcome)
                 return "the member answers the leader, with the directory that it has";
         case REPLICA_E_EARLY:
                 return "it was replaced less than ten minutes ago";
+        case REPLICA_E_NOT_LET:
+                return "ReplaceLostDisk= is off at the leader; an operator may do it "
+                       "(tenurectl core replace)";
         case REPLICA_E_UNHEALTHY:
                 return "too few of the other members answer the leader";
         case REPLICA_E_TOO_MANY:
@@ -374,6 +377,9 @@ static const char *keeps(const struct links *l, uint64_t id, const char *name)
         struct introduction in;
         bool linked = false;
 
+        if (!replica_replaces_lost(l->replica))
+                return "ReplaceLostDisk= is off at that member; an operator may do it "
+                       "(tenurectl core replace)";
         if (id == 0)
                 return "no member has exactly these URLs";
         if (*name_of(l, id) && strcmp(name_of(l, id), name) != 0)

@@ -413,6 +413,7 @@ static int make_replica(struct program *p)
                 .check = identity_check,
                 .check_arg = &p->identity,
                 .any_change = !p->opt.strict_reconfig_check,
+                .replace_lost = p->opt.replace_lost_disk,
                 .election = p->opt.election,
                 .heartbeat = p->opt.heartbeat,
                 .snapshot_entries = p->opt.snapshot_count,

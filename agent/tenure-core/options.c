@@ -53,7 +53,7 @@ const struct conf_option options_table[] = {
         {"Core", "LeaseOwners", "lease-owners", CONF_ENUM, FIELD(lease_owners), "agents", "with authentication, the leases that only the user who granted them may renew and revoke (agents: those with keys below /tenure/)", 0, 0, false, lease_owners},
         {"Core", "SnapshotCount", "snapshot-count", CONF_UINT, FIELD(snapshot_count), "16384", "take the next snapshot after this many log entries", 100, 10000000, false, NULL},
         {"Core", "FinishUpgradeAfter", "finish-upgrade-after", CONF_NSEC, FIELD(finish_upgrade_after), "24h", "raise the cluster version when all members have run a newer release for so long; infinity: only on request", 1000 * MS, INT64_MAX, false, NULL},
-        {"Core", "ReplaceLostDisk", "replace-lost-disk", CONF_BOOL, FIELD(replace_lost_disk), "no", "with an empty data directory, ask the other members to replace this one, if it had another directory", 0, 0, false, NULL},
+        {"Core", "ReplaceLostDisk", "replace-lost-disk", CONF_BOOL, FIELD(replace_lost_disk), "no", "with an empty data directory, ask the other members to replace this one, if it had another directory; replace members that ask for that reason", 0, 0, false, NULL},
         {"Core", "LogLevel", "log-level", CONF_ENUM, FIELD(log_level), "info", "the least severe messages that are logged", 0, 0, false, log_levels},
         {"Clients", "ListenClientURLs", "listen-client-urls", CONF_LIST, FIELD(listen_client_urls), "http://127.0.0.1:2379", "URLs to listen on for clients", 0, 0, false, NULL},
         {"Clients", "ListenClientHTTPURLs", "listen-client-http-urls", CONF_LIST, FIELD(listen_client_http_urls), "", "more URLs to listen on for clients, which are not advertised; etcd serves HTTP there", 0, 0, false, NULL},

@@ -48,12 +48,19 @@ static bool others_suffice(struct replica *r, unsigned at)
         return n_answer >= n / 2 + 1;
 }
 
+bool replica_replaces_lost(const struct replica *r)
+{
+        return r->cfg.replace_lost;
+}
+
 int replacement_allowed(struct replica *r, enum replica_change what, const char *urls)
 {
         const struct raft_configuration *c = replica_conf(r);
         int at = position_of_urls(c, urls);
         uint64_t since = at < 0 ? 0 : address_replaced(c->servers[at].address);
 
+        if (what == REPLICA_REPLACE_LOST && !r->cfg.replace_lost)
+                return REPLICA_E_NOT_LET;
         if (at < 0)
                 return REPLICA_E_UNKNOWN;
         if (replica_directory(r, c->servers[at].id) == 0) {

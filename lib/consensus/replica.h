@@ -40,9 +40,11 @@ struct replica_config {
          * NULL: yes. */
         int (*check)(void *arg, const struct store_recovered *had, struct store_error *err);
         void *check_arg;
-        bool any_change;  /* members may be changed even if that may cost the majority */
-        uint32_t version; /* the newest cluster version that this replica knows; 0:
-                           * CLUSTER_NEWEST; a lower one is for tests */
+        bool any_change;   /* members may be changed even if that may cost the majority */
+        bool replace_lost; /* a member with an empty data directory may ask for its own
+                            * replacement */
+        uint32_t version;  /* the newest cluster version that this replica knows; 0:
+                            * CLUSTER_NEWEST; a lower one is for tests */
         nsec_t election, heartbeat;
         uint64_t seed;             /* random; another one in each life of the process */
         uint64_t directory;        /* random: the id for a data directory that has none; 0: it
@@ -347,13 +349,17 @@ enum {
         REPLICA_E_ALIVE,       /* the member that is to be replaced answers */
         REPLICA_E_UNCLAIMED,   /* it has no data directory yet: any will do */
         REPLICA_E_EARLY,       /* it was replaced in the last ten minutes */
-        REPLICA_E_LAST_ = REPLICA_E_EARLY,
+        REPLICA_E_NOT_LET,     /* only an operator may replace it: `replace_lost` is off */
+        REPLICA_E_LAST_ = REPLICA_E_NOT_LET,
 };
 
 /* Requests a change of the members from the leader; changed_members() follows, unless the
  * request or the answer is lost. @request is not 0; @address is for changes that need one. */
 void replica_change_members(struct replica *r, uint64_t request, enum replica_change what,
                             uint64_t id, const char *address);
+
+/* Whether this replica lets members ask for their own replacement. */
+bool replica_replaces_lost(const struct replica *r);
 
 /* The index of the last committed change of the members, if @id is not a member after it: it
  * was removed, or we do not know of its addition yet. 0: it is a member, or we are not one

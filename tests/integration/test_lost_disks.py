@@ -183,6 +183,20 @@ def test_a_lost_disk_is_replaced_by_itself(new_cluster, state):
     assert cluster.get("precious", at=b).value == "acknowledged"
 
 
+def test_who_asks_to_be_replaced_is_refused_by_members_where_the_setting_is_off(cluster):
+    """Without TLS, anybody may be the one who asks."""
+    a, b, _ = followers(cluster)
+    former = cluster.members()[b.name].id
+    lose_disk(b)
+    b.command.append("--replace-lost-disk=yes")
+    b.start()
+    eventually(lambda: "was asked to replace this member: ReplaceLostDisk= is off at that member; "
+               "an operator may do it (tenurectl core replace)" in b.log_text())
+    assert cluster.members()[b.name].id == former
+    run(BIN / "tenurectl", f"--endpoints={a.client_url}", "core", "replace", b.name)
+    assert is_voter_again(cluster, b.name, former)
+
+
 def test_the_disks_of_all_members_are_lost_one_after_the_other(new_cluster):
     """The last one knows nobody by the id that the others have now."""
     cluster = new_cluster(3, "--replace-lost-disk=yes")

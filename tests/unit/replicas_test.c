@@ -687,6 +687,8 @@ TEST(a_member_whose_directory_is_lost_is_replaced)
         CHECK_EQ(change(leader, REPLICA_REPLACE, 5, "http://9:1"), REPLICA_E_UNKNOWN);
         CHECK_EQ(change(leader, REPLICA_REPLACE, 5, urls), REPLICA_E_ALIVE);
         end_node(lost);
+        CHECK_EQ(change(leader, REPLICA_REPLACE_LOST, 5, urls), REPLICA_E_NOT_LET);
+        leader->replica->cfg.replace_lost = true;
         CHECK_EQ(change(leader, REPLICA_REPLACE_LOST, 5, urls), 0);
         CHECK_EQ(replica_voters(leader->replica), 3);
         CHECK(libraft_match(leader->replica, 5, &match));
@@ -723,6 +725,7 @@ TEST(a_member_whose_directory_is_lost_is_replaced)
         introduce_all();
         pass(1000 * MS);
         end_node(by);
+        leader->replica->cfg.replace_lost = true;
         CHECK_EQ(change(leader, REPLICA_REPLACE_LOST, 4, urls), REPLICA_E_EARLY);
         stop_founding();
         n_nodes = N;
