@@ -137,12 +137,18 @@ static void abstain(struct replica *r, uint64_t term)
                 replica_fatal(r, "cannot write term and vote (meta)");
 }
 
-bool directories_refuse(const struct replica *r, uint64_t peer)
+bool directories_differ(const struct replica *r, uint64_t peer, const struct introduction *in)
 {
         uint64_t recorded = replica_directory(r, peer);
-        const struct introduction *in = recorded != 0 ? introduction_of(r, peer) : NULL;
 
-        return in && in->directory != recorded;
+        return recorded != 0 && in->directory != recorded;
+}
+
+bool directories_refuse(const struct replica *r, uint64_t peer)
+{
+        const struct introduction *in = introduction_of(r, peer);
+
+        return in && directories_differ(r, peer, in);
 }
 
 static bool tell_now(struct replica *r)

@@ -203,6 +203,7 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         struct reader rd = {.in = frame};
         uint8_t type = reader_u8(&rd);
         struct introduction introduction;
+        int refused;
         const struct kind *kind = type < ARRAY_SIZE(kinds) ? &kinds[type] : NULL;
 
         r->now = boot_max(r->now, now);
@@ -216,10 +217,9 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         }
         if (rd.r < 0)
                 return rd.r;
-        if (versions_refuse(r, peer))
-                return -EPROTONOSUPPORT;
-        if (directories_refuse(r, peer))
-                return -EKEYREJECTED;
+        refused = versions_refuse(r, peer);
+        if (refused < 0)
+                return refused;
         f.rest = rd.in;
         members_heard(r, peer);
         if (type != FRAME_REMOVED)

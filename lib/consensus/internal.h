@@ -705,9 +705,9 @@ void members_lack(struct replica *r, uint64_t index);
 unsigned versions_format(uint32_t version);
 /* What @id last said of itself, in this life of ours; NULL: nothing. */
 const struct member_version *versions_of(const struct replica *r, uint64_t id);
-/* Whether @peer is too old for the cluster version: nothing of it is taken, and nothing sent to
- * it. */
-bool versions_refuse(const struct replica *r, uint64_t peer);
+/* Whether nothing is taken of @peer, and nothing sent to it: 0; -EPROTONOSUPPORT: it is too old
+ * for the cluster version; -EKEYREJECTED: it has another directory than the recorded one. */
+must_check_ int versions_refuse(const struct replica *r, uint64_t peer);
 /* The newest cluster version that this replica knows. */
 static inline uint32_t replica_newest(const struct replica *r)
 {
@@ -742,8 +742,9 @@ void replacement_log(const struct replica *r);
 bool directories_recorded(const struct replica *r);
 /* After each raft_step(): the configuration may have changed. */
 void directories_configured(struct replica *r);
-/* Whether @peer has introduced itself with another directory than the recorded one: nothing of
- * it is taken, and nothing sent to it. */
+/* Whether @in, as an introduction of @peer, has another directory than the recorded one; and
+ * whether the last one of @peer has. */
+bool directories_differ(const struct replica *r, uint64_t peer, const struct introduction *in);
 bool directories_refuse(const struct replica *r, uint64_t peer);
 void directories_introduced(struct replica *r, uint64_t peer, const struct introduction *in);
 /* Leader: whether all directories have to be recorded, and are not; and records them. */

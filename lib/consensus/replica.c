@@ -140,7 +140,7 @@ void replica_send_frame(struct replica *r, uint64_t peer, const struct buf *fram
 {
         int i = replica_position(r, peer);
 
-        if (versions_refuse(r, peer) || directories_refuse(r, peer))
+        if (versions_refuse(r, peer) != 0)
                 return;
         if (i >= 0) {
                 r->queue.sent_to |= UINT64_C(1) << i;

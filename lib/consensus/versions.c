@@ -42,12 +42,25 @@ static struct member_version *slot_for(struct replica *r, uint64_t id)
         return v;
 }
 
-bool versions_refuse(const struct replica *r, uint64_t peer)
+static bool is_too_old(const struct replica *r, const struct introduction *in)
+{
+        return in->newest < r->versions.cluster ||
+               (in->newest < CLUSTER_0_2 && directories_recorded(r));
+}
+
+/* Returns 0, -EPROTONOSUPPORT or -EKEYREJECTED, as replica_peer_introduced() does. */
+static int judge(const struct replica *r, uint64_t peer, const struct introduction *in)
+{
+        if (is_too_old(r, in))
+                return -EPROTONOSUPPORT;
+        return directories_differ(r, peer, in) ? -EKEYREJECTED : 0;
+}
+
+int versions_refuse(const struct replica *r, uint64_t peer)
 {
         const struct member_version *v = version_of(r, peer);
 
-        return v && (v->is.newest < r->versions.cluster ||
-                     (v->is.newest < CLUSTER_0_2 && directories_recorded(r)));
+        return v ? judge(r, peer, &v->is) : 0;
 }
 
 /* A leader hears from each member that lives, many times a second. */
@@ -83,46 +96,38 @@ static int take_turn(struct replica *r, struct member_version *v, const struct i
         return boot_diff(r->now, v->rival.since) >= CALLS_AGAIN ? 0 : -EBUSY;
 }
 
+/* What is refused is noted only if no link of the member's own stands: it says why the member
+ * takes no part. */
 int replica_peer_introduced(struct replica *r, uint64_t peer, const struct introduction *in,
                             struct boot_time now)
 {
-        struct member_version *v = slot_for(r, peer),
-                              before = v->id == peer ? *v : (struct member_version){0};
+        struct member_version *had = version_of(r, peer);
         int k;
 
         r->now = boot_max(r->now, now);
         if (in->term > frames_term_max(r))
                 return -EBADMSG;
-        k = take_turn(r, &before, in);
-        if (k == 0)
-                *v = (struct member_version){.id = peer,
-                                             .is = *in,
-                                             .linked = true,
-                                             .rival = before.is.process == in->process
-                                                              ? before.rival
-                                                              : (struct rival){0}};
-        else
-                *v = before;
+        k = had ? take_turn(r, had, in) : 0;
         if (k < 0)
                 return k;
         if (r->versions.lost == peer)
                 r->versions.lost = 0;
-        versions_members_changed(r);
-        directories_introduced(r, peer, in);
-        if (versions_refuse(r, peer))
-                k = -EPROTONOSUPPORT;
-        else if (directories_refuse(r, peer))
-                k = -EKEYREJECTED;
-        if (k == 0)
-                return 0;
+        k = judge(r, peer, in);
         PROBE_IF(k == -EPROTONOSUPPORT,
                  "a member that is too old for the cluster version calls");
         PROBE_IF(k == -EKEYREJECTED, "a member calls that has another directory");
-        if (before.linked)
-                *v = before;
-        v->linked = !versions_refuse(r, peer) && !directories_refuse(r, peer);
-        PROBE_IF(v->linked, "who is refused calls as a member that has a link");
-        versions_members_changed(r);
+        if (k < 0 && had && had->linked && judge(r, peer, &had->is) == 0) {
+                PROBE("who is refused calls as a member that has a link");
+        } else {
+                *slot_for(r, peer) = (struct member_version){
+                        .id = peer,
+                        .is = *in,
+                        .linked = k == 0,
+                        .rival = had && had->is.process == in->process ? had->rival
+                                                                       : (struct rival){0}};
+                versions_members_changed(r);
+        }
+        directories_introduced(r, peer, in);
         return k;
 }
 
