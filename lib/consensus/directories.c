@@ -187,6 +187,17 @@ void directories_introduced(struct replica *r, uint64_t peer, const struct intro
 
 /* ---- what is recorded ---- */
 
+/* Whether the configuration may be another one than at the last call: while it is not
+ * committed, a later leader may put another one at its index. */
+static bool is_another_entry(struct replica *r)
+{
+        uint64_t index = libraft_uncommitted(r) == 0 ? libraft_committed(r, NULL) : 0,
+                 before = r->directories.index;
+
+        r->directories.index = index;
+        return index == 0 || index != before;
+}
+
 static bool has_changed(const struct replica *r)
 {
         const struct raft_configuration *c = replica_conf(r);
@@ -220,7 +231,7 @@ void directories_configured(struct replica *r)
         const struct raft_configuration *c = replica_conf(r);
         uint64_t recorded;
 
-        if (!has_changed(r))
+        if (!is_another_entry(r) || !has_changed(r))
                 return;
         r->directories.n = min_of(c->n, (unsigned) REPLICA_PEERS_MAX);
         for (unsigned i = 0; i < r->directories.n; i++) {

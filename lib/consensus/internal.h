@@ -330,6 +330,7 @@ struct versions {
 /* directories.c: the ids of the members' data directories, as the last configuration in the log
  * has them; 0: it has none. */
 struct directories {
+        uint64_t index; /* of that configuration; 0: it is not committed */
         unsigned n;
         uint64_t id[REPLICA_PEERS_MAX], of[REPLICA_PEERS_MAX];
         struct boot_time told_at; /* when it was last logged that ours is another one */
