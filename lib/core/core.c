@@ -351,21 +351,20 @@ static bool is_no_member(uint64_t id, void *arg)
 
 static void keep_up(struct core *c)
 {
-        cleanup_(buf_fini) struct buf alarm = {0}, disk = {0}, former = {0}, names = {0},
-                                      compact = {0};
+        cleanup_(buf_fini) struct buf alarm = {0}, disk = {0}, former = {0}, compact = {0};
         struct replica_status st = core_status(c);
+        enum cmd_type type;
 
         if (st.leader_id != 0 && upkeep_quota(&c->upkeep, &c->cfg, &c->state, c->now, &alarm))
                 (void) !core_propose_own(c, CMD_ALARM, &alarm);
         if (st.leader_id != 0 &&
             upkeep_disk(&c->upkeep, &c->cfg, &c->state, st.short_of_room, c->now, &disk))
                 (void) !core_propose_own(c, CMD_ALARM, &disk);
-        if (st.leader && c->state.n_alarms > 0 &&
-            upkeep_former(&c->upkeep, &c->state, is_no_member, c->replica, c->now, &former))
-                (void) !core_propose_own(c, CMD_ALARM, &former);
-        if (st.leader &&
-            upkeep_names(&c->upkeep, &c->state, is_no_member, c->replica, c->now, &names))
-                (void) !core_propose_own(c, CMD_MEMBER, &names);
+        type = st.leader ? upkeep_former(&c->upkeep, &c->state, is_no_member, c->replica,
+                                         c->now, &former)
+                         : 0;
+        if (type != 0)
+                (void) !core_propose_own(c, type, &former);
         if (upkeep_compact(&c->upkeep, &c->cfg, &c->state, c->now, &compact) && st.leader)
                 (void) !core_propose_own(c, CMD_COMPACT, &compact);
 }

@@ -65,12 +65,14 @@ bool upkeep_disk(struct upkeep *u, const struct core_config *cfg, const struct s
         return true;
 }
 
-bool upkeep_former(struct upkeep *u, const struct state *s,
-                   bool (*gone)(uint64_t member, void *arg), void *arg, struct boot_time now,
-                   struct buf *disarm)
+enum cmd_type upkeep_former(struct upkeep *u, const struct state *s,
+                            bool (*gone)(uint64_t member, void *arg), void *arg,
+                            struct boot_time now, struct buf *out)
 {
+        Pb__Member m = PB__MEMBER__INIT;
+
         if (boot_before(now, u->former_at))
-                return false;
+                return 0;
         for (size_t i = 0; i < s->n_alarms; i++) {
                 const struct alarm *a = &s->alarms[i];
 
@@ -80,30 +82,19 @@ bool upkeep_former(struct upkeep *u, const struct state *s,
                         continue;
                 PROBE("the alarm of a former member is ended");
                 u->former_at = boot_add(now, FORMER_AGAIN);
-                append_alarm(disarm, false, a->member, false);
-                return true;
+                append_alarm(out, false, a->member, false);
+                return CMD_ALARM;
         }
-        return false;
-}
-
-bool upkeep_names(struct upkeep *u, const struct state *s,
-                  bool (*gone)(uint64_t member, void *arg), void *arg, struct boot_time now,
-                  struct buf *drop)
-{
-        Pb__Member m = PB__MEMBER__INIT;
-
-        if (s->version < CLUSTER_0_2 || boot_before(now, u->names_at))
-                return false;
-        for (size_t i = 0; i < s->n_members; i++) {
+        for (size_t i = 0; i < s->n_members && s->version >= CLUSTER_0_2; i++) {
                 if (!gone(s->members[i].id, arg))
                         continue;
                 PROBE("the name of a former member is dropped");
-                u->names_at = boot_add(now, FORMER_AGAIN);
+                u->former_at = boot_add(now, FORMER_AGAIN);
                 m.id = s->members[i].id;
-                pb_append(drop, &m.base);
-                return true;
+                pb_append(out, &m.base);
+                return CMD_MEMBER;
         }
-        return false;
+        return 0;
 }
 
 static void look(struct upkeep *u, const struct core_config *cfg, const struct state *s,

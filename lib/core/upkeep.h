@@ -11,8 +11,7 @@
 #define UPKEEP_STEPS 20
 
 struct upkeep {
-        struct boot_time quota_at, disk_at, former_at, names_at,
-                compact_at;              /* when to check again */
+        struct boot_time quota_at, disk_at, former_at, compact_at; /* when to check again */
         int64_t goal;                    /* compact up to here, a part at a time: ... */
         int64_t step;                    /* ... the last one, up to this revision, ... */
         struct boot_time step_at;        /* ... was proposed at this time */
@@ -39,19 +38,14 @@ bool upkeep_disk_due(const struct core_config *cfg, const struct state *s, bool 
 bool upkeep_disk(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                  bool full, struct boot_time now, struct buf *alarm);
 
-/* A former member cannot clear its own alarm for lack of room. If there is such an alarm (@gone
- * tells who is a former member), appends the AlarmRequest that clears it, whatever its cause. A
- * CORRUPT alarm is left to an operator. Called on the leader. */
-bool upkeep_former(struct upkeep *u, const struct state *s,
-                   bool (*gone)(uint64_t member, void *arg), void *arg, struct boot_time now,
-                   struct buf *disarm);
-
-/* What a former member has said of itself is of no use, and would be in each snapshot for ever.
- * If there is such a record, appends the Member that drops it: until the cluster version is
- * 0.2, there is none. Called on the leader. */
-bool upkeep_names(struct upkeep *u, const struct state *s,
-                  bool (*gone)(uint64_t member, void *arg), void *arg, struct boot_time now,
-                  struct buf *drop);
+/* What is left of a former member (@gone tells who is one): its alarm for lack of room, which
+ * it cannot clear itself, and what it has said of itself, which would be in each snapshot for
+ * ever. If there is something, appends the command that ends it, and returns its type;
+ * otherwise 0. A CORRUPT alarm is left to an operator, and names stay until the cluster version
+ * is 0.2. Called on the leader. */
+enum cmd_type upkeep_former(struct upkeep *u, const struct state *s,
+                            bool (*gone)(uint64_t member, void *arg), void *arg,
+                            struct boot_time now, struct buf *out);
 
 /* When upkeep_compact() may have something to do. */
 struct boot_time upkeep_compact_next(const struct upkeep *u, const struct state *s,

@@ -137,15 +137,16 @@ TEST(the_alarm_of_one_who_was_removed_goes_with_it)
         alarm_by_hand(&s, PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE, 0);
         alarm_by_hand(&s, PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE, 8);
         CHECK_EQ(state_add_alarm(&s, 7, PB__ALARM_TYPE__CORRUPT, ALARM_STANDS), 0);
-        CHECK(upkeep_former(&u, &s, is_gone, &left, (struct boot_time){0}, &b));
+        CHECK_EQ(upkeep_former(&u, &s, is_gone, &left, (struct boot_time){0}, &b), CMD_ALARM);
         CHECK_EQ(apply(&s, CMD_ALARM, (struct view){b.data, buf_len(&b)}), STATE_OK);
         CHECK(!upkeep_disks_full(&s));
         CHECK_EQ(state_alarm_why(&s, 7, PB__ALARM_TYPE__NOSPACE), 0);
         CHECK_EQ(state_alarm_why(&s, 7, PB__ALARM_TYPE__CORRUPT), ALARM_STANDS);
         CHECK_EQ(state_alarm_why(&s, 8, PB__ALARM_TYPE__NOSPACE), ALARM_STANDS);
         CHECK_EQ(state_alarm_why(&s, 0, PB__ALARM_TYPE__NOSPACE), ALARM_STANDS);
-        CHECK(!upkeep_former(&u, &s, is_gone, &left, (struct boot_time){60 * NSEC_PER_SEC},
-                             &b));
+        CHECK_EQ(upkeep_former(&u, &s, is_gone, &left, (struct boot_time){60 * NSEC_PER_SEC},
+                               &b),
+                 0);
         state_fini(&s);
 }
 
