@@ -690,7 +690,9 @@ must_check_ int members_position(const struct raft_configuration *c, uint64_t id
 /* Calls @fn for each member in @c; its URLs are borrowed until @fn returns. */
 void members_each(const struct raft_configuration *c,
                   void (*fn)(uint64_t id, const char *urls, bool voter, void *arg), void *arg);
-/* Leader: whether member @id answers. */
+/* Leader: whether member @id was heard within an election timeout; and whether it answers, so
+ * that its link has not broken since. */
+bool members_heard_lately(struct replica *r, uint64_t id);
 bool members_answers(struct replica *r, uint64_t id);
 /* Leader: of the voters that answer, the one that lacks the fewest entries; 0: none answers. */
 uint64_t members_heir(struct replica *r);

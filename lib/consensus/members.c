@@ -144,15 +144,20 @@ uint64_t replica_forgetful(const struct replica *r)
         return 0;
 }
 
+bool members_heard_lately(struct replica *r, uint64_t id)
+{
+        const struct health *h = health_of(r, id);
+
+        return h && boot_diff(r->now, h->heard) <= r->cfg.election;
+}
+
 /* Leader: whether @id answers, and has done so since @since. */
 static bool answers(struct replica *r, uint64_t id, nsec_t since)
 {
         const struct health *h = health_of(r, id);
 
-        if (id == r->cfg.id)
-                return true;
-        return h && !h->broken && boot_diff(r->now, h->heard) <= r->cfg.election &&
-               (h->since.ns == 0 || boot_diff(r->now, h->since) >= since);
+        return id == r->cfg.id || (members_heard_lately(r, id) && !h->broken &&
+                                   (h->since.ns == 0 || boot_diff(r->now, h->since) >= since));
 }
 
 bool members_answers(struct replica *r, uint64_t id)

@@ -560,8 +560,8 @@ static int take_frame(struct link_in *i, struct view frame)
                 r = p->ops->introduced(p->userdata, i->id, &in);
                 if (r == 0 && !i->freed)
                         welcome(i);
-                if (r == -EBUSY && !i->freed)
-                        (void) end_former(p, i->id, true);
+                if (r == -EBUSY && !i->freed && end_former(p, i->id, true))
+                        p->ops->down(p->userdata, i->id);
                 if (r == -EADDRINUSE && !i->freed)
                         notify(i, FRAME_DOUBLED, in.process);
         }

@@ -67,7 +67,7 @@ int versions_refuse(const struct replica *r, uint64_t peer)
 static bool is_silent(struct replica *r, uint64_t id)
 {
         return replica_leads(r) && boot_diff(r->now, r->led_at) >= CALLS_AGAIN &&
-               !members_answers(r, id);
+               !members_heard_lately(r, id);
 }
 
 /* Two processes may have one directory, if it was copied, or two hosts reach it. The first one
@@ -76,13 +76,17 @@ static bool is_silent(struct replica *r, uint64_t id)
  * -EADDRINUSE, as replica_peer_introduced() does. */
 static int take_turn(struct replica *r, struct member_version *v, const struct introduction *in)
 {
-        if (!v->linked || in->process == 0 || v->is.process == 0 || in->directory == 0 ||
-            in->directory != v->is.directory || is_silent(r, v->id))
+        bool has_to_call = v->rival.process != 0 && !v->rival.outlived;
+
+        if (in->process == 0 || v->is.process == 0 || in->directory == 0 ||
+            in->directory != v->is.directory)
                 return 0;
         if (in->process == v->is.process) {
                 v->rival.outlived = true;
                 return 0;
         }
+        if ((!v->linked && !has_to_call) || is_silent(r, v->id))
+                return 0;
         if (in->process == v->rival.process && v->rival.outlived) {
                 PROBE("a second process with a member's directory is told to stop");
                 return -EADDRINUSE;

@@ -598,7 +598,7 @@ TEST(who_is_refused_does_not_end_the_link_of_the_member)
         CHECK_EQ(n_introduced, 4);
         CHECK_EQ(n_called, 1); /* who is refused does not answer for the member */
         CHECK_EQ(w.got, 1);
-        CHECK_EQ(n_down, 0);
+        CHECK_EQ(n_down, 1);
         close(other);
         close(member);
         tear_down(rv);

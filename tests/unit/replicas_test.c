@@ -731,6 +731,30 @@ TEST(a_member_whose_directory_is_lost_is_replaced)
         n_nodes = N;
 }
 
+/* Both links end when the second one calls, which is not to be taken for silence. */
+TEST(a_leader_lets_the_first_of_two_processes_with_one_directory_call_again)
+{
+        struct introduction first, second;
+        struct net_node *leader, *other;
+
+        start_founding();
+        introduce_all();
+        leader = elect();
+        other = follower(leader);
+        pass(2000 * MS);
+        first = second = replica_introduction(other->replica, id_of(leader));
+        second.process++;
+        CHECK_EQ(replica_peer_introduced(leader->replica, id_of(other), &second, net.now),
+                 -EBUSY);
+        replica_peer_down(leader->replica, id_of(other), net.now);
+        CHECK_EQ(replica_peer_introduced(leader->replica, id_of(other), &second, net.now),
+                 -EBUSY);
+        CHECK_EQ(replica_peer_introduced(leader->replica, id_of(other), &first, net.now), 0);
+        CHECK_EQ(replica_peer_introduced(leader->replica, id_of(other), &second, net.now),
+                 -EADDRINUSE);
+        stop_founding();
+}
+
 /* An empty directory is one with nothing but the members. */
 TEST(only_a_directory_without_data_is_emptied)
 {

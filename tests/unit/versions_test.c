@@ -93,11 +93,12 @@ static int ask_for_vote(struct replica *r, uint64_t from, struct boot_time now)
 /* A copied directory, or one that two hosts reach. */
 TEST(of_two_processes_with_one_directory_the_first_one_keeps_the_place_while_it_lives)
 {
-        struct introduction first = two, second = two, third = two;
+        struct introduction first = two, second = two, third = two, in;
         struct boot_time now = {1000 * NSEC_PER_SEC};
         struct disk *disk = sim_disk_new();
         struct replica *r;
         struct core *core;
+        bool linked;
 
         one_new(&core, &r, disk, 3, &(struct core_config){.min_ttl = NSEC_PER_SEC}, now);
         second.process = 12;
@@ -117,6 +118,13 @@ TEST(of_two_processes_with_one_directory_the_first_one_keeps_the_place_while_it_
         now = boot_add(now, 1);
         CHECK_EQ(replica_peer_introduced(r, 2, &third, now), 0);
         CHECK_EQ(replica_peer_introduced(r, 2, &first, now), -EBUSY);
+
+        /* Both links end with that, and it still has its turn. */
+        replica_peer_down(r, 2, now);
+        CHECK(replica_member_version(r, 2, &in, &linked) && !linked);
+        CHECK_EQ(replica_peer_introduced(r, 2, &second, now), -EBUSY);
+        CHECK_EQ(replica_peer_introduced(r, 2, &third, now), 0);
+        CHECK_EQ(replica_peer_introduced(r, 2, &first, now), -EADDRINUSE);
 
         /* It ends. */
         replica_peer_down(r, 2, now);
