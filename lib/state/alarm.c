@@ -93,8 +93,10 @@ int state_alarm(struct state *s, const Pb__AlarmRequest *q, struct state_reply *
                 if (q->alarm != PB__ALARM_TYPE__NOSPACE && q->alarm != PB__ALARM_TYPE__CORRUPT)
                         return answer(s, alarms, 0, reply);
                 /* A member raises one alarm of each type, but an operator may raise any number.
-                 * The first alarm of a type is enough to stop writes. */
-                if (s->n_alarms >= STATE_ALARMS_MAX && state_alarmed(s, q->alarm))
+                 * The first alarm of a type is enough to stop writes, and the first one about
+                 * another core to stop everything. */
+                if (s->n_alarms >= STATE_ALARMS_MAX &&
+                    (why == ALARM_SIBLING ? state_sibling(s) != 0 : state_alarmed(s, q->alarm)))
                         return answer(s, alarms, 0, reply);
                 r = state_add_alarm(s, q->memberid, q->alarm, why);
                 if (r < 0)
