@@ -46,6 +46,10 @@ void stopped_flush(struct api *a)
 
         if (stopped && !a->stopped)
                 log_error("%s.", text);
+        if (!stopped && a->stopped)
+                log_notice("The alarm about another core was disarmed: this core (%016" PRIx64
+                           ") serves again.",
+                           core_config(a->core)->cluster_id);
         a->stopped = stopped;
         a->stopping = false;
         if (!stopped)
