@@ -295,22 +295,23 @@ static void tell_who(void *userdata, const char *url, uint64_t directory, struct
 {
         struct links *l = userdata;
         uint64_t recorded;
+        char id[24];
 
         core_each_peer(l->core, tell_member, &(struct asking){.url = url, .ret = ret});
         recorded = replica_directory(l->replica, ret->member_id);
         if (recorded != 0 && recorded != directory) {
                 PROBE("who joins would be a member that has another directory");
+                snprintf(id, sizeof(id), "%016" PRIx64, ret->member_id);
                 replica_member_lost(l->replica, ret->member_id);
                 if (admission_tell(&l->cfg.admission,
                                    hash_end(hash_add(HASH_START, &recorded, sizeof(recorded))),
                                    loop_now(l->loop)))
                         log_warning("A replica at %s has an empty data directory, but member "
-                                    "%016" PRIx64
-                                    " there has another one. If that is lost: tenurectl core "
+                                    "%s there has another one. If that is lost: tenurectl core "
                                     "replace %s.",
-                                    url, ret->member_id,
+                                    url, id,
                                     *name_of(l, ret->member_id) ? name_of(l, ret->member_id)
-                                                                : "ID");
+                                                                : id);
                 ret->member_id = 0;
         }
 }

@@ -116,24 +116,25 @@ static int find(const struct core_options *o, const char *what, uint64_t *ret)
 static void print_notes(const Pb__MemberListResponse *p, const Pb__StatusResponse *s)
 {
         static const char ours[] = "tenure: ";
-        char name[CORE_SHOWN];
+        char name[CORE_SHOWN], id[24];
 
         for (size_t i = 0; i < p->n_members; i++) {
                 const Pb__Member *m = p->members[i];
                 const Pb__MemberVersion *v = core_status_of(s, m->id);
 
+                snprintf(id, sizeof(id), "%016" PRIx64, m->id);
                 if (v && v->refused)
-                        printf("%016" PRIx64 " has another data directory than is recorded, "
+                        printf("%s has another data directory than is recorded, "
                                "and takes no part: its disk was lost, replaced or restored. "
                                "Start it with the old directory, or run: tenurectl core "
                                "replace "
                                "%s\n",
-                               m->id, *m->name ? core_shown(m->name, name) : "ID");
+                               id, *m->name ? core_shown(m->name, name) : id);
                 if (v && v->replaces)
-                        printf("%016" PRIx64 " takes the place of a member that was replaced; "
+                        printf("%s takes the place of a member that was replaced; "
                                "it has to start with an empty data directory, and becomes a "
                                "voter once it has caught up.\n",
-                               m->id);
+                               id);
         }
         for (size_t i = 0; i < s->n_errors; i++)
                 if (strncmp(s->errors[i], ours, strlen(ours)) == 0)

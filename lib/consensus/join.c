@@ -1,5 +1,6 @@
 #include "consensus/join.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 
 #include "base/conf.h"
@@ -156,16 +157,18 @@ static int parse(struct view in, struct joined *ret)
         return rd.r;
 }
 
-static bool is_listed(const struct joined *who, const char *url)
+/* The member there; 0: there is none. */
+static uint64_t member_at(const struct joined *who, const char *url)
 {
         for (size_t i = 0; i < who->n_members; i++)
                 if (urls_meet(who->members[i].urls, url))
-                        return true;
-        return false;
+                        return who->members[i].id;
+        return 0;
 }
 
-/* The member has another directory than ours, which is empty. */
-static void refused(struct join *j)
+/* Member @id, which we would be, has another directory than ours, which is empty. It may have
+ * been lost before the others knew its name, so the command has the id. */
+static void refused(struct join *j, uint64_t id)
 {
         int n = snprintf(j->why, sizeof(j->why),
                          "%.200s says that the member at %.200s has a data directory already",
@@ -176,9 +179,9 @@ static void refused(struct join *j)
                 loop_timer_in(&j->timer, 0);
         else
                 snprintf(j->why + n, sizeof(j->why) - (size_t) n,
-                         "; if its disk is lost: tenurectl core replace %.64s, or "
-                         "ReplaceLostDisk=yes on this host",
-                         j->name);
+                         "; if its disk is lost: tenurectl core replace %016" PRIx64
+                         ", or ReplaceLostDisk=yes on all core hosts",
+                         id);
 }
 
 static void on_data(struct stream *s, struct view data)
@@ -207,9 +210,9 @@ static void on_data(struct stream *s, struct view data)
                 loop_timer_disarm(&j->timer);
                 j->stream = stream_free(j->stream); /* one answer is enough */
                 return j->fn(j->userdata, &who, "");
-        } else if (is_listed(&who, j->self)) {
+        } else if (member_at(&who, j->self) != 0) {
                 j->refused_by = who.cluster_id;
-                refused(j);
+                refused(j, member_at(&who, j->self));
         } else {
                 snprintf(j->why, sizeof(j->why),
                          "%s knows no member at %s; add it first (tenurectl core add)",
