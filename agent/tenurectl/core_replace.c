@@ -24,15 +24,22 @@ struct replacing {
         bool live;       /* there is a line of progress on the terminal */
 };
 
+/* Before anything else is said, here or by talk(). */
+static void hide_progress(struct replacing *p)
+{
+        if (p->live)
+                fputs("\r\033[K", stdout);
+        fflush(stdout);
+        p->live = false;
+}
+
 __attribute__((format(printf, 2, 3))) static void tell(struct replacing *p, const char *fmt,
                                                        ...)
 {
         FILE *f = p->o->json ? stderr : stdout;
         va_list ap;
 
-        if (p->live)
-                fputs("\r\033[K", f);
-        p->live = false;
+        hide_progress(p);
         va_start(ap, fmt);
         vfprintf(f, fmt, ap);
         va_end(ap);
@@ -43,7 +50,7 @@ static void tell_behind(struct replacing *p, uint64_t behind)
 {
         if (p->o->json || !isatty(STDOUT_FILENO))
                 return;
-        printf("\r\033[K%" PRIu64 " entries behind", behind);
+        printf("%" PRIu64 " entries behind", behind);
         fflush(stdout);
         p->live = true;
 }
@@ -191,8 +198,11 @@ static int follow(struct replacing *p)
         Pb__MemberListRequest members = PB__MEMBER_LIST_REQUEST__INIT;
         Pb__StatusRequest status = PB__STATUS_REQUEST__INIT;
         enum stage stage;
-        int r = look_for(p->o, "/etcdserverpb.Cluster/MemberList", &members.base,
-                         &pb__member_list_response__descriptor, (void **) &list);
+        int r;
+
+        hide_progress(p);
+        r = look_for(p->o, "/etcdserverpb.Cluster/MemberList", &members.base,
+                     &pb__member_list_response__descriptor, (void **) &list);
 
         if (r == 0)
                 r = look_for(p->o, "/etcdserverpb.Maintenance/Status", &status.base,

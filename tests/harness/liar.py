@@ -19,7 +19,8 @@ SERVICES = {
     "etcdserverpb.Lease": ["LeaseGrant", "LeaseRevoke", "LeaseTimeToLive", "LeaseLeases",
                            "LeaseKeepAlive"],
     "etcdserverpb.Watch": ["Watch"], "tenurepb.Cache": ["Cache"],
-    "etcdserverpb.Auth": ["Authenticate"], "etcdserverpb.Maintenance": ["Status"]}
+    "etcdserverpb.Auth": ["Authenticate"], "etcdserverpb.Maintenance": ["Status"],
+    "etcdserverpb.Cluster": ["MemberList"]}
 PATHS = {method: f"/{service}/{method}" for service, all in SERVICES.items() for method in all}
 STREAMS = "Watch", "LeaseKeepAlive", "Cache"
 ENDLESS = itertools.repeat(float("inf"))

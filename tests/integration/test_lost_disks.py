@@ -8,9 +8,12 @@ import shutil
 import pytest
 from harness.cluster import Replica
 from harness.http1 import Http
+from harness.lies import changing
 from harness.notifications import Notifications
 from harness.places import BIN
 from harness.program import Daemon, run
+from harness.rpc import pb
+from harness.terminal import Terminal
 from harness.waiting import ProgramError, eventually
 
 
@@ -222,6 +225,34 @@ def test_a_member_that_lives_is_not_replaced_by_an_empty_directory(new_cluster):
     eventually(lambda: "with the directory that it has" in twin.log_text())
     assert cluster.members()[b.name].id == former
     assert cluster.get("k", at=b) is None
+
+
+# ---- what the command says ----
+
+def catches_up(liar):
+    """A lie: a member without a name, which is 7 entries behind, was put in another one's place."""
+    def change(answer):
+        if isinstance(answer, pb.MemberListResponse):
+            answer.members[0].clientURLs[:] = [liar.endpoints]
+            answer.members.add(ID=5, peerURLs=["http://127.0.0.1:9"])
+        else:
+            answer.member_versions.add(ID=5, replaces=True, linked=True, behind=7)
+        return answer
+    return changing(change, "MemberList", "Status")
+
+
+def test_progress_is_for_a_terminal_and_gives_way_to_errors(liar, tmp_path):
+    liar.lie = catches_up(liar)
+    command = f"{BIN}/tenurectl --endpoints={liar.endpoints} core replace b"
+    terminal = Terminal(tmp_path)
+    terminal.run(f"NO_COLOR=1 {command}")
+    terminal.expect("It has started, and catches up\\.\r\n7 entries behind")
+    to_file = Daemon(tmp_path / "file.log", *command.split()).start()
+    eventually(lambda: to_file.said("catches up"))
+    liar.lie = None
+    terminal.expect("^(\r\x1b\\[K(7 entries behind)?)+tenurectl: 0000000000000005 was removed meanwhile")
+    assert to_file.wait() == 1
+    assert not re.search("[\r\x1b]|behind", to_file.log_text())
 
 
 # ---- while it waits ----
