@@ -109,11 +109,17 @@ static int ask(struct replacing *p, const Pb__Member *m)
 {
         cleanup_(pb_freep) Pb__ReplaceMemberResponse *reply = NULL;
         Pb__ReplaceMemberRequest q = PB__REPLACE_MEMBER_REQUEST__INIT;
+        struct talk t = {.path = "/tenurepb.Cluster/ReplaceMember",
+                         .request = &q.base,
+                         .reply_type = &pb__replace_member_response__descriptor,
+                         .quiet = RPC_UNIMPLEMENTED};
         int r;
 
         q.id = p->former = m->id;
-        r = talk_call(p->o, "/tenurepb.Cluster/ReplaceMember", &q.base,
-                      &pb__replace_member_response__descriptor, (void **) &reply);
+        r = talk(p->o, &t);
+        reply = t.reply;
+        if (r < 0 && t.code == RPC_UNIMPLEMENTED)
+                return refuse_etcd(p->what, m);
         if (r == 0 && !reply->member)
                 r = -EBADMSG;
         if (r < 0)
@@ -158,8 +164,6 @@ static int begin(struct replacing *p)
                 go_on_with(p, m);
                 return 0;
         }
-        if (!*s->cluster_version)
-                return refuse_etcd(p->what, m);
         v = core_status_of(s, m->id);
         if (v && v->replaces && !v->refused) {
                 go_on_with(p, m);

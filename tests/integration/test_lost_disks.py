@@ -255,6 +255,17 @@ def test_progress_is_for_a_terminal_and_gives_way_to_errors(liar, tmp_path):
     assert not re.search("[\r\x1b]|behind", to_file.log_text())
 
 
+@pytest.mark.usefixtures("wants_etcd")
+def test_an_etcd_replaces_no_member_and_the_command_names_the_steps(etcd):
+    with pytest.raises(ProgramError) as refused:
+        run(BIN / "tenurectl", f"--endpoints={etcd.endpoints}", "core", "replace", "etcd")
+    first, *steps = refused.value.err.splitlines()
+    assert first == ("tenurectl: the replica that was asked is an etcd, or runs release 0.1.0, and "
+                     "replaces no member in one step. Do it in these:")
+    assert [step.split()[:3] for step in steps if "tenurectl" in step] == [
+        ["tenurectl", "core", step] for step in ("remove", "add", "promote")]
+
+
 # ---- while it waits ----
 
 def test_it_is_said_whom_a_replica_waits_for_and_what_to_do(cluster):
