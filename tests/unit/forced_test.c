@@ -151,6 +151,11 @@ TEST(i10_a_core_knows_its_kin)
         CHECK(!core_is_kin(one.core, 8, 6));
         CHECK(!core_is_kin(one.core, 0, 0));
         CHECK(!core_is_kin(one.core, 0, OWN)); /* no core has that id */
+        CHECK(!core_is_kin(one.core, 9, 8));   /* forced out of a sibling: the manual says so */
+        end();
+
+        begin(8, 0); /* and the other way round */
+        CHECK(!core_is_kin(one.core, 9, 5));
         end();
 }
 
