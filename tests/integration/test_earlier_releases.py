@@ -3,7 +3,9 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import socket
+import struct
 
 import pytest
 
@@ -169,6 +171,50 @@ def test_replicas_are_upgraded_and_downgraded_one_after_the_other(release, clust
     back.command[0] = str(earlier)
     assert back.start().wait() == 1
     assert back.said("meta has format 2, which this version of tenure-core does not know")
+
+
+def ask_to_be_replaced(replica, at):
+    """As the replica does that has lost its disk: lib/consensus/join.h. Returns the answer."""
+    words = replica.peer_url.encode(), replica.name.encode()
+    with socket.create_connection(("127.0.0.1", int(at.peer_url.rpartition(":")[2]))) as link:
+        link.sendall(b"TENREPL1" + struct.pack("<QQ", *map(len, words)) + b"".join(words))
+        return b"".join(iter(lambda: link.recv(4096), b""))[4:].decode()
+
+
+@pytest.mark.night("builds the programs of each release")
+def test_no_member_is_replaced_before_the_upgrade_is_finished(cluster):
+    """A leader of release 0.1.0 does not know the request, and would end the link of who sent it."""
+    a = cluster.leader()
+    b, c = (r for r in cluster.running if r is not a)
+    restarts = Restarts(cluster)
+    b.command.append("--replace-lost-disk=yes")
+    restarts.restart(b, BIN / "tenure-core")
+    eventually(lambda: cluster.put("precious", "acknowledged"))
+    members = cluster.members()
+    c.kill()
+    for leader in a, b:
+        eventually(lambda: cluster.ctl("core", "move-leader", leader.name))
+        for at, sentence in ((a, "is an etcd, or runs release 0.1.0, and replaces no member"),
+                             (b, "the cluster version is 0.1, at which no member is replaced")):
+            with pytest.raises(ProgramError, match=sentence):
+                run(BIN / "tenurectl", f"--endpoints={at.client_url}", "core", "replace", c.name)
+        assert ask_to_be_replaced(c, a) == ""
+        assert ask_to_be_replaced(c, b).startswith("the member has no directory yet")
+    assert {name: m.id for name, m in cluster.members().items()} == {
+        name: m.id for name, m in members.items()}
+    c.start()
+    for replica in cluster.running:
+        eventually(lambda: cluster.get("precious", at=replica).value == "acknowledged")
+        assert "malformed" not in replica.log_text()
+
+    for replica in a, c:
+        restarts.restart(replica, BIN / "tenure-core")
+    eventually(lambda: cluster.ctl("core", "upgrade", "--finish"))
+    c.kill()
+    shutil.rmtree(c.data)
+    c.start()
+    run(BIN / "tenurectl", f"--endpoints={a.client_url}", "core", "replace", c.name)
+    assert cluster.get("precious", at=c).value == "acknowledged"
 
 
 @pytest.mark.night("builds the programs of each release")
