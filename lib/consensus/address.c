@@ -61,15 +61,24 @@ const char *address_urls(const char *address, char out[static URLS_MAX])
         return out;
 }
 
-const char *address_join(const char *urls, uint64_t replaced, uint64_t directory,
-                         bool will_vote, char out[static ADDRESS_MAX])
+struct member_address address_split(const char *address)
 {
-        int n = snprintf(out, ADDRESS_MAX, "%s", urls);
+        struct parts p = split(address);
+        struct member_address a = {
+                .replaced = p.replaced, .directory = p.directory, .will_vote = p.will_vote};
 
-        if (replaced != 0)
-                n += snprintf(out + n, ADDRESS_MAX - (size_t) n, "!%016" PRIx64, replaced);
-        if (directory != 0 || will_vote)
+        (void) address_urls(address, a.urls);
+        return a;
+}
+
+const char *address_join(const struct member_address *a, char out[static ADDRESS_MAX])
+{
+        int n = snprintf(out, ADDRESS_MAX, "%s", a->urls);
+
+        if (a->replaced != 0)
+                n += snprintf(out + n, ADDRESS_MAX - (size_t) n, "!%016" PRIx64, a->replaced);
+        if (a->directory != 0 || a->will_vote)
                 snprintf(out + n, ADDRESS_MAX - (size_t) n, "%c%016" PRIx64,
-                         will_vote ? '+' : '#', directory);
+                         a->will_vote ? '+' : '#', a->directory);
         return out;
 }

@@ -29,6 +29,14 @@ uint64_t address_replaced(const char *address);
 /* Copies the URLs in @address, or as much of them as there is room for; returns @out. */
 const char *address_urls(const char *address, char out[static URLS_MAX]);
 
-/* Writes the address of @urls with what is not 0 of the rest; returns @out. */
-const char *address_join(const char *urls, uint64_t replaced, uint64_t directory,
-                         bool will_vote, char out[static ADDRESS_MAX]);
+/* All of them. */
+struct member_address {
+        char urls[URLS_MAX];
+        uint64_t replaced, directory;
+        bool will_vote;
+};
+
+struct member_address address_split(const char *address);
+
+/* Writes the address with what is not 0 of @a; returns @out. */
+const char *address_join(const struct member_address *a, char out[static ADDRESS_MAX]);

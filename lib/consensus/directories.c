@@ -268,26 +268,18 @@ static int make(const struct replica *r, struct raft_configuration *out)
         raft_configuration_init(out);
         for (unsigned i = 0; i < c->n && k == 0; i++) {
                 const struct introduction *in = introduction_of(r, c->servers[i].id);
-                uint64_t had = address_directory(c->servers[i].address),
-                         is = c->servers[i].id == r->cfg.id ? own(r)
-                              : in                          ? in->directory
-                                                            : 0;
-                char urls[URLS_MAX], address[ADDRESS_MAX];
+                struct member_address a = address_split(c->servers[i].address);
+                uint64_t is = c->servers[i].id == r->cfg.id ? own(r) : in ? in->directory : 0;
+                char address[ADDRESS_MAX];
 
-                some = some || (had == 0 && is != 0);
-                if (had == 0 && is == 0 && all)
+                some = some || (a.directory == 0 && is != 0);
+                a.directory = a.directory != 0 ? a.directory : is;
+                if (a.directory == 0 && all)
                         k = 1;
-                else
-                        k = raft_configuration_add(
-                                    out, c->servers[i].id,
-                                    address_join(address_urls(c->servers[i].address, urls),
-                                                 address_replaced(c->servers[i].address),
-                                                 had != 0 ? had : is,
-                                                 address_will_vote(c->servers[i].address),
-                                                 address),
-                                    c->servers[i].role) == 0
-                                    ? 0
-                                    : -ENOMEM;
+                else if (raft_configuration_add(out, c->servers[i].id,
+                                                address_join(&a, address),
+                                                c->servers[i].role) != 0)
+                        k = -ENOMEM;
         }
         if (k == 0 && some)
                 return 0;

@@ -323,7 +323,8 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
                 const char *urls, struct raft_configuration *out)
 {
         const struct raft_configuration *c = replica_conf(r);
-        bool will_vote = change == REPLICA_ADD && directories_recorded(r);
+        struct member_address added = {.will_vote = change == REPLICA_ADD &&
+                                                    directories_recorded(r)};
         char address[ADDRESS_MAX];
         int k = 0;
 
@@ -333,23 +334,21 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
         for (unsigned i = 0; i < c->n && k == 0; i++) {
                 const struct raft_server *s = &c->servers[i];
                 bool it = s->id == id, promoted = it && change == REPLICA_PROMOTE;
-                char had[URLS_MAX];
+                struct member_address a = address_split(s->address);
 
                 if (it && change == REPLICA_REMOVE)
                         continue;
-                k = raft_configuration_add(
-                        out, s->id,
-                        address_join(
-                                it && change == REPLICA_MOVE ? urls
-                                                             : address_urls(s->address, had),
-                                address_replaced(s->address), address_directory(s->address),
-                                address_will_vote(s->address) && !promoted, address),
-                        promoted ? RAFT_VOTER : s->role);
+                if (it && change == REPLICA_MOVE)
+                        snprintf(a.urls, sizeof(a.urls), "%s", urls);
+                a.will_vote = a.will_vote && !promoted;
+                k = raft_configuration_add(out, s->id, address_join(&a, address),
+                                           promoted ? RAFT_VOTER : s->role);
         }
+        snprintf(added.urls, sizeof(added.urls), "%s", urls);
         if (k == 0 && (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER))
                 k = raft_configuration_add(
-                        out, id, address_join(urls, 0, 0, will_vote, address),
-                        change == REPLICA_ADD && !will_vote ? RAFT_VOTER : RAFT_STANDBY);
+                        out, id, address_join(&added, address),
+                        change == REPLICA_ADD && !added.will_vote ? RAFT_VOTER : RAFT_STANDBY);
         if (k == 0)
                 return 0;
         raft_configuration_close(out);

@@ -103,14 +103,14 @@ int replacement_make(const struct replica *r, uint64_t id, const char *urls,
         for (unsigned i = 0; i < c->n && k == 0; i++) {
                 const struct raft_server *s = &c->servers[i];
                 bool votes = s->role == RAFT_VOTER || address_will_vote(s->address);
+                struct member_address a = {.replaced = votes ? now_of(r) : 0,
+                                           .will_vote = votes};
                 char address[ADDRESS_MAX];
 
-                k = (int) i != at
-                            ? raft_configuration_add(out, s->id, s->address, s->role)
-                            : raft_configuration_add(out, id,
-                                                     address_join(urls, votes ? now_of(r) : 0,
-                                                                  0, votes, address),
-                                                     RAFT_STANDBY);
+                (void) address_urls(s->address, a.urls);
+                k = (int) i != at ? raft_configuration_add(out, s->id, s->address, s->role)
+                                  : raft_configuration_add(out, id, address_join(&a, address),
+                                                           RAFT_STANDBY);
         }
         if (k == 0)
                 return 0;

@@ -103,6 +103,7 @@ int replica_leave_alone(struct store *s, const struct replica_config *cfg, uint6
                                 .type = RAFT_CHANGE};
         struct replica_config alone = *cfg;
         struct replica_peer self = {.id = cfg->id};
+        struct member_address own = {0};
         char address[ADDRESS_MAX];
         struct raft_buffer b;
         bool named;
@@ -114,10 +115,11 @@ int replica_leave_alone(struct store *s, const struct replica_config *cfg, uint6
                 e.index = rec->entries[rec->n_entries - 1].index + 1;
                 e.term = max_of(e.term, rec->entries[rec->n_entries - 1].term);
         }
+        own.directory = named ? cfg->directory : 0;
         for (size_t i = 0; i < cfg->n_peers; i++)
                 if (cfg->peers[i].id == cfg->id)
-                        self.address = address_join(cfg->peers[i].address, 0,
-                                                    named ? cfg->directory : 0, false, address);
+                        (void) address_urls(cfg->peers[i].address, own.urls);
+        self.address = address_join(&own, address);
         alone.peers = &self;
         alone.n_peers = 1;
         k = encode_peers(&alone, &b);
