@@ -135,8 +135,11 @@ static void kill_each(void *userdata, const char *path)
         if (fd < 0) /* the group was removed in between */
                 return;
         f = fdopen(fd, "r");
-        if (!f)
-                abort();
+        if (!f) {
+                close(fd);
+                *k = (struct killing){.result = -ENOMEM, .found = true};
+                return;
+        }
         while (fscanf(f, "%d", &pid) == 1) {
                 k->found = true;
                 if (pid > 0 && kill(pid, SIGKILL) < 0 && errno != ESRCH)
