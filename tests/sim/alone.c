@@ -40,7 +40,7 @@ static void remove_one(struct world *w, struct replica_node *leader, unsigned vo
         if (chance(w, 40))
                 cut_off(w, n, false);
         w->counts.changes++;
-        ask_change(w, leader, REPLICA_REMOVE, n->i + 1);
+        ask_change(w, leader, REPLICA_REMOVE, n->id);
 }
 
 static void serve(struct world *w, struct replica_node *leader)
@@ -70,7 +70,7 @@ static void add_one(struct world *w, struct replica_node *leader, unsigned voter
                    role[n->i] == 1 ? REPLICA_PROMOTE
                    : chance(w, 50) ? REPLICA_ADD
                                    : REPLICA_ADD_LEARNER,
-                   n->i + 1);
+                   n->id);
 }
 
 void alone_go_on(struct world *w)

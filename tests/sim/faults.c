@@ -10,14 +10,15 @@ static struct asked {
 void ask_change(struct world *w, struct replica_node *n, enum replica_change what, uint64_t id)
 {
         uint64_t request = ++w->requests;
+        struct replica_node *of = node_of_member(id);
 
-        if (id <= w->n_replicas &&
-            !swap_settles(w, &w->r[id - 1], what == REPLICA_ADD || what == REPLICA_ADD_LEARNER))
+        if (of && !swap_settles(w, of, what == REPLICA_ADD || what == REPLICA_ADD_LEARNER))
                 return;
         asked[request % ARRAY_SIZE(asked)] = (struct asked){request, id, what};
         {
                 MEMORY(MEMORY_RUN);
-                replica_change_members(n->node.replica, request, what, id, address_of(id));
+                replica_change_members(n->node.replica, request, what, id,
+                                       of ? address_of(of->i) : "");
         }
         world_drive(w, n);
 }
@@ -26,7 +27,7 @@ void ask_change(struct world *w, struct replica_node *n, enum replica_change wha
 void change_members(struct world *w)
 {
         struct replica_node *n = &w->r[rnd_between(&w->rnd, 0, w->n_replicas - 1)];
-        uint64_t id = rnd_between(&w->rnd, 1, w->n_replicas);
+        uint64_t id = w->r[rnd_between(&w->rnd, 1, w->n_replicas) - 1].id;
 
         if (!n->up || n->paused || w->operated)
                 return;
@@ -38,10 +39,11 @@ void change_members(struct world *w)
 static void has_member(uint64_t id, const char *address, bool voter, void *arg)
 {
         int *role = arg;
+        unsigned i = replica_at(address);
 
-        (void) address;
-        if (id <= REPLICAS_MAX)
-                role[id - 1] = voter ? 2 : 1;
+        (void) id;
+        if (i < REPLICAS_MAX)
+                role[i] = voter ? 2 : 1;
 }
 
 unsigned roles_of(struct replica_node *n, int role[static REPLICAS_MAX])
@@ -59,9 +61,8 @@ static void find_stray(uint64_t id, const char *address, bool voter, void *arg)
 {
         uint64_t *stray = arg;
 
-        (void) address;
         (void) voter;
-        if (id > REPLICAS_MAX)
+        if (replica_at(address) == REPLICAS_MAX)
                 *stray = id;
 }
 
@@ -76,17 +77,18 @@ uint64_t stray_of(struct replica_node *n)
 void check_changed(struct world *w, struct replica_node *n, uint64_t request)
 {
         const struct asked *a = &asked[request % ARRAY_SIZE(asked)];
+        const struct replica_node *of = node_of_member(a->id);
         int role[REPLICAS_MAX], is;
 
-        if (a->request != request || a->id > REPLICAS_MAX)
+        if (a->request != request || !of)
                 return;
         (void) roles_of(n, role);
-        is = role[a->id - 1];
+        is = role[of->i];
         if (a->what == REPLICA_REMOVE    ? is != 0
             : a->what == REPLICA_PROMOTE ? is != 2
                                          : is == 0)
                 fail(w, "members: change %d of replica %u was answered as done, and is not",
-                     a->what, (unsigned) a->id - 1);
+                     a->what, of->i);
 }
 
 /* In the end all replicas must be members again. */
@@ -112,7 +114,8 @@ bool restore_members(struct world *w)
                         if (role[who] != (k < w->n_replicas))
                                 continue;
                         ask_change(w, &w->r[i],
-                                   role[who] ? REPLICA_PROMOTE : REPLICA_ADD_LEARNER, who + 1);
+                                   role[who] ? REPLICA_PROMOTE : REPLICA_ADD_LEARNER,
+                                   w->r[who].id);
                         return false;
                 }
                 return true;
@@ -155,7 +158,7 @@ void move_leader(struct world *w)
         {
                 MEMORY(MEMORY_RUN);
                 (void) !replica_transfer(n->node.replica,
-                                         rnd_between(&w->rnd, 1, w->n_replicas),
+                                         w->r[rnd_between(&w->rnd, 1, w->n_replicas) - 1].id,
                                          core_now(n->node.core));
         }
         world_drive(w, n);

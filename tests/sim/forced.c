@@ -177,12 +177,12 @@ static void end(struct world *w, struct replica_node *n)
 static bool begin(struct world *w, struct replica_node *n)
 {
         struct forced *f = forced_at(n->i);
-        struct replica_peer self = {.id = f->of + 1, .address = address_of(f->of + 1)};
+        struct replica_peer self = {.id = W->r[f->of].id, .address = address_of(f->of)};
         struct boot_time now = clock_of(w, &n->clock);
         struct store_identity id;
         struct store_error err = {""};
         struct node_config cfg = {
-                .core = {.member_id = f->of + 1,
+                .core = {.member_id = self.id,
                          .min_ttl = w->min_ttl,
                          .timeout = w->timeout,
                          .leader_timeout = w->election,

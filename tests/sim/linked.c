@@ -54,8 +54,8 @@ int linked_start(struct replica_node *n)
         return links_start(&n->linked->links, l, names_resolver(n->i), n->node.core,
                            n->node.replica, &nobody,
                            &(struct peers_config){.cluster_id = 7,
-                                                  .member_id = n->i + 1,
-                                                  .listen_urls = address_of(n->i + 1),
+                                                  .member_id = n->id,
+                                                  .listen_urls = address_of(n->i),
                                                   .admission.plaintext = true,
                                                   .tx_full = tx_full,
                                                   .tx_max = tx_max});
@@ -207,7 +207,7 @@ static bool flows(const struct world *w, unsigned a, unsigned b, bool *stuck)
                 const struct tcp_side *s = &c->side[CALLER];
 
                 if (s->host != a || c->side[CALLED].host != b || !s->stream ||
-                    !sockets_is_open(s->stream) || !linked_is_up(&w->r[a], b + 1))
+                    !sockets_is_open(s->stream) || !linked_is_up(&w->r[a], w->r[b].id))
                         continue;
                 if (c->side[CALLED].stream && c->speaks && !tcp_is_stuck(c))
                         return true;

@@ -189,13 +189,13 @@ static bool introduce(struct world *w, const struct event *e)
                 return false;
         /* The kernel ended the links of the process before, unless the host lost its power. */
         if (l->to_life == n->life && l->from_life != e->life && !from->lost_power)
-                versions_link_down(n->node.replica, e->from + 1);
+                versions_link_down(n->node.replica, from->id);
         l->from_life = e->life;
         l->to_life = n->life;
         if (e->version > CLUSTER_0_1)
-                in = replica_introduction(from->node.replica, n->i + 1);
+                in = replica_introduction(from->node.replica, n->id);
         MEMORY(MEMORY_RUN);
-        r = replica_peer_introduced(n->node.replica, e->from + 1, &in, clock_of(w, &n->clock));
+        r = replica_peer_introduced(n->node.replica, from->id, &in, clock_of(w, &n->clock));
         w->counts.outdated += r == -EPROTONOSUPPORT;
         swaps_look(w, n);
         if (r == 0)
@@ -242,10 +242,19 @@ static void send_linked(struct replica_node *n, uint64_t peer, struct view frame
 
         if (!bytes)
                 abort();
-        seen_frame_out(W, n, (unsigned) peer - 1, frame, lost);
+        seen_frame_out(W, n, peer, frame, lost);
         W->counts.lost_frames += lost;
         linked_send(n, peer, (struct view){bytes, dress(frame, bytes)});
         free(bytes);
+}
+
+/* Whoever runs nowhere is at no end of a link, and gets nothing. */
+static struct sim_link *link_to(const struct replica_node *n, uint64_t peer, unsigned *ret_to)
+{
+        const struct replica_node *to = node_of_member(peer);
+
+        *ret_to = to ? to->i : REPLICAS_MAX;
+        return &W->links[n->i][to ? to->i : 0];
 }
 
 /* Links are TCP: frames keep their order; a slow link delays all of them; a link that breaks
@@ -255,8 +264,8 @@ static void on_send(void *u, uint64_t peer, struct view frame)
 {
         MEMORY(MEMORY_OURS);
         struct replica_node *n = node_of(u);
-        unsigned to = peer <= REPLICAS_MAX ? (unsigned) peer - 1 : REPLICAS_MAX;
-        struct sim_link *l = &W->links[n->i][to < REPLICAS_MAX ? to : 0];
+        unsigned to;
+        struct sim_link *l = link_to(n, peer, &to);
         nsec_t at = W->now + some_time(W, 100 * NSEC_PER_USEC, FRAME_MOST);
         bool lost;
 
@@ -268,8 +277,8 @@ static void on_send(void *u, uint64_t peer, struct view frame)
                 l->down_until = W->now + some_time(W, MSEC, 300 * MSEC);
                 l->last = 0;
         }
-        lost = to >= W->n_replicas || W->cut[n->i][to] || W->now < l->down_until;
-        seen_frame_out(W, n, to, frame, lost);
+        lost = to == REPLICAS_MAX || W->cut[n->i][to] || W->now < l->down_until;
+        seen_frame_out(W, n, peer, frame, lost);
         if (lost) {
                 W->counts.lost_frames++;
                 l->lost = true;
@@ -296,7 +305,8 @@ static void on_send(void *u, uint64_t peer, struct view frame)
 static size_t on_room(void *u, uint64_t peer)
 {
         struct replica_node *n = node_of(u);
-        const struct sim_link *l = &W->links[n->i][(peer - 1) % REPLICAS_MAX];
+        unsigned to;
+        const struct sim_link *l = link_to(n, peer, &to);
 
         if (n->linked)
                 return linked_room(n, peer);
@@ -331,8 +341,8 @@ bool on_frame(struct world *w, struct event *e)
                    e->life == w->links[e->from][e->to].from_life;
         {
                 MEMORY(MEMORY_RUN);
-                r = replica_input(n->node.replica, e->from + 1, (struct view){e->bytes, e->len},
-                                  clock_of(w, &n->clock));
+                r = replica_input(n->node.replica, w->r[e->from].id,
+                                  (struct view){e->bytes, e->len}, clock_of(w, &n->clock));
         }
         if (r == -EPROTONOSUPPORT && w->raised &&
             (e->version == CLUSTER_0_1 || e->life < w->links[e->from][e->to].from_life))
@@ -617,9 +627,26 @@ static const struct api_conns api_conns = {
 static const char *const addresses[] = {"http://1:1", "http://2:1", "http://3:1", "http://4:1",
                                         "http://5:1"};
 
-const char *address_of(uint64_t id)
+const char *address_of(unsigned i)
 {
-        return id <= REPLICAS_MAX ? addresses[id - 1] : "";
+        return addresses[i];
+}
+
+unsigned replica_at(const char *address)
+{
+        unsigned i = 0;
+
+        while (i < REPLICAS_MAX && strcmp(addresses[i], address) != 0)
+                i++;
+        return i;
+}
+
+struct replica_node *node_of_member(uint64_t id)
+{
+        for (unsigned i = 0; i < W->n_replicas; i++)
+                if (W->r[i].id == id)
+                        return &W->r[i];
+        return NULL;
 }
 
 /* A setting in whole milliseconds, drawn separately, so that other worlds stay the same. */
@@ -648,10 +675,10 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
         if (w->restricted && worker_new(&n->passwords, NULL, "") < 0)
                 return -ENOMEM;
         for (unsigned i = 0; i < w->n_replicas; i++)
-                peers[i] = (struct replica_peer){.id = i + 1, .address = addresses[i]};
+                peers[i] = (struct replica_peer){.id = w->r[i].id, .address = addresses[i]};
         cfg = (struct node_config){
                 .core = {.cluster_id = 7,
-                         .member_id = n->i + 1,
+                         .member_id = n->id,
                          .version = n->version,
                          .finish_after = w->finish_after,
                          .min_ttl = w->min_ttl,
@@ -666,7 +693,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                          .quota = w->quota,
                          .compact_keep = w->compact_keep,
                          .seed = rnd_u64(&w->rnd)},
-                .replica = {.id = n->i + 1,
+                .replica = {.id = n->id,
                             .cluster_id = 7,
                             .version = n->version,
                             .peers = peers,
@@ -773,6 +800,7 @@ void tell_peers(struct world *w, const struct replica_node *n)
 bool on_link(struct world *w, struct event *e)
 {
         struct replica_node *n = &w->r[e->to];
+        uint64_t from = w->r[e->from].id;
 
         if (!n->up || n->asleep)
                 return false;
@@ -788,9 +816,9 @@ bool on_link(struct world *w, struct event *e)
         {
                 MEMORY(MEMORY_RUN);
                 if (e->kind == EV_DOWN)
-                        replica_peer_down(n->node.replica, e->from + 1, clock_of(w, &n->clock));
+                        replica_peer_down(n->node.replica, from, clock_of(w, &n->clock));
                 else
-                        replica_peer_up(n->node.replica, e->from + 1, clock_of(w, &n->clock));
+                        replica_peer_up(n->node.replica, from, clock_of(w, &n->clock));
         }
         world_drive(w, n);
         return false;
@@ -837,11 +865,14 @@ void nodes_begin(struct world *w)
         seen_ops.drop = seen_drop;
         seen_ops.changed_members = seen_changed_members;
         wider_begin();
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                w->r[i].id = i + 1;
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 struct replica_node *n = &w->r[i];
 
                 *n = (struct replica_node){
                         .i = i,
+                        .id = i + 1,
                         .version = w->old ? CLUSTER_0_1 : CLUSTER_NEWEST,
                         .disk = sim_disk_new(),
                         .clock.ppm = (int32_t) rnd_between(&w->rnd, 0, 1000) - 500};

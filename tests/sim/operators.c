@@ -210,6 +210,15 @@ static const Pb__Member *listed(const Pb__MemberListResponse *p, uint64_t id)
         return NULL;
 }
 
+static bool is_listed_at(const Pb__MemberListResponse *p, const char *url)
+{
+        for (size_t i = 0; i < p->n_members; i++)
+                if (p->members[i]->n_peerurls == 1 &&
+                    strcmp(p->members[i]->peerurls[0], url) == 0)
+                        return true;
+        return false;
+}
+
 static void check_stray(const struct admin *o, const Pb__MemberListResponse *p,
                         const struct stray *s)
 {
@@ -243,7 +252,7 @@ static void check_listed(const Pb__MemberListResponse *p, size_t i)
                     strcmp(m->peerurls[0], p->members[k]->peerurls[0]) == 0)
                         fail(W, "members: %" PRIx64 " and %" PRIx64 " are both at %s", m->id,
                              p->members[k]->id, m->peerurls[0]);
-        if (m->id <= W->n_replicas || find(m->id))
+        if ((m->n_peerurls == 1 && replica_at(m->peerurls[0]) < W->n_replicas) || find(m->id))
                 return;
         if (unsure == 0)
                 fail(W, "members: %" PRIx64 " is listed, and nobody added it", m->id);
@@ -254,9 +263,9 @@ static void on_listed(struct admin *o, struct view m)
 {
         Pb__MemberListResponse *p = pb__member_list_response__unpack(NULL, m.len, m.p);
 
-        for (uint64_t id = 1; id <= W->n_replicas; id++)
-                if (!listed(p, id))
-                        fail(W, "members: replica %u is not listed", (unsigned) id - 1);
+        for (unsigned i = 0; i < W->n_replicas; i++)
+                if (!is_listed_at(p, address_of(i)))
+                        fail(W, "members: replica %u is not listed", i + 1);
         for (size_t i = 0; i < n_strays; i++)
                 check_stray(o, p, &strays[i]);
         for (size_t i = 0; i < p->n_members; i++)

@@ -90,7 +90,7 @@ static void seen_result(struct world *w, struct replica_node *n, struct view v)
         n->seen.acked_term = replica_term_of(n->node.replica, last);
 }
 
-static void seen_vote(struct world *w, struct replica_node *n, unsigned to, struct view v)
+static void seen_vote(struct world *w, struct replica_node *n, uint64_t to, struct view v)
 {
         uint64_t term = number(&v);
         uint8_t granted = 0, pre = 0;
@@ -99,15 +99,15 @@ static void seen_vote(struct world *w, struct replica_node *n, unsigned to, stru
         (void) !view_u8(&v, &pre);
         if (!granted || pre)
                 return;
-        if (n->seen.voted_term == term && n->seen.voted_for != to + 1)
+        if (n->seen.voted_term == term && n->seen.voted_for != to)
                 fail(w, "replica %u voted for %u and for %u in term %llu", n->i + 1,
-                     (unsigned) n->seen.voted_for, to + 1, (unsigned long long) term);
+                     (unsigned) n->seen.voted_for, (unsigned) to, (unsigned long long) term);
         n->seen.voted_term = term;
-        n->seen.voted_for = to + 1;
+        n->seen.voted_for = to;
         aim_at(w, AT_VOTED, n);
 }
 
-void seen_frame_out(struct world *w, struct replica_node *n, unsigned to, struct view frame,
+void seen_frame_out(struct world *w, struct replica_node *n, uint64_t to, struct view frame,
                     bool lost)
 {
         struct view v = {frame.p + 2, frame.len - 2};

@@ -109,7 +109,7 @@ static bool is_recorded(const struct world *w, const struct replica_node *n)
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 if (!w->r[i].up)
                         continue;
-                if (replica_directory(w->r[i].node.replica, n->i + 1) == 0)
+                if (replica_directory(w->r[i].node.replica, n->id) == 0)
                         return false;
                 up++;
         }
@@ -177,10 +177,10 @@ static bool refuses(const struct replica_node *by, const struct replica_node *wh
 {
         const struct replica *r = by->node.replica, *of = whom->node.replica;
         uint64_t directory = replica_introduction(of, 0).directory;
-        const struct member_version *v = versions_of(of, by->i + 1);
+        const struct member_version *v = versions_of(of, by->id);
 
-        return (directories_refuse(r, whom->i + 1) &&
-                versions_of(r, whom->i + 1)->is.directory == directory) ||
+        return (directories_refuse(r, whom->id) &&
+                versions_of(r, whom->id)->is.directory == directory) ||
                (v && v->is.yours != 0 && v->is.yours != directory);
 }
 

@@ -134,7 +134,7 @@ void upgrades_heal(struct world *w)
 
 static void check_member(uint64_t id, const char *address, bool voter, void *arg)
 {
-        const struct replica_node *n = id <= W->n_replicas ? &W->r[id - 1] : NULL;
+        const struct replica_node *n = node_of_member(id);
 
         (void) address;
         (void) voter;

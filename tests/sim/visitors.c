@@ -252,7 +252,7 @@ static void ask_for(struct visitor *v)
         case SNAPSHOT:
                 return asker_ask(a, "/etcdserverpb.Maintenance/Snapshot", &snapshot.base);
         case MOVE:
-                v->heir = move.targetid = rnd_between(&W->rnd, 1, W->n_replicas);
+                v->heir = move.targetid = W->r[rnd_between(&W->rnd, 1, W->n_replicas) - 1].id;
                 return asker_ask(a, "/etcdserverpb.Maintenance/MoveLeader", &move.base);
         case HEALTH:
                 return asker_ask(a, "/grpc.health.v1.Health/Check", &health.base);
@@ -347,7 +347,7 @@ static void on_status(struct visitor *v, struct view m)
 {
         Pb__StatusResponse *p = pb__status_response__unpack(NULL, m.len, m.p);
 
-        if (p->header->member_id != v->asker.link.to + 1)
+        if (p->header->member_id != W->r[v->asker.link.to].id)
                 fail(W, "status: replica %u says that it is member %" PRIx64,
                      v->asker.link.to + 1, p->header->member_id);
         v->revision = max_of(v->revision, p->header->revision);
@@ -388,7 +388,7 @@ static void on_moved(struct visitor *v, struct view m)
 
                 if (W->r[i].up)
                         s = core_status(W->r[i].node.core);
-                if (s.leader && s.term == p->header->raft_term && i + 1 != v->heir)
+                if (s.leader && s.term == p->header->raft_term && W->r[i].id != v->heir)
                         fail(W,
                              "leader: it is said to be %" PRIu64 " in term %" PRIu64
                              ", and is %u",

@@ -166,6 +166,7 @@ struct seen {
 
 struct replica_node {
         unsigned i;
+        uint64_t id; /* of the member that it runs as */
         bool up, paused;
         bool asleep; /* also paused: the whole host is suspended, and frames to it are lost */
         bool dark;   /* its host has no power ... */
@@ -440,7 +441,12 @@ struct event *events_take(void);
 void boot(struct world *w, struct replica_node *n);
 enum end { END_STOP, END_KILL, END_POWER };
 void kill_replica(struct world *w, struct replica_node *n, enum end how);
-const char *address_of(uint64_t id);
+/* Where replica @i is a member, whoever it runs as; and the replica there: REPLICAS_MAX: none.
+ */
+const char *address_of(unsigned i);
+unsigned replica_at(const char *address);
+/* The replica that runs as this member. NULL: none does. */
+struct replica_node *node_of_member(uint64_t id);
 void nodes_begin(struct world *w);
 void nodes_end(struct world *w);
 /* Lets a replica run: does what waits in it. */
@@ -771,7 +777,7 @@ void alone_go_on(struct world *w);
 
 /* Called after every event in which a replica did something. */
 void seen_look(struct world *w, struct replica_node *n);
-void seen_frame_out(struct world *w, struct replica_node *n, unsigned to, struct view frame,
+void seen_frame_out(struct world *w, struct replica_node *n, uint64_t to, struct view frame,
                     bool lost);
 void seen_frame_before(struct replica_node *n);
 void seen_frame_after(struct world *w, struct replica_node *n);
