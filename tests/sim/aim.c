@@ -161,7 +161,8 @@ static void real_links(struct world *w)
 static void disks_swap(struct world *w)
 {
         w->swaps = w->faults.crashes = true;
-        w->faults.members = w->faults.members || chance(w, 50);
+        w->operated = w->operated || chance_in(&w->damage, 60);
+        w->faults.members = (w->faults.members || chance(w, 50)) && !w->operated;
         if (chance(w, 50))
                 few_entries(w);
 }

@@ -10,6 +10,7 @@
                 x(power, "power losses after a kill"), x(partitions, "partitions"),          \
                 x(spells, "slow spells"), x(stalls, "stalled disks"), x(full, "full disks"), \
                 x(damaged_disks, "damaged disks"), x(refused_disks, "disks refused"),        \
+                x(replaced, "members replaced"),                                             \
                 x(unknowable, "older copies that nobody could know"),                        \
                 x(upgrades, "replicas upgraded"), x(downgrades, "downgraded"),               \
                 x(agents_upgraded, "agents upgraded"),                                       \

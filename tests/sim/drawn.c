@@ -74,6 +74,8 @@ static size_t options_of(const struct world *w, struct option out[static OPTIONS
                 {"units bound to places", w->fenced},
                 {"changes of members", f->members},
                 {"operators", w->operated},
+                {"members replaced", w->replaces},
+                {"... at their request", w->asks_itself},
                 {"leaders moved", f->transfers},
                 {"a later version", w->later},
                 {"damaged snapshots", w->damages},

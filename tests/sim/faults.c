@@ -100,6 +100,8 @@ bool restore_members(struct world *w)
 
                 if (!w->r[i].up || !core_status(w->r[i].node.core).ready)
                         continue;
+                if (!replaced_all(w, &w->r[i]))
+                        return false;
                 (void) roles_of(&w->r[i], role);
                 stray = stray_of(&w->r[i]);
                 if (stray) {

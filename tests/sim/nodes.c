@@ -156,6 +156,8 @@ static void post_frame(struct replica_node *n, unsigned to, struct view frame, n
 
         e->from = n->i;
         e->to = to;
+        e->from_id = n->id;
+        e->to_id = W->r[to].id;
         e->life = n->life;
         e->version = n->version;
         e->len = dress(frame, e->bytes);
@@ -167,6 +169,8 @@ static void post_hello(struct world *w, const struct replica_node *from, unsigne
 
         e->from = from->i;
         e->to = to;
+        e->from_id = from->id;
+        e->to_id = w->r[to].id;
         e->life = from->life;
         e->version = from->version;
 }
@@ -181,6 +185,8 @@ static bool introduce(struct world *w, const struct event *e)
         struct introduction in = introduction_0_1;
         int r;
 
+        if (e->from_id != from->id || e->to_id != n->id)
+                return false;
         if (e->life < l->from_life)
                 return w->n_swapped == 0 && e->len > 0 && e->bytes[0] != FRAME_TIME_ASK;
         if (e->life == l->from_life && l->to_life == n->life)
@@ -675,7 +681,8 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
         if (w->restricted && worker_new(&n->passwords, NULL, "") < 0)
                 return -ENOMEM;
         for (unsigned i = 0; i < w->n_replicas; i++)
-                peers[i] = (struct replica_peer){.id = w->r[i].id, .address = addresses[i]};
+                peers[i] = (struct replica_peer){.id = n->joins ? w->r[i].id : i + 1,
+                                                 .address = addresses[i]};
         cfg = (struct node_config){
                 .core = {.cluster_id = 7,
                          .member_id = n->id,
@@ -696,6 +703,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                 .replica = {.id = n->id,
                             .cluster_id = 7,
                             .version = n->version,
+                            .join = n->joins,
                             .peers = peers,
                             .n_peers = w->n_replicas,
                             .election = election,
@@ -746,6 +754,10 @@ void boot(struct world *w, struct replica_node *n)
 
         if (n->lost)
                 return;
+        swap_back(n);
+        if (n->gone && !replaced_joins(w, n))
+                return;
+        replaced_starts(n);
         n->up = true;
         n->lost_power =
                 n->dark && w->now - n->dark_at >= NSEC_PER_SEC; /* no host starts sooner */
@@ -757,7 +769,6 @@ void boot(struct world *w, struct replica_node *n)
         n->failures = memory_failures();
         n->io_errors = 0;
         n->wake = w->now;
-        swap_back(n);
         r = start(w, n, &err);
         w->met.alloc_start += memory_failed(MEMORY_START) - failed;
         if (r == 0) {

@@ -20,7 +20,7 @@
 #define A_WHILE (10 * MSEC)      /* for a leader to hear that a change is committed */
 #define ASKED_TWICE (600 * MSEC) /* for the leader to be asked again for what is answered */
 
-enum order { ADD, ADD_LEARNER, REMOVE, PROMOTE, MOVE, REPLACE, LIST };
+enum order { ADD, ADD_LEARNER, REMOVE, PROMOTE, MOVE, REPLACE, REPLACE_LOST, LIST };
 
 static struct admin {
         struct asker asker;
@@ -95,6 +95,8 @@ static enum order choose(void)
                                             REMOVE, REMOVE, PROMOTE,     MOVE,        REPLACE,
                                             LIST,   LIST,   LIST,        LIST};
 
+        if (replaced_lost(W) && (!W->asks_itself || W->calm) && chance(W, 30))
+                return REPLACE_LOST;
         if (W->calm) /* all of them have to go */
                 return rnd_between(&W->rnd, 0, 2) > 0 ? REMOVE : LIST;
         return faulty[rnd_between(&W->rnd, 0, ARRAY_SIZE(faulty) - 1)];
@@ -133,7 +135,7 @@ static void act(struct asker *a)
         o->term = W->top_term;
         o->op = choose();
         o->of = some_stray();
-        if (!o->of && o->op != ADD && o->op != ADD_LEARNER)
+        if (!o->of && o->op != ADD && o->op != ADD_LEARNER && o->op != REPLACE_LOST)
                 o->op = LIST;
         if (o->op == ADD && !may_add_voter())
                 o->op = ADD_LEARNER;
@@ -163,7 +165,8 @@ static void act(struct asker *a)
                 move.n_peerurls = 1;
                 return ask_for_change(a, "/etcdserverpb.Cluster/MemberUpdate", &move.base);
         case REPLACE:
-                replace.id = o->of->id;
+        case REPLACE_LOST:
+                replace.id = o->op == REPLACE ? o->of->id : replaced_lost(W)->id;
                 return ask_for_change(a, "/tenurepb.Cluster/ReplaceMember", &replace.base);
         case LIST:
                 list.linearizable = true;
@@ -293,6 +296,9 @@ static void on_done(struct admin *o, struct view m)
         case REPLACE:
                 return fail(W, "members: %" PRIx64 " was replaced, and never started",
                             o->of->id);
+        case REPLACE_LOST:
+                W->counts.replaced++;
+                return;
         case LIST:
                 return on_listed(o, m);
         }

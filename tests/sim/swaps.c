@@ -122,8 +122,9 @@ void swap_disk(struct world *w, struct replica_node *n)
                                             "damaged"};
         enum swap what;
 
-        if (!w->swaps || w->calm || n->right_disk || !is_recorded(w, n) ||
-            w->n_swapped >= (w->n_replicas - 1) / 2 || !chance(w, 30))
+        if (!w->swaps || w->calm || n->right_disk || n->gone || !is_recorded(w, n) ||
+            (w->n_swapped >= (w->n_replicas - 1) / 2 && !n->joins) ||
+            !chance(w, w->replaces ? 60 : 30))
                 return;
         what = (enum swap) rnd_between(&w->rnd, 0, SWAPS - 1);
         if ((what == OLDER || what == ANOTHERS) &&
@@ -186,6 +187,7 @@ static bool refuses(const struct replica_node *by, const struct replica_node *wh
 
 void swaps_look(struct world *w, struct replica_node *n)
 {
+        replaced_look(w, n);
         look_for_older(w, n->node.replica);
         for (unsigned i = 0; i < w->n_replicas && w->n_swapped > 0; i++)
                 if (i != n->i && w->r[i].up && refuses(n, &w->r[i]))
@@ -202,7 +204,12 @@ bool swap_settles(struct world *w, struct replica_node *n, bool added)
                 n->refused = true;
                 swap_heal(w, n);
         }
-        return !n->right_disk;
+        return !n->right_disk && !n->gone;
+}
+
+static bool is_lost(struct world *w)
+{
+        return w->replaces && chance(w, 80);
 }
 
 void swap_heal(struct world *w, struct replica_node *n)
@@ -215,7 +222,7 @@ void swap_heal(struct world *w, struct replica_node *n)
 
 bool swap_refused(struct replica_node *n)
 {
-        n->refused = n->right_disk;
+        n->refused = n->right_disk || n->again;
         return n->refused;
 }
 
@@ -223,11 +230,16 @@ void swap_back(struct replica_node *n)
 {
         if (!n->refused)
                 return;
-        log_debug("%.3f s: replica %u has its disk back", (double) W->now / 1e9, n->i + 1);
         W->counts.refused_disks++;
-        sim_disk_copy(n->disk, n->right_disk);
-        n->right_disk = disk_free(n->right_disk);
         n->seen = (struct seen){0};
         n->refused = n->older = false;
-        n->made = true;
+        if (n->again || is_lost(W)) {
+                replaced_empty(n);
+        } else {
+                log_debug("%.3f s: replica %u has its disk back", (double) W->now / 1e9,
+                          n->i + 1);
+                sim_disk_copy(n->disk, n->right_disk);
+                n->made = true;
+        }
+        n->right_disk = disk_free(n->right_disk);
 }

@@ -187,13 +187,13 @@ static void account(struct world *w)
         w->was_lull = lull;
 }
 
-/* Whether all replicas vote, as the leader knows it, and nobody else is a member. */
+/* Whether all replicas run and vote, as the leader knows it, and nobody else is a member. */
 static bool all_vote(struct world *w)
 {
         struct replica_node *n = the_leader(w);
         int role[REPLICAS_MAX];
 
-        return n && roles_of(n, role) == w->n_replicas && stray_of(n) == 0;
+        return n && roles_of(n, role) == w->n_replicas && stray_of(n) == 0 && !replaced_lost(w);
 }
 
 nsec_t calm_for(const struct world *w)
@@ -535,6 +535,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->hoard = w->lasting || w->quota > 0 || w->restricted ? 0 : w->hoard;
         if (w->hoard > 0)
                 fit_to_hoard(w);
+        replaced_draw(w);
         w->operated = w->operated && !w->faults.members;
         w->any_change = w->any_change && !(w->operated && seed / 16 % 2);
         w->faults.members = w->faults.members || w->operated;

@@ -48,6 +48,7 @@
  *     overlap.c   entries under way are overwritten
  *     upgrades.c  replicas of two releases, and the cluster version rises
  *     swaps.c     disks that come back otherwise than they went
+ *     replaced.c  members whose disk is lost for good
  *     alone.c     members are removed until one is left
  *     nights.c    an hour with trouble now and then
  *     budget.c    what a cluster at rest costs
@@ -175,6 +176,9 @@ struct replica_node {
         bool full;        /* its disk is full */
         bool made;        /* its disk has a data directory */
         bool lost;        /* nobody starts it again before the end; see forced.c */
+        bool gone;        /* its disk is lost for good, and it has no new id yet ... */
+        bool joins;       /* ... or has one, which another replica told it ... */
+        bool again;       /* ... and which it had before, so that it is refused */
         uint32_t version; /* the newest cluster version that its program knows */
         nsec_t booted_at;
         uint64_t looked;      /* entries of its log up to here: upgrades_look() */
@@ -252,9 +256,11 @@ struct world {
         unsigned n_swapped;  /* so many did */
         uint64_t older_term; /* of the last one that came back as an older copy, ... */
         bool unknowable;     /* ... and nobody can know any more what it lacks */
-        bool steps;          /* a clock does not count exactly how long its host slept */
-        bool drawn;          /* these are, and shorter ones when a replica starts */
-        bool tuned;          /* the following settings are drawn; see draw_other_settings() */
+        bool replaces;    /* whoever has lost its disk is replaced at times; see replaced.c */
+        bool asks_itself; /* ... and asks for it */
+        bool steps;       /* a clock does not count exactly how long its host slept */
+        bool drawn;       /* these are, and shorter ones when a replica starts */
+        bool tuned;       /* the following settings are drawn; see draw_other_settings() */
         nsec_t min_ttl, token_ttl, watch_progress, timeout;
         nsec_t cache_term; /* of the clients that read from a cache ... */
         int64_t cache_ms;  /* ... and what they ask for */
@@ -417,6 +423,7 @@ struct event {
         uint64_t number; /* events of the same time keep their order */
         enum event_kind kind;
         unsigned from, to, life;
+        uint64_t from_id, to_id; /* of EV_FRAME and EV_HELLO: of the members */
         struct request *request;
         struct edge *edge;
         enum disk_queue queue; /* of EV_DISK */
@@ -749,6 +756,23 @@ void swap_heal(struct world *w, struct replica_node *n);
 bool swap_settles(struct world *w, struct replica_node *n, bool added);
 /* It starts. */
 void swap_back(struct replica_node *n);
+
+/* ---- replaced.c ---- */
+
+/* After the aim was drawn. */
+void replaced_draw(struct world *w);
+/* Its disk is lost for good. */
+void replaced_empty(struct replica_node *n);
+/* A replica whose disk is lost, and which waits for its new id. NULL: there is none. */
+struct replica_node *replaced_lost(struct world *w);
+/* It starts: whether it has its new id. If not, it tries again later. */
+bool replaced_joins(struct world *w, struct replica_node *n);
+/* All is healed: whether all that are lost are replaced, as that leader knows. */
+bool replaced_all(struct world *w, struct replica_node *leader);
+/* It runs as the member that it is now. */
+void replaced_starts(const struct replica_node *n);
+/* After each turn of replica @n. */
+void replaced_look(const struct world *w, const struct replica_node *n);
 
 /* ---- forced.c ---- */
 
