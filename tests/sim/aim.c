@@ -167,6 +167,14 @@ static void disks_swap(struct world *w)
                 few_entries(w);
 }
 
+static void doubles(struct world *w)
+{
+        w->doubles = true;
+        w->n_replicas = 3;
+        w->linked = w->forced = w->operated = w->swaps = w->slows = w->drawn = false;
+        w->faults.members = false;
+}
+
 static void many_keys(struct world *w)
 {
         draw_hoard(w, 1000, HOARD_MOST);
@@ -442,6 +450,13 @@ static const struct aim aims[] = {
                    {AT_INSTALL, CRASH, SELF, 300, 20 * MSEC, MSEC, 1000 * MSEC},
                    {AT_CHANGE, CRASH, OTHER, 100, 20 * MSEC, MSEC, 1000 * MSEC}},
          .prepare = disks_swap},
+        {.name = "doubled disks",
+         .only_asked = true,
+         .rules = {{AT_CONFIRMED, CRASH, SELF, 5, 5 * MSEC, MSEC, 500 * MSEC},
+                   {AT_LEADING, TRANSFER, SELF, 500, 900 * MSEC, 0, 0},
+                   {AT_LEADING, CRASH, SELF, 200, 900 * MSEC, MSEC, 500 * MSEC},
+                   {AT_VOTED, CUT, OTHER, 50, 5 * MSEC, 100 * MSEC, 1000 * MSEC}},
+         .prepare = doubles},
         {.name = "real links",
          .only_asked = true,
          .rules = {{AT_FORWARD, BREAK, SELF, 30, 3 * MSEC, 5 * MSEC, 400 * MSEC},

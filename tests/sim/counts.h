@@ -10,7 +10,7 @@
                 x(power, "power losses after a kill"), x(partitions, "partitions"),          \
                 x(spells, "slow spells"), x(stalls, "stalled disks"), x(full, "full disks"), \
                 x(damaged_disks, "damaged disks"), x(refused_disks, "disks refused"),        \
-                x(replaced, "members replaced"),                                             \
+                x(replaced, "members replaced"), x(doubled, "second processes"),             \
                 x(unknowable, "older copies that nobody could know"),                        \
                 x(upgrades, "replicas upgraded"), x(downgrades, "downgraded"),               \
                 x(agents_upgraded, "agents upgraded"),                                       \
@@ -70,6 +70,7 @@
                 x(load_slice, "a snapshot that is half loaded when others have their turn"), \
                 x(load_dropped, "an installation that is abandoned while it loads"),         \
                 x(install_damage, "a snapshot that is damaged on its way"),                  \
+                x(doubled, "a second process told to stop while the member goes on"),        \
                 x(unknown, "a proposal that this version does not know"),                    \
                 x(save_election, "a snapshot being taken across an election"),               \
                 x(save_compaction, "a snapshot being taken while a compaction comes"),       \

@@ -74,6 +74,7 @@ static size_t options_of(const struct world *w, struct option out[static OPTIONS
                 {"units bound to places", w->fenced},
                 {"changes of members", f->members},
                 {"operators", w->operated},
+                {"a member in two processes", w->doubles},
                 {"members replaced", w->replaces},
                 {"... at their request", w->asks_itself},
                 {"leaders moved", f->transfers},

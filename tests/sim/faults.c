@@ -175,7 +175,7 @@ void heal(struct world *w)
         memset(w->cut, 0, sizeof(w->cut));
         spells_end(w);
         upgrades_heal(w);
-        for (unsigned i = 0; i < w->n_replicas; i++) {
+        for (unsigned i = 0; i < w->n_nodes; i++) {
                 struct replica_node *n = &w->r[i];
 
                 swap_heal(w, n);

@@ -163,7 +163,7 @@ static void post_frame(struct replica_node *n, unsigned to, struct view frame, n
         e->len = dress(frame, e->bytes);
 }
 
-static void post_hello(struct world *w, const struct replica_node *from, unsigned to, nsec_t in)
+void post_hello(struct world *w, const struct replica_node *from, unsigned to, nsec_t in)
 {
         struct event *e = post(w, in, EV_HELLO);
 
@@ -204,6 +204,7 @@ static bool introduce(struct world *w, const struct event *e)
         r = replica_peer_introduced(n->node.replica, from->id, &in, clock_of(w, &n->clock));
         w->counts.outdated += r == -EPROTONOSUPPORT;
         swaps_look(w, n);
+        doubled_introduced(w, from, n, r);
         if (r == 0)
                 return true;
         l->to_life = 0; /* the next link */
@@ -217,10 +218,11 @@ static bool introduce(struct world *w, const struct event *e)
 /* Each makes links to all others at once, and tries again. */
 static void greet_all(struct world *w, const struct replica_node *n)
 {
-        for (unsigned i = 0; i < w->n_replicas && !w->linked; i++) {
-                if (i == n->i || !w->r[i].up)
+        for (unsigned i = 0; i < w->n_nodes && !w->linked; i++) {
+                if (i == n->i || !w->r[i].up || w->r[i].id == n->id)
                         continue;
-                post_hello(w, n, i, MSEC);
+                if (i < w->n_replicas)
+                        post_hello(w, n, i, MSEC);
                 post_hello(w, &w->r[i], n->i, MSEC);
         }
 }
@@ -257,7 +259,7 @@ static void send_linked(struct replica_node *n, uint64_t peer, struct view frame
 /* Whoever runs nowhere is at no end of a link, and gets nothing. */
 static struct sim_link *link_to(const struct replica_node *n, uint64_t peer, unsigned *ret_to)
 {
-        const struct replica_node *to = node_of_member(peer);
+        const struct replica_node *to = doubled_at(W, node_of_member(peer));
 
         *ret_to = to ? to->i : REPLICAS_MAX;
         return &W->links[n->i][to ? to->i : 0];
@@ -340,7 +342,7 @@ bool on_frame(struct world *w, struct event *e)
         }
         if (w->cut[e->from][e->to])
                 return false;
-        if (!introduce(w, e))
+        if (*e->bytes != FRAME_DOUBLED && !introduce(w, e))
                 return false;
         seen_frame_before(n);
         outdated = e->version < core_state(n->node.core)->version &&
@@ -430,7 +432,7 @@ bool on_disk(struct world *w, struct event *e)
 static bool was_disturbed(struct replica_node *n)
 {
         return memory_failures() != n->failures || n->io_errors > 0 || swap_refused(n) ||
-               upgrades_outdated(n);
+               upgrades_outdated(n) || doubled_stops(W, n);
 }
 
 /* The process ends as soon as no callback is running. */
@@ -504,7 +506,7 @@ static struct replica_ops seen_ops;
 
 static struct replica_node *node_of_core(const void *core)
 {
-        for (unsigned i = 0; i < W->n_replicas; i++)
+        for (unsigned i = 0; i < W->n_nodes; i++)
                 if (W->r[i].node.core == core)
                         return &W->r[i];
         abort();
@@ -819,6 +821,8 @@ bool on_link(struct world *w, struct event *e)
                 park(n, e);
                 return true;
         }
+        if (e->kind == EV_DOWN && w->doubles && w->links[e->from][e->to].to_life != n->life)
+                return false;     /* that was not the link of the member */
         if (e->kind == EV_DOWN) { /* and is made again */
                 w->links[e->from][e->to].to_life = 0;
                 if (w->r[e->from].up)
@@ -898,7 +902,7 @@ void nodes_begin(struct world *w)
 
 void nodes_end(struct world *w)
 {
-        for (unsigned i = 0; i < w->n_replicas; i++) {
+        for (unsigned i = 0; i < w->n_nodes; i++) {
                 kill_replica(w, &w->r[i], END_STOP);
                 drop_parked(&w->r[i]);
                 w->r[i].watched_disk = disk_free(w->r[i].watched_disk);

@@ -52,8 +52,8 @@ struct standing {
 /* Whether @i and @j run and can talk to each other; @i runs. */
 static bool can_talk(const struct world *w, const struct standing *s, unsigned i, unsigned j)
 {
-        return i == j ||
-               (s[j].runs && !w->cut[i][j] && !w->cut[j][i] && !linked_apart(w, i, j));
+        return i == j || (s[j].runs && !w->cut[i][j] && !w->cut[j][i] &&
+                          !linked_apart(w, i, j) && !doubled_apart(w, i, j));
 }
 
 /* Whether replica @i could have worked with a majority just now, seen from outside. With @does,
@@ -238,6 +238,7 @@ static bool handle(struct world *w, struct event *e)
                 if (!n->up || n->life != e->life)
                         break;
                 kill_replica(w, n, END_KILL);
+                doubled_ended(w, n);
                 if (w->calm) /* the replica failed earlier: nobody else will start it any
                               * more */
                         boot(w, n);
@@ -279,6 +280,7 @@ static bool handle(struct world *w, struct event *e)
                 break;
         case EV_CLOCK:
                 linked_check(w);
+                doubled_look(w);
                 account(w);
                 if (w->calm && ((w->faults.members && !all_vote(w)) || forced_has_stopped(w)))
                         w->incomplete = w->now;
@@ -297,6 +299,9 @@ static bool handle(struct world *w, struct event *e)
                 break;
         case EV_FORCED:
                 on_forced(w);
+                break;
+        case EV_DOUBLE:
+                on_double(w);
                 break;
         case EV_SETTLED:
                 if (check_settled(w))
@@ -324,7 +329,7 @@ static nsec_t next_wakeup(const struct world *w)
         nsec_t at = min_of(clients_next(), sharers_next());
 
         at = min_of(at, linked_next(w));
-        for (unsigned i = 0; i < w->n_replicas; i++)
+        for (unsigned i = 0; i < w->n_nodes; i++)
                 at = min_of(at, w->r[i].wake);
         for (unsigned i = REPLICAS_MAX; (w->strangers || w->forced) && i < NODES_MAX; i++)
                 at = min_of(at, w->r[i].wake);
@@ -540,6 +545,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->any_change = w->any_change && !(w->operated && seed / 16 % 2);
         w->faults.members = w->faults.members || w->operated;
         w->faults.transfers = w->faults.transfers || w->visited;
+        doubled_draw(w);
         /* Real links are slower, what fills a store is large, and bursts, and short terms of
          * caches, are many entries: a snapshot has to arrive before the log has dropped what
          * comes after it, or another one is needed. */
@@ -554,6 +560,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         sharers_begin(w);
         linked_begin(w);
         nodes_begin(w);
+        doubled_begin(w);
         elsewhere_begin(w);
         forced_begin(w);
         holders_begin(w);
@@ -607,7 +614,7 @@ bool world_run(struct world *w, uint64_t seed, const char *aim)
                         if (!handle(w, e))
                                 free(e);
                 } else {
-                        for (unsigned i = 0; i < w->n_replicas; i++)
+                        for (unsigned i = 0; i < w->n_nodes; i++)
                                 if (w->r[i].wake <= w->now)
                                         world_drive(w, &w->r[i]);
                         for (unsigned i = REPLICAS_MAX;
@@ -632,9 +639,10 @@ bool world_run(struct world *w, uint64_t seed, const char *aim)
         w->met.alloc_load = memory_failed(MEMORY_LOAD);
         memory_end();
         w->counts.unknowable += w->unknowable;
-        if (!*w->failure && !w->unknowable)
+        if (!*w->failure && !w->unknowable) {
                 check_end(w);
-        upgrades_end(w);
+                upgrades_end(w);
+        }
         tear_down(w);
         return !*w->failure;
 }

@@ -49,6 +49,7 @@
  *     upgrades.c  replicas of two releases, and the cluster version rises
  *     swaps.c     disks that come back otherwise than they went
  *     replaced.c  members whose disk is lost for good
+ *     doubled.c   one data directory in two processes
  *     alone.c     members are removed until one is left
  *     nights.c    an hour with trouble now and then
  *     budget.c    what a cluster at rest costs
@@ -244,6 +245,7 @@ struct world {
         nsec_t now; /* true time */
         nsec_t run_time, end_time;
         unsigned n_replicas, n_holders, n_edges;
+        unsigned n_nodes;     /* replicas, and behind them what doubled.c starts */
         bool lasting;         /* it is a long one; see nights.c */
         unsigned nights;      /* how often trouble comes again there */
         int64_t ttl_max_ms;   /* of holders */
@@ -256,6 +258,7 @@ struct world {
         unsigned n_swapped;  /* so many did */
         uint64_t older_term; /* of the last one that came back as an older copy, ... */
         bool unknowable;     /* ... and nobody can know any more what it lacks */
+        bool doubles;        /* a second process of a member starts; see doubled.c */
         bool replaces;    /* whoever has lost its disk is replaced at times; see replaced.c */
         bool asks_itself; /* ... and asks for it */
         bool steps;       /* a clock does not count exactly how long its host slept */
@@ -411,6 +414,7 @@ enum event_kind {
         EV_SCRIPT,
         EV_ELSEWHERE,
         EV_FORCED,
+        EV_DOUBLE,
         EV_SETTLED,
         EV_NIGHT,
         EV_REST,
@@ -452,6 +456,8 @@ void kill_replica(struct world *w, struct replica_node *n, enum end how);
  */
 const char *address_of(unsigned i);
 unsigned replica_at(const char *address);
+/* Introduces one to the other, in a while. */
+void post_hello(struct world *w, const struct replica_node *from, unsigned to, nsec_t in);
 /* The replica that runs as this member. NULL: none does. */
 struct replica_node *node_of_member(uint64_t id);
 void nodes_begin(struct world *w);
@@ -773,6 +779,28 @@ bool replaced_all(struct world *w, struct replica_node *leader);
 void replaced_starts(const struct replica_node *n);
 /* After each turn of replica @n. */
 void replaced_look(const struct world *w, const struct replica_node *n);
+
+/* ---- doubled.c ---- */
+
+/* After all else was drawn, and when the replicas have begun. */
+void doubled_draw(struct world *w);
+void doubled_begin(struct world *w);
+void on_double(struct world *w);
+/* The other process of the same member. NULL: there is none that runs. */
+struct replica_node *doubled_of(const struct world *w, const struct replica_node *n);
+/* Who is reached at the address of replica @n, which may be NULL; and whether one of the two
+ * does not reach the other one because of that. */
+struct replica_node *doubled_at(const struct world *w, struct replica_node *n);
+bool doubled_apart(const struct world *w, unsigned i, unsigned j);
+/* Replica @by has taken, or not, that @n introduces itself. */
+void doubled_introduced(struct world *w, const struct replica_node *n,
+                        const struct replica_node *by, int r);
+/* Whether a process may be told to stop because another one runs with its directory. */
+bool doubled_stops(const struct world *w, const struct replica_node *n);
+/* Its process has ended by itself. */
+void doubled_ended(struct world *w, struct replica_node *n);
+/* Called from time to time. */
+void doubled_look(struct world *w);
 
 /* ---- forced.c ---- */
 
