@@ -431,8 +431,8 @@ bool on_disk(struct world *w, struct event *e)
 /* Whether it lacked memory, or its disk failed, in this life. */
 static bool was_disturbed(struct replica_node *n)
 {
-        return memory_failures() != n->failures || n->io_errors > 0 || swap_refused(n) ||
-               upgrades_outdated(n) || doubled_stops(W, n);
+        return memory_failures() != n->failures || n->io_errors > 0 || upgrades_outdated(n) ||
+               doubled_stops(W, n) || swap_refused(n);
 }
 
 /* The process ends as soon as no callback is running. */
