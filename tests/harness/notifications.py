@@ -22,7 +22,8 @@ class Notifications:
         self._socket.bind("\0" + name)
         self.environment = {"NOTIFY_SOCKET": "@" + name}
         self.messages = []
-        threading.Thread(target=self._listen, daemon=True).start()  # few wait to be read
+        self._reader = threading.Thread(target=self._listen, daemon=True)  # few wait to be read
+        self._reader.start()
 
     def _listen(self):
         while message := self._socket.recv(4096):
@@ -38,4 +39,5 @@ class Notifications:
 
     def close(self):
         self._socket.shutdown(socket.SHUT_RDWR)
+        self._reader.join()
         self._socket.close()
