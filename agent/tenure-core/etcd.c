@@ -83,7 +83,7 @@ const struct args_foreign etcd_settings[] = {
         {"auth-token", false, true, "simple", "tokens are good at every replica and signed with a key of the cluster; leave it out"},
         {"debug", true, true, "false", "use --log-level=debug"},
         {"enable-v2", true, true, "false", V3},
-        {"unsafe-no-fsync", true, true, "false", "what is acknowledged is on disk; use a faster one"},
+        {"unsafe-no-fsync", true, true, "false", "acknowledged writes are always synced; use a faster disk"},
         {"peer-skip-client-san-verification", true, true, "false", "give --peer-cert-allowed-cn or --peer-cert-allowed-hostname what all replicas' certificates have in common"},
         {"peer-client-cert-file", false, true, "", "issue --peer-cert-file for clients and servers, with both extended key usages or none"},
         {"peer-client-key-file", false, true, "", "issue --peer-cert-file for clients and servers, with both extended key usages or none"},

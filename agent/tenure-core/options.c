@@ -490,8 +490,8 @@ static int resolve(struct options *o, struct options_cluster *c, struct conf_err
                         r = add_url(&own, url);
                 if (r < 0 || *cursor || strcmp(own.urls, c->peers[c->self].urls) != 0)
                         return complain(err,
-                                        "--initial-advertise-peer-urls '%s' is not our URL in "
-                                        "--initial-cluster, '%s'",
+                                        "--initial-advertise-peer-urls '%s' differs from this "
+                                        "replica's URL in --initial-cluster, '%s'",
                                         o->initial_advertise_peer_urls, c->peers[c->self].urls);
         }
         if (o->client_cert_auth && !o->trusted_ca_file)
@@ -553,8 +553,9 @@ static int read_all(struct options *o, const struct arguments *args, struct buf 
                 if (etcd_is_file(file)) {
                         if (args->all.n_settings + args->all.n_foreign > 0)
                                 buf_printf(notes,
-                                           "The options of the command line are ignored, as by "
-                                           "etcd, because there is a file of settings, %s\n",
+                                           "Command-line options are ignored because %s is in "
+                                           "etcd's "
+                                           "format (etcd does the same)\n",
                                            file);
                         return etcd_read_file(o, file, notes, err);
                 }

@@ -36,7 +36,7 @@
 /* Exit statuses of our own, not of the command, in the range that timeout(1), env(1) and the
  * like use. */
 #define EXIT_PLACE_LOST 123 /* ... or the lock was handed over */
-#define EXIT_NOT_MINE 124   /* somebody else has the lock, and we should not wait longer */
+#define EXIT_NOT_MINE 124   /* another holder has the lock, and we should not wait longer */
 #define EXIT_FAILED 125
 /* How long the core may take to answer that nobody has the lock. */
 #define ANSWER_MIN NSEC_PER_SEC

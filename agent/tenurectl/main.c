@@ -411,7 +411,7 @@ static void help(const struct args_program *p, FILE *f)
         fprintf(f, "\nExit status: 0 success; 1 error; 2 (status) the host does not hold its "
                    "place, "
                    "(switchover) it is not possible;\n(lock, unlock, put) 123 the place was "
-                   "lost, 124 somebody else has the lock; (lock, unlock, work) 125 error.\n"
+                   "lost, 124 another holder has the lock; (lock, unlock, work) 125 error.\n"
                    "See tenurectl(1).\n");
 }
 

@@ -440,7 +440,7 @@ static int core_line(const struct top_model *m, const struct top_look *k, struct
                 snprintf(text, sizeof(text), "%s leads", leader);
                 top_line_say(&l, TOP_PLAIN, text);
         } else {
-                top_line_say(&l, TOP_ALARM, "none of these leads");
+                top_line_say(&l, TOP_ALARM, "no leader");
         }
         if (m->etcd)
                 top_line_say(&l, TOP_PLAIN,
@@ -497,7 +497,7 @@ static int host_line(const struct top_model *m, const struct top_look *k,
                 top_line_rest(&l, TOP_NOTICE, "Reading from the lease core", false);
         } else if (!m->followed) {
                 clock_text(m->stale_since, when);
-                snprintf(text, sizeof(text), "%s %s%s%s; trying on",
+                snprintf(text, sizeof(text), "%s %s%s%s; still trying",
                          m->ever ? "Not followed since" : "No lease core has answered since",
                          when, *m->down ? ": " : "", m->down);
                 top_line_rest(&l, TOP_ALARM, text, false);

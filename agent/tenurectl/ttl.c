@@ -57,7 +57,7 @@ static void print_figures(struct json_object *o)
                "the next\n",
                of(o, "GapMaxUSec", a));
         printf("     Events: %" PRId64 " times in jeopardy, %" PRId64
-               " times lost for want of a renewal, %" PRId64 " changes of the endpoint\n",
+               " losses (renewal overdue), %" PRId64 " changes of the endpoint\n",
                ctl_number(o, "Jeopardies"), ctl_number(o, "Losses"),
                ctl_number(o, "EndpointChanges"));
 }
@@ -94,9 +94,8 @@ static void print_advice(struct json_object *o, struct json_object *list)
         if (ctl_number(o, "Renewals") == 0)
                 printf("No renewal was acknowledged yet, so nothing can be recommended.\n");
         else if (recommended == 0)
-                printf("That is too little to recommend a TTL; it takes an hour and 100 "
-                       "renewals "
-                       "at least.\n");
+                printf("Not enough data yet: a recommendation needs at least one hour and 100 "
+                       "renewals.\n");
         else if (left > 0)
                 printf("Recommended: TTL=%gs. The stalls of %" PRId64
                        " min were longer than a TTL should bridge.\n",

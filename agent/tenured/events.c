@@ -64,7 +64,10 @@ void agent_brake(struct stability *s)
                          " s; software that moves work should wait.",
                          s->brake_cfg.percent, s->brake_cfg.window / NSEC_PER_SEC);
         else
-                log_notice("Most of the nodes are back.");
+                log_notice("No mass failure any more: fewer than %u %% of the nodes have gone "
+                           "within "
+                           "the last %" PRId64 " s.",
+                           s->brake_cfg.percent, s->brake_cfg.window / NSEC_PER_SEC);
         manager_changed(a, "MassFailure");
 }
 

@@ -33,8 +33,8 @@ static void stay(struct names *n, const char *key, char **setting, const char *h
 
         if (strcmp(*setting, held) == 0)
                 return;
-        log_error("%s=%s waits: this place is held as %s; give it back first (systemctl stop "
-                  "tenured, then start).",
+        log_error("%s=%s is deferred: the place is still held as '%s'; give it back first "
+                  "(systemctl stop tenured, then start).",
                   key, *setting, held);
         copy = strdup(held);
         if (!copy)

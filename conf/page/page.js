@@ -1160,7 +1160,7 @@ function drawReplicas() {
 			if (metrics.tenure_lease_time_seconds !== undefined)
 				facts.append(fact("lease time", numberText(metrics.tenure_lease_time_seconds) + " s"));
 			if (metrics.tenure_lease_outage_seconds_total > 0)
-				facts.append(fact("outages excused", metrics.tenure_lease_outage_seconds_total.toFixed(1) + " s"));
+				facts.append(fact("lease clock paused", metrics.tenure_lease_outage_seconds_total.toFixed(1) + " s"));
 			facts.append(fact("data", bytesText(Number(s.dbSize || 0))), fact("clients", numberText(Number(s.clients || 0))), fact("longest turn", (Number(s.longest_turn_us || 0) / 1000).toFixed(1) + " ms"), fact("answers in", own.trip.toFixed(1) + " ms"), fact("version", s.tenure_version || s.version || ""));
 			if (s.cluster_version)
 				facts.append(fact("cluster version", s.cluster_version));

@@ -193,7 +193,7 @@ def test_another_target_takes_the_place_of_one_that_is_up_only_after_a_stop(host
     h4.configure("reload", LogLevel="debug\n[Fencing]\nHeldTarget=other-held.target\n[Agent]")
     h4.said("HeldTarget= has changed; not while this place is held")
     h4.systemctl("restart", "tenured")
-    h4.said("HeldTarget=other-held.target waits")
+    h4.said("HeldTarget=other-held.target is deferred")
     eventually(h4.holds)
     assert (h4.lease, are_up()) == (lease, ["tenure-held.target", "only-one"])
 

@@ -74,7 +74,7 @@ def test_an_option_is_read_as_by_etcd(wanted, options):
     ("--discovery-srv=example.org is not supported: ", "--discovery-srv=example.org"),
     ("use --watch-progress-notify-interval", "--experimental-watch-progress-notify-interval=5s"),
     ("leave it out: ", "--experimental-initial-corrupt-check"),
-    ("--unsafe-no-fsync=true is not supported: what is acknowledged is on disk",
+    ("--unsafe-no-fsync=true is not supported: acknowledged writes are always synced",
      "--unsafe-no-fsync"),
     ("--auth-token=jwt,pub-key=x is not supported", "--auth-token=jwt,pub-key=x"),
     ("use --log-level=debug", "--debug"),
@@ -167,8 +167,7 @@ def test_a_file_of_etcds_is_recognized_and_stands_alone(file, tmp_path):
                  "CipherSuites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,"
                  "TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384"):
         assert f"\n{line}\n" in said
-    assert ("The options of the command line are ignored, as by etcd, because there is a file of "
-            "settings") in said
+    assert f"Command-line options are ignored because {file} is in etcd's format" in said
     assert "max-wals has no effect" in said
     assert settings(ETCD_CONFIG_FILE=file)["Name"] == "n1"
     unnamed = shutil.move(file, tmp_path / "unnamed")

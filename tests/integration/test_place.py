@@ -86,7 +86,7 @@ def test_another_name_waits_until_the_place_is_given_back(agent):
     agent.write_settings(NodeName="h7")
 
     agent.restart()
-    assert "NodeName=h7 waits: this place is held as h1" in agent.log_text()
+    assert "NodeName=h7 is deferred: the place is still held as 'h1'" in agent.log_text()
     assert (agent.status().node_name, agent.status().lease_id) == ("h1", lease)
 
     assert agent.stop() == 0

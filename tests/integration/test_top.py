@@ -165,7 +165,7 @@ def test_the_page_shows_what_happens_to_the_core(cluster, page):
 
     for replica in cluster.replicas.values():
         replica.kill()
-    page.shows(r"^Not followed since \d\d:\d\d:\d\d: .*; trying on$")
+    page.shows(r"^Not followed since \d\d:\d\d:\d\d: .*; still trying$")
     for replica in cluster.replicas.values():
         replica.start()
     page.wrote("is followed again")

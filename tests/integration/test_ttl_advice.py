@@ -30,7 +30,7 @@ def test_after_one_renewal_there_is_too_little_to_go_by(agents):
 
     assert (figures["RecommendedUSec"], figures["TTLUSec"]) == (0, 3_000_000)
     assert figures["StallMaxUSec"] > 0
-    assert ("That is too little to recommend a TTL; it takes an hour and 100 renewals at least.\n"
+    assert ("Not enough data yet: a recommendation needs at least one hour and 100 renewals.\n"
             in agent.ctl("ttl", "advise"))
     assert re.search("^ *3 s .*  in use$", agent.ctl("ttl", "advise", "--no-legend"), re.M)
     on_the_bus, ttls = agent.call("AdviseTTL")
