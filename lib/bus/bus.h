@@ -9,7 +9,7 @@
 
 struct bus;
 
-/* @closed: the connection ended; the bus is good for nothing but bus_free(). */
+/* @closed: the connection ended; only bus_free() may be called. */
 typedef void (*bus_closed_fn)(void *userdata, int r);
 
 /* Opens the system bus, or the one in DBUS_SYSTEM_BUS_ADDRESS. */

@@ -15,7 +15,7 @@ void notify_reloading(void);                            /* notify_ready() follow
 void notify_status(const char *fmt, ...) printf_(1, 2); /* becomes one line, see utf8_shown() */
 void notify_watchdog(void);
 void notify_stopping(void);
-#define NOTIFY_EXTEND_EACH NSEC_PER_SEC /* said so often while it lasts */
+#define NOTIFY_EXTEND_EACH NSEC_PER_SEC /* interval between messages during a stop */
 #define NOTIFY_EXTEND_BY (30 * NSEC_PER_SEC)
 void notify_extend(nsec_t by); /* the stop takes so long from now on, or longer */
 

@@ -217,7 +217,7 @@ static void job_gone(struct request *q)
         request_end(q);
 }
 
-/* The latest job of the connection with most waiting jobs, at the address with most. */
+/* The newest job of the busiest connection of the busiest address. */
 static struct password_job *of_longest(const struct api *a)
 {
         struct password_job *j, *last = NULL;

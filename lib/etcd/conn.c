@@ -35,8 +35,8 @@ static void report_all(struct server *s, struct complaint *about, const char *wh
         if (boot_before(now, about->again_at))
                 return;
         about->again_at = boot_add(now, COMPLAIN_EVERY);
-        log_warning("%s client %s: %s; %" PRIu64 " ended like this since it was last logged.",
-                    what, who, why, about->n);
+        log_warning("%s client %s: %s (%" PRIu64 " since the last such message).", what, who,
+                    why, about->n);
         about->n = 0;
 }
 

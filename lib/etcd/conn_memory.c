@@ -96,8 +96,8 @@ static bool sends_no_more(const struct conn *c, struct rpc_traffic was, struct r
 /* True if, at the rate at which the client has read since the last check, it would need more
  * than a minute for what waits for it; or if it sends no more of a message. False if it merely
  * has much data, or waits for us. Only what waited at both checks counts, and only if they
- * follow closely: there are no checks while there is room. Who was found to send no more, and
- * has sent something since, does. */
+ * follow closely: there are no checks while there is room. A client that was found to
+ * send no more counts as sending again once a byte has come. */
 static bool is_stuck(struct conn *c, struct boot_time now)
 {
         const struct server *s = c->server;
@@ -179,8 +179,8 @@ void memory_relieve(struct server *s)
         if (!c)
                 return;
         conn_report_end(c,
-                        "clients hold all the memory that --max-client-bytes allows, and this "
-                        "one holds most of those that do not read");
+                        "--max-client-bytes is used up; of the clients that do not read, this "
+                        "one holds most");
         conn_free(c);
 }
 

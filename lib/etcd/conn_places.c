@@ -125,7 +125,7 @@ static bool end_stranger(const struct conn *c, bool own)
                         most = m;
         if (!most)
                 return false;
-        conn_report_end(most, "others wait for a place, and it has asked for nothing");
+        conn_report_end(most, "evicted for another client: no call since it connected");
         conn_free(most);
         return true;
 }

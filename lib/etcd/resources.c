@@ -202,7 +202,7 @@ static const char *fails(struct api *a, enum check check, struct status read)
                 return read.code == RPC_OK ? NULL : read.text;
         case NO_LEARNER:
                 return core_learns(a->core) ? "not supported for learner" : NULL;
-        case LOCAL_READ: /* that we answer proves it */
+        case LOCAL_READ: /* proven by answering */
                 break;
         }
         return NULL;

@@ -337,8 +337,8 @@ static bool send_batch(struct watch_feed *f, struct boot_time now, struct watch_
         struct watch *w;
 
         while ((g = TAILQ_FIRST(&f->touched))) {
-                /* A watch that had its turn goes to the end, where newcomers are, too. A group
-                 * is freed with its last watch. */
+                /* Served watches move to the tail, so one of this batch ends the pass. serve()
+                 * may free the group. */
                 while (TAILQ_FIRST(&f->touched) == g && (w = TAILQ_FIRST(&g->watches)) &&
                        w->batch != f->batch) {
                         if (b->left <= 0 || !serve(g, w, now, b))

@@ -18,7 +18,7 @@ struct link {
 };
 
 struct address {
-        TAILQ_ENTRY(address) entry; /* as the kernel tells them: the first ones first */
+        TAILQ_ENTRY(address) entry; /* in the kernel's order */
         RB_ENTRY(address) by_id;
         int index;      /* of its link */
         uint8_t family; /* AF_INET, AF_INET6 */

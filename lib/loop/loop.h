@@ -100,10 +100,10 @@ nsec_t loop_take_lag(struct loop *l);
 
 /* A descriptor. Embedded; lives until loop_io_stop(). @events: EV_READ, EV_WRITE.
  *
- * The kernel reports unread data in each turn again, and for ten thousand descriptors that
- * takes longer than a turn may. So for those of a crowd it reports once (EPOLLET, epoll(7)):
- * @fn only takes note (loop_share_input()); a reader that stops before the socket is empty, or
- * wants no events for a while, has to continue by itself. */
+ * Level-triggered polling of 10,000 readable descriptors takes longer than a turn may, so those
+ * of a crowd are edge-triggered (EPOLLET, epoll(7)): @fn only takes note (loop_share_input());
+ * a reader that stops before the socket is empty, or wants no events for a while, has to
+ * continue by itself. */
 #define LOOP_ENDED                                                                \
         0x40 /* with EV_READ, to one of a crowd: nothing follows what can be read \
               */

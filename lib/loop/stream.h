@@ -1,11 +1,12 @@
 /*
  * Connections, plain or TLS, on the loop: of TCP, and of sockets of this host.
  *
- * A stream reads as bytes arrive and writes at the end of the loop's iteration, in one go. It
- * ends by itself only through on_close; its owner calls stream_free(), also from inside its own
- * callbacks. Peers that vanish silently are noticed by TCP_USER_TIMEOUT and keep-alive probes
- * (tcp(7)); a patient stream's other side that only stops reading may do so for as long as it
- * answers the kernel's probes.
+ * A stream reads as bytes arrive. Output is sent after the loop's hooks: an urgent stream
+ * writes until the socket is full, a patient one a piece a turn. A stream ends by itself only
+ * through on_close; its owner calls stream_free(), also from inside its own callbacks. Peers
+ * that vanish silently are noticed by TCP_USER_TIMEOUT and keep-alive probes (tcp(7)); a
+ * patient stream's other side that only stops reading may do so for as long as it answers the
+ * kernel's probes.
  */
 #pragma once
 
@@ -88,8 +89,8 @@ void stream_kick(struct stream *s);
  * inside a callback. */
 void stream_flush(struct stream *s);
 
-/* Stops reading, or goes on. Use it only while data waits to be sent: then the end of the
- * connection, which is not noticed by reading, is noticed by writing. */
+/* Stops reading, or goes on. While a stream is paused, only a failing write detects the end of
+ * the connection, so pause it only while data waits to be sent. */
 void stream_pause(struct stream *s, bool paused);
 bool stream_paused(const struct stream *s);
 

@@ -48,10 +48,10 @@ static int choose_http(SSL *ssl, const unsigned char **out, unsigned char *out_l
         return SSL_TLSEXT_ERR_ALERT_FATAL;
 }
 
-/* OpenSSL refuses a renegotiation (TLS 1.2), but record by record, with an alert for each that
- * costs us more than the client, and within one SSL_read() for as long as they come. So we stop
- * reading from such a client. In TLS 1.3 all records look alike, and there is no
- * renegotiation. */
+/* For each renegotiation record (TLS 1.2) OpenSSL sends an alert, which costs us more than the
+ * record costs the client, and keeps reading within one SSL_read() for as long as they come. So
+ * we stop reading from such a client. TLS 1.3 has no renegotiation, and its records all look
+ * alike. */
 static void on_record(int written, int version, int type, const void *p, size_t n, SSL *ssl,
                       void *arg)
 {

@@ -285,7 +285,7 @@ static void unary_status(struct rpc_call *call, enum rpc_code code, const char *
                 peer_log_in_again(u->peer);
         if (code == RPC_OK && !u->reply)
                 u->done(u, RPC_INTERNAL,
-                        u->unread == -ENOMEM ? "out of memory" : "the answer makes no sense");
+                        u->unread == -ENOMEM ? "out of memory" : "malformed response");
         else
                 u->done(u, code, message);
 }

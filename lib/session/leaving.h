@@ -51,10 +51,10 @@ struct leaving_sight {
  * leaving_tell() follows. */
 void leaving_begin(struct leaving *l, enum leaving_cause cause, const char *reason);
 
-/* It was found out, or is another one. */
+/* Sets or replaces the reason. */
 void leaving_tell(struct leaving *l, const char *reason);
 
-/* These are none any more; without any it joins again, once it is out. */
+/* Removes @causes; joins again when none is left, once it is out. */
 void leaving_end(struct leaving *l, unsigned causes);
 
 /* At the start of a program that has nothing to give back. */

@@ -1,5 +1,5 @@
-/* Alarms: they keep the whole cluster from accepting writes until an operator has dealt with
- * the cause, or a full disk has room again. */
+/* Alarms. NOSPACE refuses what makes the state grow until it is disarmed, or the full disk has
+ * room. CORRUPT refuses writes until it is disarmed. */
 #include "base/probe.h"
 #include "state/internal.h"
 

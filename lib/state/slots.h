@@ -1,5 +1,5 @@
-/* Which slots are taken, so that the lowest free one is found in a few steps, however many
- * there are: a bit for each, a bit for each full word of these, and so on. Pure. */
+/* A bitmap of used slots, with a bit per full word above it, and so on: the lowest free slot is
+ * found in a few steps, however many there are. Pure. */
 #pragma once
 
 #include "base/base.h"

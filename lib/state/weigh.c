@@ -202,8 +202,8 @@ static bool weigh_past(const struct state *s, const Pb__RangeRequest *q, struct 
         return true;
 }
 
-/* Must follow state_range(). After a write of the txn, the newest revision is no longer the
- * newest state. */
+/* Keep in step with state_range(). After a write in the same txn, the newest revision is no
+ * longer the newest state. */
 bool weigh_range(const struct state *s, const Pb__RangeRequest *q, struct weight *b)
 {
         bool newest = kv_is_newest(&s->kv, q->revision) && (q->revision <= 0 || !b->writes);

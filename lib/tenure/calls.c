@@ -209,9 +209,9 @@ static void take_answer(struct tenure_call *c)
         else if (r == -ENOMEM)
                 return in_doubt(c, "there is no memory for the answer");
         else if ((r == -EBADMSG || r == -E2BIG) && !c->says && c->changes)
-                return in_doubt(c, "the answer makes no sense");
+                return in_doubt(c, "malformed response");
         else if ((r == -EBADMSG || r == -E2BIG) && !c->says)
-                call_says(c, "The answer of the core at %s makes no sense",
+                call_says(c, "Malformed response of the core at %s",
                           calls_endpoint_name(k, c->endpoint));
         finish(c, r);
 }

@@ -37,7 +37,7 @@ struct call_kind {
         const char *path;
         const ProtobufCMessageDescriptor *type; /* of the answer */
         /* Copies what is needed from the answer. Returns 0; another result for the call, which
-         * call_says() has explained; or -EBADMSG: the answer makes no sense. */
+         * call_says() has explained; or -EBADMSG: the response is malformed. */
         int (*read)(struct tenure_call *c, const void *answer);
 };
 
