@@ -177,6 +177,8 @@ static void admit(struct kept_call *k)
         k->go(k);
 }
 
+static int follow(struct caller *c, sd_bus *sd);
+
 static int on_uid(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct caller *c = userdata;
@@ -184,6 +186,10 @@ static int on_uid(sd_bus_message *m, void *userdata, sd_bus_error *error unused_
         uint32_t uid;
 
         c->asked = sd_bus_slot_unref(c->asked);
+        /* The bus has not answered; the caller may still wait. */
+        if (sd_bus_message_is_method_error(m, SD_BUS_ERROR_NO_REPLY) &&
+            follow(c, sd_bus_message_get_bus(m)) >= 0)
+                return 0;
         if (sd_bus_message_is_method_error(m, NULL) || sd_bus_message_read(m, "u", &uid) < 0) {
                 end_all(c); /* it left the bus before the bus could tell its user */
                 return 0;

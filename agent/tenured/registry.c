@@ -94,7 +94,9 @@ static const char *next_field(char **line)
         return s ? s : "";
 }
 
-/* ---- registrations from an earlier run ---- */
+/* ---- the programs ---- */
+
+static int follow(struct registration *n);
 
 static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
@@ -103,6 +105,9 @@ static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error)
 
         (void) error;
         n->asked = sd_bus_slot_unref(n->asked);
+        /* The bus has not answered, which says nothing of the program. */
+        if (sd_bus_message_is_method_error(m, SD_BUS_ERROR_NO_REPLY) && follow(n) >= 0)
+                return 0;
         if (sd_bus_message_is_method_error(m, NULL)) {
                 end(n);
                 registry_save(r);
@@ -148,7 +153,7 @@ static int follow(struct registration *n)
         return q;
 }
 
-/* Restores one line of the file. */
+/* Restores one line of the file of an earlier run. */
 static void restore(struct registry *r, char *line)
 {
         struct service_record s = {0};

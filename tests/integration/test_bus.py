@@ -1,6 +1,7 @@
 """What one caller on the bus asks costs the agent, and those who ask beside it, little."""
 import itertools
 import os
+import time
 
 import pytest
 from gi.repository import GLib
@@ -117,6 +118,42 @@ def test_a_program_has_more_services_than_the_bus_allows_the_agent_matches(agent
         assert len(agent.services()) == 30
 
     eventually_is([], agent.services)
+
+
+def test_a_program_keeps_its_service_while_the_bus_hangs(agents, tmp_path):
+    bus = Bus(tmp_path, "hangs")
+    agent = agents("h1", bus=bus, environment={"SYSTEMD_BUS_TIMEOUT": "200ms"})
+    with Connection(bus) as program:
+        def register(name):
+            return program.send(NAME, PATH, MANAGER, "RegisterService", "ssa{sv}", name, "", {})
+
+        program.answers([register("first")])
+        agent.freeze()
+        later = register("later")
+        program.call(*BUS, "GetId")  # so the bus has handled what came before
+        bus.freeze()
+        agent.thaw()
+        agent.log_has("Service later on h1 is there")
+        time.sleep(0.5)  # the agent gives up asking whether the program is there
+        bus.thaw()
+        program.answers([later])
+        assert sorted(service.name for service in agent.services()) == ["first", "later"]
+
+
+def test_a_call_is_answered_although_the_bus_hung(agents, tmp_path):
+    bus = Bus(tmp_path, "hangs")
+    agent = agents("h1", bus=bus, environment={"SYSTEMD_BUS_TIMEOUT": "200ms"})
+    with Connection(bus) as other, Connection(bus) as caller:
+        other.send(NAME, PATH, MANAGER, "WaitForRevision", "xt", 2**63 - 1, 3_600_000_000)
+        agent.ctl("nodes")
+        agent.freeze()
+        call = caller.send(NAME, PATH, MANAGER, "ListNodes")
+        caller.call(*BUS, "GetId")  # so the bus has handled what came before
+        bus.freeze()
+        agent.thaw()
+        time.sleep(0.5)  # the agent gives up asking whose call it is
+        bus.thaw()
+        caller.answers([call])[-1].to_gerror()
 
 
 MANY = ["130"] + ["a", "1"] * 130
