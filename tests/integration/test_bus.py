@@ -115,7 +115,7 @@ def test_a_program_has_more_services_than_the_bus_allows_the_agent_matches(agent
     with Connection(agent.bus) as program:
         program.answers([program.send(NAME, PATH, MANAGER, "RegisterService", "ssa{sv}", "web",
                                       str(n), {}) for n in range(30)])
-        assert len(agent.services()) == 30
+        eventually(lambda: len(agent.services()) == 30)
 
     eventually_is([], agent.services)
 
