@@ -362,10 +362,11 @@ static int on_removed(sd_bus_message *m, void *userdata, sd_bus_error *error)
 }
 
 /* There are thousands of devices, and none is bound to anything. A unit that we know may have
- * been loaded only because we asked for it. */
+ * been loaded only because we asked for it. But a walk under way may have passed one that is
+ * not in its set, and the set known before it may be older than this connection. */
 static bool is_news(const struct bound *b, const char *unit)
 {
-        const struct bound_unit *u = bound_set_find(&b->known, unit);
+        const struct bound_unit *u = bound_set_find(b->walk.n ? &b->walk : &b->known, unit);
 
         return !bound_is_kind(unit, ".device") && (!u || u->is_unloaded);
 }
