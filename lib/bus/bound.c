@@ -144,11 +144,17 @@ static bool is_in_a_unit(const struct bound *b, const char *group)
         return false;
 }
 
+/* Nothing is left there, or a unit that was read since has the group. */
+static bool is_no_stray(const void *userdata, const char *group)
+{
+        return cgroup_is_populated(group) == 0 || is_in_a_unit(userdata, group);
+}
+
 /* Asks the kernel, which knows at once and in any case, and more exactly than GetUnitByPID()
  * does for what runs below a user's service manager. Returns whether there is news. */
 static bool find_strays(struct bound *b)
 {
-        bool news = strays_forget_empty(&b->strays);
+        bool news = strays_forget(&b->strays, is_no_stray, b);
         char group[PATH_MAX];
 
         for (size_t i = 0; i < b->known.n; i++) {

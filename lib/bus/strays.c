@@ -1,7 +1,5 @@
 #include "bus/strays.h"
 
-#include "bus/cgroup.h"
-
 static char *copy_of(const char *text)
 {
         char *copy = strdup(text);
@@ -31,12 +29,13 @@ static void forget(struct strays *s, size_t i)
         s->all[i] = s->all[--s->n];
 }
 
-bool strays_forget_empty(struct strays *s)
+bool strays_forget(struct strays *s, bool (*is_over)(const void *userdata, const char *group),
+                   const void *userdata)
 {
         size_t before = s->n;
 
         for (size_t i = s->n; i-- > 0;)
-                if (cgroup_is_populated(s->all[i].group) == 0)
+                if (is_over(userdata, s->all[i].group))
                         forget(s, i);
         return s->n < before;
 }

@@ -14,7 +14,8 @@ struct strays {
 /* Once. Returns whether it is new. */
 bool strays_add(struct strays *s, const char *unit, const char *group, bool is_ours);
 
-/* Forgets groups in which no process is left. Returns whether there were any. */
-bool strays_forget_empty(struct strays *s);
+/* Forgets the groups of which @is_over is true. Returns whether there were any. */
+bool strays_forget(struct strays *s, bool (*is_over)(const void *userdata, const char *group),
+                   const void *userdata);
 
 void strays_clear(struct strays *s);

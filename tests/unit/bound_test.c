@@ -188,7 +188,12 @@ TEST(the_main_process_of_a_unit_is_known)
         close(fd);
 }
 
-TEST(groups_beside_those_of_bound_units_are_forgotten_when_they_are_empty)
+static bool is_it(const void *userdata, const char *group)
+{
+        return strcmp(group, userdata) == 0;
+}
+
+TEST(groups_beside_those_of_bound_units_are_forgotten_when_they_are_over)
 {
         struct strays s = {0};
 
@@ -198,9 +203,10 @@ TEST(groups_beside_those_of_bound_units_are_forgotten_when_they_are_empty)
         CHECK(!strays_add(&s, "a.service", "/no-such.scope", false));
         CHECK_EQ(s.n, 3);
         CHECK(s.all[1].is_ours && strcmp(s.all[1].group, "/no-other.scope") == 0);
-        CHECK(strays_forget_empty(&s));
-        CHECK_EQ(s.n, 0);
-        CHECK(!strays_forget_empty(&s));
+        CHECK(strays_forget(&s, is_it, "/no-such.scope"));
+        CHECK_EQ(s.n, 1);
+        CHECK_STR(s.all[0].group, "/no-other.scope");
+        CHECK(!strays_forget(&s, is_it, "/no-such.scope"));
         CHECK(strays_add(&s, "a.service", "/no-such.scope", false));
         strays_clear(&s);
 }
