@@ -64,7 +64,7 @@ build("asan", programs("asan") + " tests-asan")
 
 # ---- what waits more than it works: the rest gets the processor that it leaves
 
-step("integration", "tests/run -n 4 integration", weight=2, limit=2700)
+step("integration", "tests/run -n 6 integration", weight=2, limit=2700)
 step("hosts: real systemd", "tests/run hosts", limit=2700)
 step("fleet: what agents tell, and when",
      FLEET + "--ttl-ms 5000 cases --rounds 4")
