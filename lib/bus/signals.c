@@ -77,7 +77,7 @@ void signals_end(struct signals *s)
 /* ---- signals ---- */
 
 /* What a match is for; its slot owns it. */
-struct listener {
+struct handler {
         const struct signals *from; /* NULL: the manager, or the bus itself */
         sd_bus_message_handler_t fn;
         void (*left)(void *userdata, const char *connection);
@@ -86,20 +86,20 @@ struct listener {
 
 static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
-        const struct listener *l = userdata;
+        const struct handler *h = userdata;
 
-        if (l->from && !is_from(m, l->from->owner))
+        if (h->from && !is_from(m, h->from->owner))
                 return 0;
-        return l->fn(m, l->userdata, error);
+        return h->fn(m, h->userdata, error);
 }
 
 static int on_departure(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
-        const struct listener *l = userdata;
+        const struct handler *h = userdata;
         const char *name, *owner;
 
         if (read_change(m, &name, &owner) && !*owner)
-                l->left(l->userdata, name);
+                h->left(h->userdata, name);
         return 0;
 }
 
@@ -109,18 +109,18 @@ static void forget(void *userdata)
 }
 
 static int add(sd_bus *sd, sd_bus_slot **ret, const char *rule, sd_bus_message_handler_t fn,
-               const struct listener *like)
+               const struct handler *like)
 {
-        struct listener *l = malloc(sizeof(*l));
+        struct handler *h = malloc(sizeof(*h));
         sd_bus_slot *slot;
         int r;
 
-        if (!l)
+        if (!h)
                 return -ENOMEM;
-        *l = *like;
-        r = sd_bus_add_match_async(sd, &slot, rule, fn, NULL, l);
+        *h = *like;
+        r = sd_bus_add_match_async(sd, &slot, rule, fn, NULL, h);
         if (r < 0) {
-                free(l);
+                free(h);
                 return r;
         }
         (void) sd_bus_slot_set_destroy_callback(slot, forget);
@@ -140,14 +140,14 @@ int signals_add(struct signals *s, sd_bus_slot **ret, const char *rule,
 
         snprintf(whole, sizeof(whole), "type='signal',sender='%s',%s", s->name, rule);
         return add(s->sd, ret, whole, on_signal,
-                   &(struct listener){.from = s, .fn = fn, .userdata = userdata});
+                   &(struct handler){.from = s, .fn = fn, .userdata = userdata});
 }
 
 int signals_add_departures(sd_bus *sd, sd_bus_slot **ret,
                            void (*fn)(void *userdata, const char *connection), void *userdata)
 {
         return add(sd, ret, OWNER_CHANGED "arg2=''", on_departure,
-                   &(struct listener){.left = fn, .userdata = userdata});
+                   &(struct handler){.left = fn, .userdata = userdata});
 }
 
 int signals_add_manager(sd_bus *sd, const char *rule, sd_bus_message_handler_t fn,
@@ -158,5 +158,5 @@ int signals_add_manager(sd_bus *sd, const char *rule, sd_bus_message_handler_t f
         assert(sd_bus_is_bus_client(sd) == 0);
         snprintf(whole, sizeof(whole), "type='signal',%s", rule);
         return add(sd, NULL, whole, on_signal,
-                   &(struct listener){.fn = fn, .userdata = userdata});
+                   &(struct handler){.fn = fn, .userdata = userdata});
 }
