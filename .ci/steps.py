@@ -84,17 +84,17 @@ step("simulation: 6 long worlds",
 
 # ---- the sanitizers' share
 
+step("core and settings, sanitizers", "tests/run integration/test_bad_input.py "
+     "integration/test_core.py integration/test_damage.py integration/test_settings.py "
+     "integration/test_tls.py", tree="asan")
+step("agent: a core that lies, sanitizers", "tests/run -n 4 --seed {seed} --draws 8 "
+     "integration/test_a_core_that_lies_to_an_agent.py", tree="asan")
 step("unit tests, sanitizers", BEHIND + "build/asan/tests/unit/unit --seed {seed} --jobs 2",
      tree="asan")
 step("fuzzers' corpus, sanitizers", BEHIND + "build/asan/tests/fuzz/replay tests/fuzz/corpus",
      tree="asan")
 step("simulation, sanitizers: 40 fixed seeds",
      BEHIND + "build/asan/tests/sim/sim --from 1 --seeds 40", tree="asan")
-step("core and settings, sanitizers", "tests/run integration/test_bad_input.py "
-     "integration/test_core.py integration/test_damage.py integration/test_settings.py "
-     "integration/test_tls.py", tree="asan")
-step("agent: a core that lies, sanitizers", "tests/run -n 4 --seed {seed} --draws 8 "
-     "integration/test_a_core_that_lies_to_an_agent.py", tree="asan")
 
 # ---- the night
 
