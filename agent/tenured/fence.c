@@ -182,7 +182,7 @@ static void freeze(struct fence *f, const char *group)
 {
         int r = cgroup_freeze(group);
 
-        if (r == 0 || (r > 0 && cgroup_is_marked(group)))
+        if (r == 0)
                 remember_frozen(f, group);
         else if (r < 0 && r != -ENOENT)
                 log_error("Cannot freeze %s: %s.", group, strerror(-r));

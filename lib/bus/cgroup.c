@@ -96,7 +96,9 @@ int cgroup_freeze(const char *path)
 
         if (r == 0)
                 r = is_frozen(path);
-        if (r != 0)
+        if (r > 0)
+                return !cgroup_is_marked(path);
+        if (r < 0)
                 return r;
         /* Marked first: a process that is killed in between leaves nothing frozen without a
          * mark. */

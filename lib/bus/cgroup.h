@@ -11,7 +11,7 @@
 bool cgroup_is_there(void);
 
 /* Each returns 0 or a negative errno; -ENOENT: there is no such group. cgroup_freeze() marks
- * the group until it is thawed; 1: it was frozen before, perhaps by others. */
+ * the group until it is thawed; 1: others had frozen it before. */
 must_check_ int cgroup_freeze(const char *path);
 must_check_ int cgroup_thaw(const char *path);
 must_check_ int cgroup_kill(const char *path);
