@@ -79,12 +79,12 @@ struct agent {
         bool kept_out;  /* not allowed to join: bound units are not down yet */
         bool held_back; /* see fence_is_held_back() */
         struct leaving leaving;
-        struct boot_time delayed_since; /* a holder delays leaving; 0: none does */
-        bool delay_logged;
-        enum maintenance maintenance; /* stay out until an order to join */
-        bool persisted;               /* `maintenance` is written to disk */
-        sd_bus_message *leave_call;   /* the Leave() call that waits until the place is given
-                                       * back; NULL: none */
+        struct boot_time delay_log_at; /* a holder delays leaving: when that is logged; 0: none
+                                        * does */
+        enum maintenance maintenance;  /* stay out until an order to join */
+        bool persisted;                /* `maintenance` is written to disk */
+        sd_bus_message *leave_call;    /* the Leave() call that waits until the place is given
+                                        * back; NULL: none */
         struct logind logind;
         struct links *links; /* NULL if the kernel does not report links */
         struct link_table no_links;

@@ -139,11 +139,11 @@ static void tell_delay(struct agent *a, struct boot_time now)
         nsec_t left = boot_diff(a->holders.published.deadline, now);
         char who[HOLDERS_BLAME_MAX];
 
-        if (a->delayed_since.ns == 0)
-                a->delayed_since = now;
-        if (a->delay_logged || boot_diff(now, a->delayed_since) < HOLDERS_SOON)
+        if (a->delay_log_at.ns == 0)
+                a->delay_log_at = boot_add(now, HOLDERS_SOON);
+        if (boot_before(now, a->delay_log_at))
                 return;
-        a->delay_logged = true;
+        a->delay_log_at = BOOT_TIME_NEVER;
         holders_blame(&a->holders, who);
         log_full(LOG_NOTICE, fields,
                  "A program delays that this host leaves, for %" PRId64
@@ -162,13 +162,12 @@ struct boot_time leave_run(struct agent *a, struct boot_time now)
                 s.released = holders_released(&a->holders, member_session(a->member), now);
         acts = leaving_next(&a->leaving, &s);
         act(a, acts);
-        if (acts & LEAVING_ASK_HOLDERS) {
-                tell_delay(a, now);
-        } else {
-                a->delayed_since.ns = 0;
-                a->delay_logged = false;
+        if (!(acts & LEAVING_ASK_HOLDERS)) {
+                a->delay_log_at.ns = 0;
+                return BOOT_TIME_NEVER;
         }
-        return acts & LEAVING_ASK_HOLDERS ? boot_add(now, ASK_AGAIN) : BOOT_TIME_NEVER;
+        tell_delay(a, now);
+        return boot_add(now, ASK_AGAIN);
 }
 
 void leave_init(struct agent *a)
