@@ -507,6 +507,21 @@ static bool has_control(struct reading *rd, const char *line, size_t n)
         return false;
 }
 
+/* Takes the line of a section, which read_line() passes to inih with each later line. */
+static void begin_section(struct reading *rd, struct buf *section, const char *line, size_t n)
+{
+        const char *end = memchr(line, ']', n);
+        size_t rest = end ? (size_t) (line + n - end) : 0;
+
+        /* inih ignores what follows. */
+        if (rest > 1 + strspn(end + 1, " \t"))
+                return complain(rd, "there is more in the line of a [Section]");
+        buf_clear(section);
+        buf_add(section, line, n);
+        if (buf_error(section) < 0)
+                rd->r = -ENOMEM;
+}
+
 /* Returns @r after saying that @path cannot be read. */
 static int unreadable(const char *path, int r, struct conf_error *err)
 {
@@ -545,18 +560,7 @@ int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const 
                         continue;
                 }
                 if (*text == '[') {
-                        const char *end = memchr(text, ']', n);
-                        size_t rest = end ? (size_t) (text + n - end) : 0;
-
-                        /* inih ignores what follows. */
-                        if (rest > 1 + strspn(end + 1, " \t")) {
-                                complain(&rd, "there is more in the line of a [Section]");
-                                break;
-                        }
-                        buf_clear(&section);
-                        buf_add(&section, text, n);
-                        if (buf_error(&section) < 0)
-                                rd.r = -ENOMEM;
+                        begin_section(&rd, &section, text, n);
                         n = 0;
                 }
                 if (rd.r == 0)
