@@ -36,12 +36,12 @@ void utf8_vprint(char *out, size_t size, const char *fmt, va_list ap)
                 return;
         /* Looks for the first byte of the last character, which may lack others. */
         for (size_t k = 1; k < size && k < 4; k++) {
-                uint8_t c = (uint8_t) out[size - 1 - k];
+                uint8_t *p = (uint8_t *) out + size - 1 - k;
 
-                if ((c & 0xc0) == 0x80)
+                if ((*p & 0xc0) == 0x80)
                         continue;
-                if ((c >= 0xf0 ? 4U : c >= 0xe0 ? 3U : c >= 0xc0 ? 2U : 1U) > k)
-                        out[size - 1 - k] = '\0';
+                if (utf8_char(p, k) == 0)
+                        *p = '\0';
                 return;
         }
 }
