@@ -65,8 +65,7 @@ void agent_brake(struct stability *s)
                          s->brake_cfg.percent, s->brake_cfg.window / NSEC_PER_SEC);
         else
                 log_notice("No mass failure any more: fewer than %u %% of the nodes have gone "
-                           "within "
-                           "the last %" PRId64 " s.",
+                           "within the last %" PRId64 " s.",
                            s->brake_cfg.percent, s->brake_cfg.window / NSEC_PER_SEC);
         manager_changed(a, "MassFailure");
 }
