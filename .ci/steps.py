@@ -4,7 +4,7 @@ The order is that in which steps begin, so what takes long comes first. What is 
 why it is not in `test`:
 
 ETCD       the same on a real etcd; `test` has the comparison of the API
-SANITIZED  the same with sanitizers; `test` has unit tests, worlds, one core, one agent
+SANITIZED  the same with sanitizers; `test` has most unit tests, worlds, one core, one agent
 TIMED      it judges how long something took, or holds leases of a second or two on the machine's
            own clock, and others on a busy machine can make it red
 LONG       it takes long for what it adds
@@ -64,7 +64,7 @@ build("asan", programs("asan") + " tests-asan")
 
 # ---- what waits more than it works: the rest gets the processor that it leaves
 
-step("integration", "tests/run -n 6 integration", weight=2, limit=2700)
+step("integration", "tests/run -n 8 integration", weight=2, limit=2700)
 step("hosts: real systemd", "tests/run hosts", limit=2700)
 step("fleet: what agents tell, and when",
      FLEET + "--ttl-ms 5000 cases --rounds 4")
@@ -89,8 +89,8 @@ step("core and settings, sanitizers", "tests/run integration/test_bad_input.py "
      "integration/test_tls.py", tree="asan")
 step("agent: a core that lies, sanitizers", "tests/run -n 4 --seed {seed} --draws 8 "
      "integration/test_a_core_that_lies_to_an_agent.py", tree="asan")
-step("unit tests, sanitizers", BEHIND + "build/asan/tests/unit/unit --seed {seed} --jobs 2",
-     tree="asan")
+step("unit tests, sanitizers", BEHIND + "build/asan/tests/unit/unit --no-bulk --seed {seed} "
+     "--jobs 2", tree="asan")
 step("fuzzers' corpus, sanitizers", BEHIND + "build/asan/tests/fuzz/replay tests/fuzz/corpus",
      tree="asan")
 step("simulation, sanitizers: 40 fixed seeds",
@@ -154,6 +154,8 @@ nightly("60 long worlds reach what takes long",
         LONG, tree="fast", weight=2, limit=3600)
 nightly("users, roles, logins, thread sanitizer", "tests/run integration/test_authentication.py",
         SANITIZED, tree="tsan")
+nightly("unit tests, sanitizers, the bulk ones, too",
+        BEHIND + "build/asan/tests/unit/unit --seed {seed}", SANITIZED, tree="asan")
 nightly("integration, sanitizers", "tests/run integration", SANITIZED, tree="asan", limit=3600)
 nightly("fleet, sanitizers", FLEET + "--ttl-ms 16000 cases --rounds 1", SANITIZED, tree="asan")
 nightly("hostile clients, sanitizers", HOSTILE + "-k 'not tls and not follower'", SANITIZED,

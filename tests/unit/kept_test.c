@@ -560,12 +560,12 @@ static void nobody_reads(bool watches)
         end();
 }
 
-TEST(large_events_wait_for_a_connection_that_reads)
+TEST_BULK(large_events_wait_for_a_connection_that_reads)
 {
         nobody_reads(true);
 }
 
-TEST(large_leaders_wait_for_a_connection_that_reads)
+TEST_BULK(large_leaders_wait_for_a_connection_that_reads)
 {
         nobody_reads(false);
 }

@@ -2,12 +2,13 @@
  * unit: runs the tests, each in a process of its own, and so many at once as there are
  * processors.
  *
- *     unit [--seed N] [--jobs N] [--slowest N] [NAME ...]
+ *     unit [--seed N] [--jobs N] [--slowest N] [--no-bulk] [NAME ...]
  *
  * A test that fails, crashes, ends its process or takes longer than LIMIT_S is `not ok`, with
  * the command that runs it again; the others go on. What a sanitizer finds at the end of its
  * process counts as well. With --jobs 0 all tests run in this process, for a debugger. With
- * --slowest, says at the end what took longest, and how much of a processor.
+ * --slowest, says at the end what took longest, and how much of a processor. With --no-bulk,
+ * leaves out the tests that are marked TEST_BULK().
  */
 #include <errno.h>
 #include <limits.h>
@@ -101,7 +102,8 @@ static enum verdict run(const struct test *t)
 
 static int usage(void)
 {
-        fprintf(stderr, "usage: unit [--seed N] [--jobs N] [--slowest N] [NAME ...]\n");
+        fprintf(stderr,
+                "usage: unit [--seed N] [--jobs N] [--slowest N] [--no-bulk] [NAME ...]\n");
         return 2;
 }
 
@@ -284,8 +286,10 @@ static bool exists(const char *name)
         return false;
 }
 
-static bool chosen(const struct test *t, char **names, int n)
+static bool chosen(const struct test *t, bool bulk, char **names, int n)
 {
+        if (t->bulk && !bulk)
+                return false;
         for (int i = 0; i < n; i++)
                 if (strcmp(t->name, names[i]) == 0)
                         return true;
@@ -298,6 +302,7 @@ int main(int argc, char **argv)
         size_t n = 0, n_slowest = 0;
         struct outcome *o;
         nsec_t began = now();
+        bool bulk = true;
         int n_names = 0;
 
         /* What is freed is used again rather than returned to the kernel, which would clear it
@@ -314,6 +319,8 @@ int main(int argc, char **argv)
                         jobs = (unsigned) strtoul(argv[++i], NULL, 10);
                 else if (strcmp(argv[i], "--slowest") == 0 && i + 1 < argc)
                         n_slowest = strtoul(argv[++i], NULL, 10);
+                else if (strcmp(argv[i], "--no-bulk") == 0)
+                        bulk = false;
                 else if (strncmp(argv[i], "--", 2) == 0)
                         return usage();
                 else if (exists(argv[i]))
@@ -322,14 +329,14 @@ int main(int argc, char **argv)
                         return fprintf(stderr, "There is no test '%s'.\n", argv[i]), 2;
         }
         for (const struct test *t = tests; t; t = t->next)
-                n += chosen(t, argv, n_names);
+                n += chosen(t, bulk, argv, n_names);
         o = calloc(n, sizeof(*o));
         said = mmap(NULL, n + 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         if (!o || said == MAP_FAILED)
                 return perror("memory for the tests"), 1;
         n = 0;
         for (const struct test *t = tests; t; t = t->next)
-                if (chosen(t, argv, n_names))
+                if (chosen(t, bulk, argv, n_names))
                         o[n++].test = t;
 
         if (jobs == 0)

@@ -168,7 +168,7 @@ TEST(a_large_answer_is_made_as_its_reader_takes_it)
 }
 
 /* So many at once as a client likes, on one connection. */
-TEST(many_large_answers_on_a_connection_are_made_as_they_are_read)
+TEST_BULK(many_large_answers_on_a_connection_are_made_as_they_are_read)
 {
         Pb__RangeRequest q = everything();
         struct rig_call calls[20];

@@ -1527,7 +1527,7 @@ static bool to_followers(const struct frame *f)
 
 /* The leader commits nothing for a while and its queue is full: refused frames are sent again
  * when there is room, and new commands get the error at once. */
-TEST(a_full_leader_is_reported_and_tried_again)
+TEST_BULK(a_full_leader_is_reported_and_tried_again)
 {
         struct net_node *leader, *from;
         unsigned n = 0;
@@ -2007,7 +2007,7 @@ static unsigned sent_by_a_flush(struct net_node *n)
 }
 
 /* It is a request that the settings allow. */
-TEST(a_command_of_any_size_fits_into_an_empty_queue)
+TEST_BULK(a_command_of_any_size_fits_into_an_empty_queue)
 {
         struct net_node *leader, *from;
 
@@ -2175,7 +2175,7 @@ static bool entries_only(const struct frame *f)
 }
 /* A frame that was accepted is repeated while the leader is full: its follower does not stop
  * because of that. */
-TEST(a_repeated_frame_at_a_full_leader_closes_nothing)
+TEST_BULK(a_repeated_frame_at_a_full_leader_closes_nothing)
 {
         struct net_node *leader, *from;
         uint64_t term;
@@ -2349,7 +2349,7 @@ TEST(an_entry_is_applied_in_slices)
         stop();
 }
 
-TEST(renewals_go_on_beside_a_frame_that_is_refused)
+TEST_BULK(renewals_go_on_beside_a_frame_that_is_refused)
 {
         struct net_node *leader, *from;
         static const uint8_t small[1000];

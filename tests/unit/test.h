@@ -2,6 +2,9 @@
  * A test is a function that registers itself; it fails at its first CHECK that does not hold,
  * and the others go on; SKIP() ends one that cannot run here. All randomness comes from rnd(),
  * seeded by --seed, which a failure prints.
+ *
+ * A TEST_BULK() moves 100 MB or more. Sanitizers spend their time on the pages of such a test,
+ * so `make test` runs it without them, and `make nightly` with them.
  */
 #pragma once
 
@@ -14,6 +17,7 @@
 struct test {
         const char *file, *name;
         void (*fn)(void);
+        bool bulk;
         struct test *next;
 };
 
@@ -24,15 +28,17 @@ void test_skip(const char *why) noreturn_;
 /* A number in [lo, hi]. */
 uint64_t rnd(uint64_t lo, uint64_t hi);
 
-#define TEST(name_)                                                            \
-        static void test_##name_(void);                                        \
-        __attribute__((constructor)) static void register_##name_(void)        \
-        {                                                                      \
-                static struct test t = {__FILE__, #name_, test_##name_, NULL}; \
-                                                                               \
-                test_register(&t);                                             \
-        }                                                                      \
+#define TEST_OF(name_, bulk_)                                                         \
+        static void test_##name_(void);                                               \
+        __attribute__((constructor)) static void register_##name_(void)               \
+        {                                                                             \
+                static struct test t = {__FILE__, #name_, test_##name_, bulk_, NULL}; \
+                                                                                      \
+                test_register(&t);                                                    \
+        }                                                                             \
         static void test_##name_(void)
+#define TEST(name_) TEST_OF(name_, false)
+#define TEST_BULK(name_) TEST_OF(name_, true)
 
 #define SKIP(why) test_skip(why)
 
