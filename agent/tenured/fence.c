@@ -4,8 +4,8 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "bus/cgroup.h"
 #include "bus/messages.h"
+#include "cgroup/cgroup.h"
 #include "counters.h"
 #include "fence_known.h"
 #include "reboot.h"

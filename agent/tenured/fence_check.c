@@ -5,7 +5,7 @@
 
 #include "base/buf.h"
 #include "base/log.h"
-#include "bus/cgroup.h"
+#include "cgroup/cgroup.h"
 #include "reboot.h"
 
 /* From 7/8 of the TTL on, renewals are sent on all endpoints at once (lib/session). */

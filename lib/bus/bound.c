@@ -6,9 +6,9 @@
 #include "base/log.h"
 #include "bus/bound_set.h"
 #include "bus/bus.h"
-#include "bus/cgroup.h"
 #include "bus/signals.h"
 #include "bus/strays.h"
+#include "cgroup/cgroup.h"
 
 #define NAME "org.freedesktop.systemd1"
 #define PATH "/org/freedesktop/systemd1"

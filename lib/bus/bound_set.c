@@ -3,7 +3,7 @@
 #include <limits.h>
 #include <stdio.h>
 
-#include "bus/cgroup.h"
+#include "cgroup/cgroup.h"
 
 #define UNITS_MAX 4096
 

@@ -12,9 +12,9 @@
 #include "../../agent/tenured/names.h"
 #include "../../agent/tenured/reboot.h"
 #include "base/log.h"
-#include "bus/cgroup.h"
 #include "bus/journal.h"
 #include "bus/notify.h"
+#include "cgroup/cgroup.h"
 #include "units.h"
 #include "world.h"
 

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "bus/cgroup.h"
+#include "cgroup/cgroup.h"
 #include "test.h"
 
 static const char *of(const char *slice, const char *unit)

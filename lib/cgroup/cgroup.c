@@ -1,4 +1,4 @@
-#include "bus/cgroup.h"
+#include "cgroup/cgroup.h"
 
 #include <dirent.h>
 #include <fcntl.h>
