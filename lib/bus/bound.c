@@ -5,132 +5,56 @@
 
 #include "base/log.h"
 #include "bus/bound_set.h"
-#include "bus/bus.h"
-#include "bus/signals.h"
+#include "bus/manager.h"
 #include "bus/strays.h"
 #include "cgroup/cgroup.h"
-
-#define NAME "org.freedesktop.systemd1"
-#define PATH "/org/freedesktop/systemd1"
-#define MANAGER NAME ".Manager"
-#define UNITS PATH "/unit"
-#define PROPERTIES "org.freedesktop.DBus.Properties"
-#define FROM_MANAGER "path='" PATH "',interface='" MANAGER "',member="
-
-#define RETRY (100 * NSEC_PER_MSEC)
 
 /* Wait this long after a new unit, which may be bound: many come at a time. */
 #define SETTLE (100 * NSEC_PER_MSEC)
 
-/* An answer that takes longer is given up, and the connection is made anew. If nobody answers
- * at all, we ask less and less often. */
-#define ANSWER (2 * NSEC_PER_SEC)
-#define ANSWER_MOST (32 * NSEC_PER_SEC)
-
 /* A question of the walk about one unit that is not answered yet. */
 struct question {
-        struct question *next;
+        LIST_ENTRY(question) entry;
         struct bound *bound;
         size_t unit; /* its index in the walk */
-        sd_bus_slot *slot;
+        struct manager_call call;
 };
 
 struct bound {
-        struct loop *loop;
+        struct manager manager;
         const char *root;
-        struct bus *bus; /* NULL: not connected, or no longer */
-        bool broken;     /* to be freed from the timer, not from its own callback */
-        struct loop_timer retry, settle, limit;
-        nsec_t patience;    /* how long we wait for an answer */
+        struct loop_timer settle;
         char own[PATH_MAX]; /* our own control group, which must never be touched */
         struct bound_set known;
         struct strays strays;
         void (*changed)(void *userdata);
         void *userdata;
 
-        struct bound_set walk; /* the next set, while we ask for it */
+        struct bound_set walk; /* the next set, while we ask for it; empty: no walk */
         size_t asked;          /* the number of its units that we have asked about */
-        struct question *open;
-        bool walk_again;
-        bool news; /* since we last asked */
+        LIST_HEAD(, question) open;
+        bool news; /* since the walk began */
 
-        sd_bus_slot *order_slot;
-        const char *ordered;              /* the method that the order called */
+        struct manager_call order;
+        bool starts;                      /* what the order does; otherwise it stops */
         void (*accepted)(void *userdata); /* called once the order is accepted; NULL: nobody
                                              wants to know */
         void *order_userdata;
         bool refusal_logged;
 
-        sd_bus_slot *look_slot;
+        /* Waits for the states of all units, then for a walk that began after them. */
+        struct manager_call look;
         void (*look_fn)(void *userdata, enum bound_sight s);
         void *look_userdata;
-        bool look_walks; /* the look ends with the walk, not with an answer of its own */
 };
 
 static void answer(struct bound *b, enum bound_sight s)
 {
         void (*fn)(void *userdata, enum bound_sight s) = b->look_fn;
 
-        b->look_slot = sd_bus_slot_unref(b->look_slot);
         b->look_fn = NULL;
-        b->look_walks = false;
         if (fn)
                 fn(b->look_userdata, s);
-}
-
-/* ---- the connection ---- */
-
-static void close_question(struct question *q)
-{
-        struct question **at = &q->bound->open;
-
-        while (*at != q)
-                at = &(*at)->next;
-        *at = q->next;
-        sd_bus_slot_unref(q->slot);
-        free(q);
-}
-
-static void hang_up(struct bound *b)
-{
-        while (b->open)
-                close_question(b->open);
-        b->order_slot = sd_bus_slot_unref(b->order_slot);
-        b->look_slot = sd_bus_slot_unref(b->look_slot);
-        bound_set_clear(&b->walk);
-        b->bus = bus_free(b->bus);
-        b->broken = false;
-        loop_timer_disarm(&b->limit);
-}
-
-static void on_closed(void *userdata, int r)
-{
-        struct bound *b = userdata;
-
-        log_debug("The service manager closed the connection: %s.", strerror(-r));
-        b->broken = true;
-        loop_timer_in(&b->retry, 0);
-}
-
-/* Starts the timer: we do not wait for an answer for ever. */
-static void wait_for_answer(struct bound *b)
-{
-        if (!loop_timer_armed(&b->limit))
-                loop_timer_in(&b->limit, b->patience);
-}
-
-static void got_answer(struct bound *b)
-{
-        b->patience = ANSWER;
-        if (b->open || b->order_slot || b->look_slot)
-                loop_timer_in(&b->limit, ANSWER);
-        else
-                loop_timer_disarm(&b->limit);
-}
-
-static sd_bus *connected(struct bound *b)
-{
-        return b->bus && !b->broken ? bus_sd(b->bus) : NULL;
 }
 
 /* ---- main processes that are elsewhere ---- */
@@ -212,7 +136,7 @@ static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error)
         uint32_t pid;
 
         (void) error;
-        if (sd_bus_path_decode(sd_bus_message_get_path(m), UNITS, &unit) <= 0)
+        if (sd_bus_path_decode(sd_bus_message_get_path(m), SYSTEMD_UNITS, &unit) <= 0)
                 return 0;
         if (!bound_is_kind(unit, ".scope")) {
                 if (!bound_set_find(&b->known, unit) || read_main(m, &pid) <= 0)
@@ -229,7 +153,49 @@ static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error)
 /* ---- the walk: from the root on; whatever is found is asked for at once ---- */
 
 static void walk_on(struct bound *b);
-static void connect(struct bound *b);
+
+static void close_question(struct question *q)
+{
+        LIST_REMOVE(q, entry);
+        manager_cancel(&q->call);
+        free(q);
+}
+
+static void walk_drop(struct bound *b)
+{
+        while (!LIST_EMPTY(&b->open))
+                close_question(LIST_FIRST(&b->open));
+        bound_set_clear(&b->walk);
+}
+
+/* A walk that is under way is dropped, since it may have passed what is new. */
+static void walk_anew(struct bound *b)
+{
+        walk_drop(b);
+        b->news = false;
+        b->asked = 0;
+        loop_timer_in(&b->settle, SETTLE);
+        bound_set_add(&b->walk, b->root);
+        walk_on(b);
+}
+
+/* A walk that is under way ends first, or it might never do so. */
+static void walk_for_news(struct bound *b)
+{
+        if (b->news && !b->walk.n && !loop_timer_armed(&b->settle))
+                walk_anew(b);
+}
+
+static void on_settle(struct loop_timer *t)
+{
+        walk_for_news(container_of(t, struct bound, settle));
+}
+
+static void look_has_walked(struct bound *b, enum bound_sight s)
+{
+        if (!manager_is_open(&b->look))
+                answer(b, s);
+}
 
 static void walk_end(struct bound *b)
 {
@@ -242,109 +208,59 @@ static void walk_end(struct bound *b)
         b->walk = (struct bound_set){0};
         if (find_strays(b) || other)
                 b->changed(b->userdata);
-        if (b->walk_again) {
-                b->walk_again = false;
-                b->asked = 0;
-                bound_set_add(&b->walk, b->root);
-                walk_on(b);
-        } else if (b->look_walks) {
-                answer(b, bound_set_sight(&b->known));
-        }
+        look_has_walked(b, bound_set_sight(&b->known));
+        walk_for_news(b);
 }
 
 /* The unit is gone, not the service manager. */
 static bool is_gone(sd_bus_message *m)
 {
-        return sd_bus_message_is_method_error(m, NAME ".NoSuchUnit") ||
+        return sd_bus_message_is_method_error(m, SYSTEMD ".NoSuchUnit") ||
                sd_bus_message_is_method_error(m, SD_BUS_ERROR_UNKNOWN_OBJECT);
 }
 
-static int on_unit(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static void on_unit(struct manager_call *c, sd_bus_message *reply, int r)
 {
-        struct question *q = userdata;
+        struct question *q = container_of(c, struct question, call);
         struct bound *b = q->bound;
         size_t unit = q->unit;
-        int r = 0;
 
-        (void) error;
         close_question(q);
-        if (b->broken)
-                return 0;
-        got_answer(b);
-        if (is_gone(m))
+        if (reply && is_gone(reply)) {
                 b->walk.units[unit].is_down = true;
-        else if (sd_bus_message_is_method_error(m, NULL))
-                r = -sd_bus_message_get_errno(m);
-        else
-                r = bound_set_read(&b->walk, unit, m, b->own);
-        if (r < 0) {
-                log_debug("systemd: cannot learn what %s is: %s.", b->walk.units[unit].name,
-                          strerror(-r));
-                b->broken = true;
-                loop_timer_in(&b->retry, RETRY);
-                return 0;
+                r = 0;
+        } else if (r >= 0) {
+                r = bound_set_read(&b->walk, unit, reply, b->own);
         }
-        walk_on(b);
-        return 0;
+        if (r >= 0)
+                return walk_on(b);
+        log_debug("systemd: cannot learn what %s is: %s.", b->walk.units[unit].name,
+                  strerror(-r));
+        walk_drop(b);
+        b->news = true;
+        loop_timer_in(&b->settle, SETTLE);
+        look_has_walked(b, BOUND_UNKNOWN);
 }
 
-static int ask(struct bound *b, size_t unit)
+static void ask(struct bound *b, size_t unit)
 {
         cleanup_(freep) char *path = NULL;
         struct question *q = calloc(1, sizeof(*q));
-        int r;
 
-        if (!q)
-                return -ENOMEM;
-        *q = (struct question){.next = b->open, .bound = b, .unit = unit};
-        b->open = q;
-        r = sd_bus_path_encode(UNITS, b->walk.units[unit].name, &path);
-        if (r >= 0)
-                r = sd_bus_call_method_async(connected(b), &q->slot, NAME, path, PROPERTIES,
-                                             "GetAll", on_unit, q, "s", "");
-        if (r < 0)
-                close_question(q);
-        return r;
+        if (!q || sd_bus_path_encode(SYSTEMD_UNITS, b->walk.units[unit].name, &path) < 0)
+                abort();
+        q->bound = b;
+        q->unit = unit;
+        LIST_INSERT_HEAD(&b->open, q, entry);
+        manager_get_all(&b->manager, &q->call, on_unit, path, "");
 }
 
 static void walk_on(struct bound *b)
 {
-        for (; b->asked < b->walk.n; b->asked++)
-                if (!connected(b) || ask(b, b->asked) < 0) {
-                        b->broken = true;
-                        loop_timer_in(&b->retry, RETRY);
-                        return;
-                }
-        if (b->open)
-                wait_for_answer(b);
-        else
+        while (b->asked < b->walk.n)
+                ask(b, b->asked++);
+        if (LIST_EMPTY(&b->open))
                 walk_end(b);
-}
-
-/* A walk that is under way may have passed what is new. */
-static void walk(struct bound *b)
-{
-        if (!connected(b))
-                return;
-        if (b->walk.n) {
-                b->walk_again = true;
-                return;
-        }
-        b->walk_again = false;
-        b->asked = 0;
-        bound_set_add(&b->walk, b->root);
-        walk_on(b);
-}
-
-static void on_settle(struct loop_timer *t)
-{
-        struct bound *b = container_of(t, struct bound, settle);
-
-        if (!b->news)
-                return;
-        b->news = false;
-        walk(b);
-        loop_timer_in(&b->settle, SETTLE);
 }
 
 /* Until it is read again, the set keeps the unit, with its control group: it may be started at
@@ -383,67 +299,26 @@ static int on_news(sd_bus_message *m, void *userdata, sd_bus_error *error)
         const char *unit;
 
         (void) error;
-        if (sd_bus_message_is_signal(m, MANAGER, "UnitNew") &&
+        if (sd_bus_message_is_signal(m, SYSTEMD_MANAGER, "UnitNew") &&
             sd_bus_message_read(m, "s", &unit) >= 0 && !is_news(b, unit))
                 return 0;
         /* Ask at once, since systemd may hang a moment later; and then once more for all units
          * that follow. */
         b->news = true;
-        if (!loop_timer_armed(&b->settle))
-                on_settle(&b->settle);
+        walk_for_news(b);
         return 0;
 }
 
-/* ---- the connection ---- */
-
-static void connect(struct bound *b)
+static void on_connected(struct manager *m)
 {
-        int r;
+        struct bound *b = container_of(m, struct bound, manager);
 
-        if (b->broken)
-                hang_up(b);
-        if (b->bus)
-                return;
-        r = bus_new_manager(&b->bus, b->loop, on_closed, b);
-        if (r >= 0)
-                r = signals_add_manager(bus_sd(b->bus), FROM_MANAGER "'UnitNew'", on_news, b);
-        if (r >= 0)
-                r = signals_add_manager(bus_sd(b->bus), FROM_MANAGER "'UnitRemoved'",
-                                        on_removed, b);
-        if (r >= 0)
-                r = signals_add_manager(bus_sd(b->bus), FROM_MANAGER "'Reloading'", on_news, b);
-        if (r >= 0)
-                r = signals_add_manager(bus_sd(b->bus),
-                                        "interface='" PROPERTIES "',member="
-                                        "'PropertiesChanged',path_namespace='" UNITS "'",
-                                        on_properties, b);
-        if (r < 0) {
-                log_debug("Cannot reach the service manager: %s.", strerror(-r));
-                hang_up(b);
-                return loop_timer_in(&b->retry, RETRY);
-        }
-        walk(b);
-}
-
-static void on_retry(struct loop_timer *t)
-{
-        struct bound *b = container_of(t, struct bound, retry);
-
-        if (b->broken)
-                hang_up(b);
-        connect(b);
-        answer(b, BOUND_UNKNOWN);
-}
-
-static void on_limit(struct loop_timer *t)
-{
-        struct bound *b = container_of(t, struct bound, limit);
-
-        log_debug("The service manager has not answered for %d ms.",
-                  (int) (b->patience / NSEC_PER_MSEC));
-        b->patience = min_of(2 * b->patience, ANSWER_MOST);
-        b->broken = true;
-        on_retry(&b->retry);
+        manager_watch(m, MANAGER_SIGNAL("UnitNew"), on_news, b);
+        manager_watch(m, MANAGER_SIGNAL("UnitRemoved"), on_removed, b);
+        manager_watch(m, MANAGER_SIGNAL("Reloading"), on_news, b);
+        manager_watch(m, PROPERTIES_CHANGED ",path_namespace='" SYSTEMD_UNITS "'",
+                      on_properties, b);
+        walk_anew(b);
 }
 
 /* ---- orders ---- */
@@ -453,93 +328,73 @@ static void on_limit(struct loop_timer *t)
 static bool is_accepted(sd_bus_message *m)
 {
         return !sd_bus_message_is_method_error(m, NULL) || is_gone(m) ||
-               sd_bus_message_is_method_error(m, NAME ".TransactionIsDestructive");
+               sd_bus_message_is_method_error(m, SYSTEMD ".TransactionIsDestructive");
 }
 
-static int on_ordered(sd_bus_message *m, void *userdata, sd_bus_error *error)
-{
-        struct bound *b = userdata;
+static void send_order(struct bound *b);
 
-        (void) error;
-        b->order_slot = sd_bus_slot_unref(b->order_slot);
-        got_answer(b);
-        if (!sd_bus_message_is_method_error(m, NULL)) {
+static void on_ordered(struct manager_call *c, sd_bus_message *reply, int r)
+{
+        struct bound *b = container_of(c, struct bound, order);
+
+        if (!reply)
+                return send_order(b);
+        if (r >= 0) {
                 b->refusal_logged = false;
         } else {
                 log_full(b->refusal_logged ? LOG_DEBUG : LOG_ERR, NULL, "systemd: %s: %s.",
-                         b->root, sd_bus_message_get_error(m)->message);
+                         b->root, manager_why(reply, r));
                 b->refusal_logged = true;
         }
-        if (b->accepted && is_accepted(m))
+        if (b->accepted && is_accepted(reply))
                 b->accepted(b->order_userdata);
-        return 0;
 }
 
-static void order(struct bound *b, const char *method, const char *mode,
-                  void (*accepted)(void *userdata), void *userdata)
+/* Only the later order counts. */
+static void send_order(struct bound *b)
 {
-        int r;
+        manager_call(&b->manager, &b->order, on_ordered, b->starts ? "StartUnit" : "StopUnit",
+                     "ss", b->root, b->starts ? "replace" : "replace-irreversibly");
+}
 
+static void order(struct bound *b, bool starts, void (*accepted)(void *userdata),
+                  void *userdata)
+{
+        bool is_given = manager_is_open(&b->order) && b->starts == starts;
+
+        b->starts = starts;
         b->accepted = accepted;
         b->order_userdata = userdata;
-        /* On this connection the order is still unanswered; the next connection repeats it. */
-        if (b->order_slot && connected(b) && strcmp(b->ordered, method) == 0)
-                return;
-        /* Only the later order counts. */
-        b->order_slot = sd_bus_slot_unref(b->order_slot);
-        b->ordered = method;
-        connect(b);
-        if (!connected(b))
-                return;
-        r = sd_bus_call_method_async(connected(b), &b->order_slot, NAME, PATH, MANAGER, method,
-                                     on_ordered, b, "ss", b->root, mode);
-        if (r < 0) {
-                b->broken = true;
-                return loop_timer_in(&b->retry, RETRY);
-        }
-        wait_for_answer(b);
+        if (!is_given)
+                send_order(b);
 }
 
 void bound_start(struct bound *b)
 {
-        order(b, "StartUnit", "replace", NULL, NULL);
+        order(b, true, NULL, NULL);
 }
 
 void bound_stop(struct bound *b, void (*accepted)(void *userdata), void *userdata)
 {
-        order(b, "StopUnit", "replace-irreversibly", accepted, userdata);
+        order(b, false, accepted, userdata);
 }
 
 /* ---- how they are ---- */
 
-static int on_states(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static void on_states(struct manager_call *c, sd_bus_message *reply, int r)
 {
-        struct bound *b = userdata;
-        const char *name, *state;
+        struct bound *b = container_of(c, struct bound, look);
+        struct manager_unit unit;
         bool active = false;
-        int r;
 
-        (void) error;
-        b->look_slot = sd_bus_slot_unref(b->look_slot);
-        got_answer(b);
-        if (sd_bus_message_is_method_error(m, NULL))
-                r = -sd_bus_message_get_errno(m);
-        else
-                r = sd_bus_message_enter_container(m, 'a', "(ssssssouso)");
-        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'r', "ssssssouso")) > 0) {
-                r = sd_bus_message_read(m, "ssss", &name, NULL, NULL, &state);
-                if (r >= 0) {
-                        struct bound_unit *u = bound_set_find(&b->known, name);
+        while (r >= 0 && (r = manager_next_unit(reply, &unit)) > 0) {
+                struct bound_unit *u = bound_set_find(&b->known, unit.name);
+                bool is_root = strcmp(unit.name, b->root) == 0;
 
-                        if (u && (u->control_group || !bound_is_kind(name, ".target") ||
-                                  strcmp(name, b->root) == 0))
-                                u->is_down = bound_is_down_state(state);
-                        if (strcmp(name, b->root) == 0)
-                                active = strcmp(state, "active") == 0;
-                        r = sd_bus_message_skip(m, "ssouso");
-                }
-                if (r >= 0)
-                        r = sd_bus_message_exit_container(m);
+                if (u && (u->control_group || !bound_is_kind(unit.name, ".target") || is_root))
+                        u->is_down = bound_is_down_state(unit.active_state);
+                if (is_root)
+                        active = strcmp(unit.active_state, "active") == 0;
         }
         if (r < 0) {
                 log_debug("systemd: cannot learn the state of %s: %s.", b->root, strerror(-r));
@@ -550,48 +405,29 @@ static int on_states(sd_bus_message *m, void *userdata, sd_bus_error *error)
                 answer(b, BOUND_SOME);
         } else {
                 /* What has been bound since the set was found counts as well. */
-                b->look_walks = true;
-                walk(b);
+                walk_anew(b);
         }
-        return 0;
-}
-
-/* Appends all units whose state counts. */
-static int append_names(struct bound *b, sd_bus_message *m)
-{
-        int r = sd_bus_message_open_container(m, 'a', "s");
-
-        for (size_t i = 0; r >= 0 && i < b->known.n; i++)
-                if (i == 0 || !bound_is_kind(b->known.units[i].name, ".target"))
-                        r = sd_bus_message_append(m, "s", b->known.units[i].name);
-        return r < 0 ? r : sd_bus_message_close_container(m);
 }
 
 void bound_look(struct bound *b, void (*fn)(void *userdata, enum bound_sight s), void *userdata)
 {
-        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        int r = -ENOTCONN;
+        cleanup_(freep) char **names = NULL;
+        size_t n = 0;
 
         b->look_fn = fn;
         b->look_userdata = userdata;
-        b->look_slot = sd_bus_slot_unref(b->look_slot);
-        b->look_walks = false;
-        connect(b);
-        if (connected(b) && !b->known.n) {
-                b->look_walks = true;
-                return walk(b);
+        manager_connect(&b->manager); /* before a walk begins: on_connected() begins one, too */
+        if (!b->known.n) {
+                manager_cancel(&b->look);
+                return walk_anew(b);
         }
-        if (connected(b))
-                r = sd_bus_message_new_method_call(connected(b), &m, NAME, PATH, MANAGER,
-                                                   "ListUnitsByNames");
-        if (r >= 0)
-                r = append_names(b, m);
-        if (r >= 0)
-                r = sd_bus_call_async(connected(b), &b->look_slot, m, on_states, b, UINT64_MAX);
-        if (r >= 0)
-                return wait_for_answer(b);
-        if (!loop_timer_armed(&b->retry)) /* whose handler answers */
-                loop_timer_in(&b->retry, RETRY);
+        names = calloc(b->known.n + 1, sizeof(*names));
+        if (!names)
+                abort();
+        for (size_t i = 0; i < b->known.n; i++)
+                if (i == 0 || !bound_is_kind(b->known.units[i].name, ".target"))
+                        names[n++] = b->known.units[i].name;
+        manager_list(&b->manager, &b->look, on_states, names);
 }
 
 /* ---- ---- */
@@ -603,14 +439,12 @@ int bound_new(struct bound **ret, struct loop *l, const char *root,
 
         if (!b)
                 return -ENOMEM;
-        b->loop = l;
         b->root = root;
         b->changed = changed;
         b->userdata = userdata;
-        b->patience = ANSWER;
-        loop_timer_init(&b->retry, l, on_retry);
+        manager_init(&b->manager, l, on_connected);
+        LIST_INIT(&b->open);
         loop_timer_init(&b->settle, l, on_settle);
-        loop_timer_init(&b->limit, l, on_limit);
         cgroup_own(b->own, sizeof(b->own));
         if (!bus_manager_is_there())
                 return -ENOENT;
@@ -620,16 +454,15 @@ int bound_new(struct bound **ret, struct loop *l, const char *root,
 
 void bound_follow(struct bound *b)
 {
-        connect(b);
+        manager_connect(&b->manager);
 }
 
 struct bound *bound_free(struct bound *b)
 {
         if (!b)
                 return NULL;
-        b->look_fn = NULL;
-        hang_up(b);
-        loop_timer_disarm(&b->retry);
+        walk_drop(b);
+        manager_fini(&b->manager);
         loop_timer_disarm(&b->settle);
         bound_set_clear(&b->known);
         strays_clear(&b->strays);
