@@ -4,24 +4,15 @@
 #include <stdio.h>
 
 #include "base/log.h"
-#include "bus/bus.h"
-#include "bus/signals.h"
-
-#define NAME "org.freedesktop.systemd1"
-#define PATH "/org/freedesktop/systemd1"
-#define MANAGER NAME ".Manager"
-#define UNIT NAME ".Unit"
-#define PROPERTIES "org.freedesktop.DBus.Properties"
-
-#define RETRY (100 * NSEC_PER_MSEC)
+#include "bus/manager.h"
 
 struct followed {
         TAILQ_ENTRY(followed) entry;
         struct units *units;
         unsigned n_refs;
-        char *name;         /* owned; the name by which it was asked for */
-        char *path;         /* owned; the object path of the unit's primary name */
-        sd_bus_slot *asked; /* the pending call; NULL: none */
+        char *name; /* owned; the name by which it was asked for */
+        char *path; /* owned; the object path of the unit's primary name */
+        struct manager_call call;
         struct unit_state state;
         struct unit_state reported;
         bool known;
@@ -29,19 +20,11 @@ struct followed {
 TAILQ_HEAD(followed_list, followed);
 
 struct units {
-        struct loop *loop;
-        struct bus *bus; /* NULL: not connected, or no longer */
-        bool broken;     /* to be freed from the timer, not from its own callback */
-        struct loop_timer retry;
+        struct manager manager;
         struct followed_list list;
         unit_changed_fn changed;
         void *userdata;
 };
-
-static void retry_later(struct units *u)
-{
-        loop_timer_in(&u->retry, RETRY);
-}
 
 static void tell(struct followed *f)
 {
@@ -106,10 +89,12 @@ static int on_changed(sd_bus_message *m, void *userdata, sd_bus_error *error)
         (void) error;
         TAILQ_FOREACH (f, &u->list, entry) {
                 /* Until the unit's whole state has arrived, a part of it says nothing. */
-                if (!path || !f->path || f->asked || strcmp(f->path, path) != 0)
+                if (!path || !f->path || manager_is_open(&f->call) ||
+                    strcmp(f->path, path) != 0)
                         continue;
                 if (sd_bus_message_rewind(m, 1) < 0 ||
-                    sd_bus_message_read(m, "s", &interface) < 0 || strcmp(interface, UNIT) != 0)
+                    sd_bus_message_read(m, "s", &interface) < 0 ||
+                    strcmp(interface, SYSTEMD_UNIT) != 0)
                         return 0;
                 if (read_properties(m, &f->state) >= 0)
                         tell(f);
@@ -119,68 +104,48 @@ static int on_changed(sd_bus_message *m, void *userdata, sd_bus_error *error)
 
 /* ---- questions ---- */
 
-static int on_state(sd_bus_message *m, void *userdata, sd_bus_error *error)
+/* If the connection has ended, everything is asked anew on the next one. */
+static void on_state(struct manager_call *c, sd_bus_message *reply, int r)
 {
-        struct followed *f = userdata;
+        struct followed *f = container_of(c, struct followed, call);
         struct unit_state fresh = {0};
-        int r;
 
-        (void) error;
-        f->asked = sd_bus_slot_unref(f->asked);
-        if (sd_bus_message_is_method_error(m, NULL))
-                r = -sd_bus_message_get_errno(m);
-        else
-                r = read_properties(m, &fresh);
-        if (r < 0) {
+        if (!reply)
+                return;
+        if (r >= 0)
+                r = read_properties(reply, &fresh);
+        if (r < 0)
                 log_warning("systemd: cannot learn the state of %s: %s.", f->name,
-                            strerror(-r));
-                retry_later(f->units);
-                return 0;
-        }
-        f->state = fresh;
+                            manager_why(reply, r));
+        f->state = r < 0 ? (struct unit_state){0} : fresh;
         tell(f);
-        return 0;
 }
 
-static int on_loaded(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static void on_loaded(struct manager_call *c, sd_bus_message *reply, int r)
 {
-        struct followed *f = userdata;
+        struct followed *f = container_of(c, struct followed, call);
         const char *path;
-        int r;
 
-        (void) error;
-        f->asked = sd_bus_slot_unref(f->asked);
-        if (sd_bus_message_is_method_error(m, NULL)) {
-                log_warning("systemd: cannot follow %s: %s.", f->name,
-                            sd_bus_message_get_error(m)->message);
+        if (!reply)
+                return;
+        if (r >= 0)
+                r = sd_bus_message_read(reply, "o", &path);
+        if (r < 0) {
+                log_warning("systemd: cannot follow %s: %s.", f->name, manager_why(reply, r));
                 f->state = (struct unit_state){0};
                 tell(f); /* as far as anybody knows, there is no such unit */
-                return 0;
+                return;
         }
-        r = sd_bus_message_read(m, "o", &path);
         free(f->path);
-        f->path = r < 0 ? NULL : strdup(path);
+        f->path = strdup(path);
         if (!f->path)
                 abort();
-        r = sd_bus_call_method_async(bus_sd(f->units->bus), &f->asked, NAME, f->path,
-                                     PROPERTIES, "GetAll", on_state, f, "s", UNIT);
-        if (r < 0)
-                retry_later(f->units);
-        return 0;
+        manager_get_all(&f->units->manager, &f->call, on_state, f->path, SYSTEMD_UNIT);
 }
 
 static void ask(struct followed *f)
 {
-        struct units *u = f->units;
-        int r;
-
-        f->asked = sd_bus_slot_unref(f->asked);
-        if (!u->bus || u->broken)
-                return;
-        r = sd_bus_call_method_async(bus_sd(u->bus), &f->asked, NAME, PATH, MANAGER, "LoadUnit",
-                                     on_loaded, f, "s", f->name);
-        if (r < 0)
-                retry_later(u);
+        manager_call(&f->units->manager, &f->call, on_loaded, "LoadUnit", "s", f->name);
 }
 
 static int on_reloading(sd_bus_message *m, void *userdata, sd_bus_error *error)
@@ -197,60 +162,15 @@ static int on_reloading(sd_bus_message *m, void *userdata, sd_bus_error *error)
         return 0;
 }
 
-/* ---- the connection ---- */
-
-static void hang_up(struct units *u)
+static void on_connected(struct manager *m)
 {
+        struct units *u = container_of(m, struct units, manager);
         struct followed *f;
 
+        manager_watch(m, PROPERTIES_CHANGED, on_changed, u);
+        manager_watch(m, MANAGER_SIGNAL("Reloading"), on_reloading, u);
         TAILQ_FOREACH (f, &u->list, entry)
-                f->asked = sd_bus_slot_unref(f->asked);
-        u->bus = bus_free(u->bus);
-        u->broken = false;
-}
-
-static void on_closed(void *userdata, int r)
-{
-        struct units *u = userdata;
-
-        log_debug("The service manager closed the connection: %s.", strerror(-r));
-        u->broken = true;
-        retry_later(u);
-}
-
-static void connect(struct units *u)
-{
-        struct followed *f;
-        int r;
-
-        if (u->broken)
-                hang_up(u);
-        if (!u->bus) {
-                r = bus_new_manager(&u->bus, u->loop, on_closed, u);
-                if (r >= 0)
-                        r = signals_add_manager(bus_sd(u->bus),
-                                                "interface='" PROPERTIES
-                                                "',member='PropertiesChanged'",
-                                                on_changed, u);
-                if (r >= 0)
-                        r = signals_add_manager(bus_sd(u->bus),
-                                                "path='" PATH "',interface='" MANAGER
-                                                "',member='Reloading'",
-                                                on_reloading, u);
-                if (r < 0) {
-                        log_warning("Cannot reach the service manager: %s.", strerror(-r));
-                        hang_up(u);
-                        return retry_later(u);
-                }
-        }
-        TAILQ_FOREACH (f, &u->list, entry)
-                if (!f->asked)
-                        ask(f);
-}
-
-static void on_retry(struct loop_timer *t)
-{
-        connect(container_of(t, struct units, retry));
+                ask(f);
 }
 
 /* ---- ---- */
@@ -261,11 +181,10 @@ int units_new(struct units **ret, struct loop *l, unit_changed_fn changed, void 
 
         if (!u)
                 return -ENOMEM;
-        u->loop = l;
         u->changed = changed;
         u->userdata = userdata;
         TAILQ_INIT(&u->list);
-        loop_timer_init(&u->retry, l, on_retry);
+        manager_init(&u->manager, l, on_connected);
         *ret = u;
         return 0;
 }
@@ -273,7 +192,7 @@ int units_new(struct units **ret, struct loop *l, unit_changed_fn changed, void 
 static void drop(struct followed *f)
 {
         TAILQ_REMOVE(&f->units->list, f, entry);
-        sd_bus_slot_unref(f->asked);
+        manager_cancel(&f->call);
         free(f->name);
         free(f->path);
         free(f);
@@ -287,8 +206,7 @@ struct units *units_free(struct units *u)
                 return NULL;
         while ((f = TAILQ_FIRST(&u->list)))
                 drop(f);
-        loop_timer_disarm(&u->retry);
-        bus_free(u->bus);
+        manager_fini(&u->manager);
         free(u);
         return NULL;
 }
@@ -318,11 +236,8 @@ int units_follow(struct units *u, const char *unit)
         }
         f->units = u;
         f->n_refs = 1;
+        ask(f);
         TAILQ_INSERT_TAIL(&u->list, f, entry);
-        if (u->bus && !u->broken)
-                ask(f);
-        else
-                loop_timer_in(&u->retry, 0);
         return 0;
 }
 
