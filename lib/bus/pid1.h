@@ -1,8 +1,7 @@
 /*
  * What the agent needs of the service manager besides bound.h: a reboot, and what kind of
  * shutdown is under way (org.freedesktop.systemd1(5)). Asked directly, so that it works while
- * the bus daemon is gone; connected when it is needed, and again after a daemon-reexec. Nothing
- * here waits: answers come from the loop.
+ * the bus daemon is gone; see manager.h. Nothing here waits: answers come from the loop.
  */
 #pragma once
 
