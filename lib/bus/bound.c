@@ -101,30 +101,9 @@ static void set_main(const struct bound_set *s, const char *unit, uint32_t pid)
                 u->main_pid = (pid_t) pid;
 }
 
-/* Reads MainPID from what PropertiesChanged has. Returns 1, 0 if it is not there, or a negative
- * errno. */
-static int read_main(sd_bus_message *m, uint32_t *ret)
+static int read_main(void *userdata, const char *key, sd_bus_message *m)
 {
-        const char *key;
-        bool found = false;
-        int r = sd_bus_message_skip(m, "s");
-
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'a', "{sv}");
-        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
-                r = sd_bus_message_read(m, "s", &key);
-                if (r < 0)
-                        break;
-                if (strcmp(key, "MainPID") == 0) {
-                        r = sd_bus_message_read(m, "v", "u", ret);
-                        found = r >= 0;
-                } else {
-                        r = sd_bus_message_skip(m, "v");
-                }
-                if (r >= 0)
-                        r = sd_bus_message_exit_container(m);
-        }
-        return r < 0 ? r : found;
+        return strcmp(key, "MainPID") == 0 ? sd_bus_message_read(m, "v", "u", userdata) : 0;
 }
 
 /* A unit that we know has another main process; or a scope begins or ends, to which a session
@@ -133,13 +112,14 @@ static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         struct bound *b = userdata;
         cleanup_(freep) char *unit = NULL;
-        uint32_t pid;
+        uint32_t pid = UINT32_MAX; /* not among what has changed */
 
         (void) error;
         if (sd_bus_path_decode(sd_bus_message_get_path(m), SYSTEMD_UNITS, &unit) <= 0)
                 return 0;
         if (!bound_is_kind(unit, ".scope")) {
-                if (!bound_set_find(&b->known, unit) || read_main(m, &pid) <= 0)
+                if (!bound_set_find(&b->known, unit) || sd_bus_message_skip(m, "s") < 0 ||
+                    manager_read_properties(m, read_main, &pid) < 0 || pid == UINT32_MAX)
                         return 0;
                 /* The walk may have read the one before. */
                 set_main(&b->known, unit, pid);

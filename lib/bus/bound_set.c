@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdio.h>
 
+#include "bus/manager.h"
 #include "cgroup/cgroup.h"
 
 #define UNITS_MAX 4096
@@ -108,20 +109,25 @@ static bool is_edge(const char *key)
         return false;
 }
 
-/* Reads one property; @m stands before its value. */
-static int read_property(struct bound_set *s, size_t unit, sd_bus_message *m, const char *key,
-                         char **slice)
+struct reading {
+        struct bound_set *set;
+        size_t unit;
+        char *slice; /* owned */
+};
+
+static int read_property(void *userdata, const char *key, sd_bus_message *m)
 {
-        struct bound_unit *u = &s->units[unit];
+        struct reading *to = userdata;
+        struct bound_unit *u = &to->set->units[to->unit];
         const char *text;
         uint32_t pid;
         uint64_t usec;
-        int r;
+        int r = 0;
 
         if (is_edge(key))
-                return read_names(m, add_name, s, unit);
+                return read_names(m, add_name, to->set, to->unit);
         if (strcmp(key, "After") == 0)
-                return read_names(m, add_after, s, unit);
+                return read_names(m, add_after, to->set, to->unit);
         if (strcmp(key, "ActiveState") == 0) {
                 r = sd_bus_message_read(m, "v", "s", &text);
                 if (r >= 0)
@@ -135,8 +141,8 @@ static int read_property(struct bound_set *s, size_t unit, sd_bus_message *m, co
         } else if (strcmp(key, "Slice") == 0) {
                 r = sd_bus_message_read(m, "v", "s", &text);
                 if (r >= 0) {
-                        free(*slice);
-                        *slice = fatal_null(strdup(text));
+                        free(to->slice);
+                        to->slice = fatal_null(strdup(text));
                 }
         } else if (strcmp(key, "MainPID") == 0) {
                 r = sd_bus_message_read(m, "v", "u", &pid);
@@ -148,8 +154,6 @@ static int read_property(struct bound_set *s, size_t unit, sd_bus_message *m, co
                         u->stop_timeout = usec > INT64_MAX / NSEC_PER_USEC
                                                   ? INT64_MAX
                                                   : (nsec_t) usec * NSEC_PER_USEC;
-        } else {
-                r = sd_bus_message_skip(m, "v");
         }
         return r;
 }
@@ -162,19 +166,13 @@ bool bound_is_ours(const char *group, const char *own)
 
 int bound_set_read(struct bound_set *s, size_t unit, sd_bus_message *m, const char *own)
 {
-        const char *name = s->units[unit].name, *key;
+        const char *name = s->units[unit].name;
         char path[PATH_MAX];
-        cleanup_(freep) char *slice = NULL;
+        struct reading to = {.set = s, .unit = unit};
+        int r = manager_read_properties(m, read_property, &to);
+        cleanup_(freep) char *slice = to.slice;
         struct bound_unit *u;
-        int r = sd_bus_message_enter_container(m, 'a', "{sv}");
 
-        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
-                r = sd_bus_message_read(m, "s", &key);
-                if (r >= 0)
-                        r = read_property(s, unit, m, key, &slice);
-                if (r >= 0)
-                        r = sd_bus_message_exit_container(m);
-        }
         if (r < 0)
                 return r;
         u = &s->units[unit];

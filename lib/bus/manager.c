@@ -224,3 +224,23 @@ int manager_next_unit(sd_bus_message *reply, struct manager_unit *ret)
                                            &ret->active_state, NULL, NULL, NULL, &ret->job,
                                            NULL, NULL);
 }
+
+int manager_read_properties(sd_bus_message *m,
+                            int (*read)(void *userdata, const char *key, sd_bus_message *m),
+                            void *userdata)
+{
+        const char *key;
+        int r = sd_bus_message_enter_container(m, 'a', "{sv}");
+
+        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
+                r = sd_bus_message_read(m, "s", &key);
+                if (r > 0)
+                        r = read(userdata, key, m);
+                if (r == 0)
+                        r = sd_bus_message_skip(m, "v");
+                if (r >= 0)
+                        r = sd_bus_message_exit_container(m);
+        }
+        r = r < 0 ? r : sd_bus_message_exit_container(m);
+        return r < 0 ? r : 0;
+}

@@ -77,6 +77,14 @@ struct manager_unit {
 };
 must_check_ int manager_next_unit(sd_bus_message *reply, struct manager_unit *ret);
 
+/* Reads an "a{sv}": calls @read with each key, and @m before the value. @read returns 0 if it
+ * has not read the value, a positive number if it has, or a negative errno. Returns 0 or a
+ * negative errno. */
+must_check_ int manager_read_properties(sd_bus_message *m,
+                                        int (*read)(void *userdata, const char *key,
+                                                    sd_bus_message *m),
+                                        void *userdata);
+
 /* Why a call failed, for people: what the service manager says, if it does. */
 const char *manager_why(sd_bus_message *reply, int r);
 

@@ -41,43 +41,34 @@ static void tell(struct followed *f)
 
 /* ---- what systemd says ---- */
 
-/* Reads "sv" entries up to the end of the array, and skips those that we do not know. */
-static int read_properties(sd_bus_message *m, struct unit_state *s)
+static int read_property(void *userdata, const char *key, sd_bus_message *m)
 {
-        int r = sd_bus_message_enter_container(m, 'a', "{sv}");
+        struct unit_state *s = userdata;
+        const char *text;
+        const void *id;
+        size_t n;
+        int r = 0;
 
-        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
-                const char *key, *text;
-                const void *id;
-                size_t n;
-
-                r = sd_bus_message_read(m, "s", &key);
-                if (r >= 0 && strcmp(key, "ActiveState") == 0) {
-                        r = sd_bus_message_read(m, "v", "s", &text);
-                        if (r >= 0)
-                                s->active = strcmp(text, "active") == 0 ||
-                                            strcmp(text, "reloading") == 0;
-                } else if (r >= 0 && strcmp(key, "SubState") == 0) {
-                        r = sd_bus_message_read(m, "v", "s", &text);
-                        if (r >= 0)
-                                snprintf(s->sub_state, sizeof(s->sub_state), "%s", text);
-                } else if (r >= 0 && strcmp(key, "InvocationID") == 0) {
-                        r = sd_bus_message_enter_container(m, 'v', "ay");
-                        if (r >= 0)
-                                r = sd_bus_message_read_array(m, 'y', &id, &n);
-                        s->invocation[0] = '\0';
-                        for (size_t i = 0; r >= 0 && i < min_of(n, (size_t) 16); i++)
-                                snprintf(s->invocation + 2 * i, 3, "%02x",
-                                         ((const uint8_t *) id)[i]);
-                        if (r >= 0)
-                                r = sd_bus_message_exit_container(m);
-                } else if (r >= 0) {
-                        r = sd_bus_message_skip(m, "v");
-                }
+        if (strcmp(key, "ActiveState") == 0) {
+                r = sd_bus_message_read(m, "v", "s", &text);
+                if (r >= 0)
+                        s->active =
+                                strcmp(text, "active") == 0 || strcmp(text, "reloading") == 0;
+        } else if (strcmp(key, "SubState") == 0) {
+                r = sd_bus_message_read(m, "v", "s", &text);
+                if (r >= 0)
+                        snprintf(s->sub_state, sizeof(s->sub_state), "%s", text);
+        } else if (strcmp(key, "InvocationID") == 0) {
+                r = sd_bus_message_enter_container(m, 'v', "ay");
+                if (r >= 0)
+                        r = sd_bus_message_read_array(m, 'y', &id, &n);
+                s->invocation[0] = '\0';
+                for (size_t i = 0; r >= 0 && i < min_of(n, (size_t) 16); i++)
+                        snprintf(s->invocation + 2 * i, 3, "%02x", ((const uint8_t *) id)[i]);
                 if (r >= 0)
                         r = sd_bus_message_exit_container(m);
         }
-        return r < 0 ? r : sd_bus_message_exit_container(m);
+        return r;
 }
 
 static int on_changed(sd_bus_message *m, void *userdata, sd_bus_error *error)
@@ -96,7 +87,7 @@ static int on_changed(sd_bus_message *m, void *userdata, sd_bus_error *error)
                     sd_bus_message_read(m, "s", &interface) < 0 ||
                     strcmp(interface, SYSTEMD_UNIT) != 0)
                         return 0;
-                if (read_properties(m, &f->state) >= 0)
+                if (manager_read_properties(m, read_property, &f->state) >= 0)
                         tell(f);
         }
         return 0;
@@ -113,7 +104,7 @@ static void on_state(struct manager_call *c, sd_bus_message *reply, int r)
         if (!reply)
                 return;
         if (r >= 0)
-                r = read_properties(reply, &fresh);
+                r = manager_read_properties(reply, read_property, &fresh);
         if (r < 0)
                 log_warning("systemd: cannot learn the state of %s: %s.", f->name,
                             manager_why(reply, r));
