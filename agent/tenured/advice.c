@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/log.h"
-#include "manager.h"
+#include "root_object.h"
 
 /* ---- the record, and its file ---- */
 

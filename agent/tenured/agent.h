@@ -187,18 +187,18 @@ void lists_changed(struct agent *a, const char *path);
  * written. */
 bool lists_owe(const struct agent *a, const char *name);
 
-/* manager.c: the Manager object on D-Bus. */
+/* root_object.c: the Manager object on D-Bus. */
 
 /* The place was given back: answers the call that asked for it. */
-void manager_left(struct agent *a);
+void root_left(struct agent *a);
 
 /* Puts the objects on the bus and asks for the name: agent_bus_ready() or agent_bus_refused()
  * follows. Returns 0 or a negative errno. */
-must_check_ int manager_attach(struct agent *a);
+must_check_ int root_attach(struct agent *a);
 
 /* log_control.c */
 must_check_ int log_control_attach(struct agent *a);
 
 /* Announces the change of a property that emits PropertiesChanged. */
-void manager_changed(struct agent *a, const char *property);
-void manager_session_changed(struct agent *a, enum session_state state, const char *why);
+void root_changed(struct agent *a, const char *property);
+void root_session_changed(struct agent *a, enum session_state state, const char *why);

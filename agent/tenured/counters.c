@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "agent.h"
-#include "manager.h"
+#include "root_object.h"
 
 #define MS UINT64_C(1000000)
 

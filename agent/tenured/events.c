@@ -67,7 +67,7 @@ void agent_brake(struct stability *s)
                 log_notice("No mass failure any more: fewer than %u %% of the nodes have gone "
                            "within the last %" PRId64 " s.",
                            s->brake_cfg.percent, s->brake_cfg.window / NSEC_PER_SEC);
-        manager_changed(a, "MassFailure");
+        root_changed(a, "MassFailure");
 }
 
 /* ---- our own place ---- */
@@ -193,7 +193,7 @@ static void on_session(void *userdata, enum session_state state, const char *why
         case SESSION_LEAVING:
                 break;
         }
-        manager_session_changed(a, state, why);
+        root_session_changed(a, state, why);
         agent_tell_status(a);
         if (state == SESSION_HELD)
                 held_check(a);
@@ -212,8 +212,8 @@ static void on_synced(void *userdata, bool synced)
         struct agent *a = userdata;
 
         (void) synced;
-        manager_session_changed(a, SESSION_JOINING, ""); /* an empty reason: only the properties
-                                                          * have changed */
+        root_session_changed(a, SESSION_JOINING, ""); /* an empty reason: only the properties
+                                                       * have changed */
         agent_tell_status(a);
 }
 

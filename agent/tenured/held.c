@@ -19,7 +19,7 @@ void held_check(struct agent *a)
         const struct session *s = member_session(a->member);
 
         if (fence_check(&a->fence, s->lease ? s->ttl : a->opt.ttl))
-                manager_changed(a, "FenceWarnings");
+                root_changed(a, "FenceWarnings");
 }
 
 static void on_bound(struct fence *f)

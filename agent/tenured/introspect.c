@@ -3,8 +3,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "manager.h"
 #include "objects.h"
+#include "root_object.h"
 
 #define PATH "/object"
 #define PATIENCE_USEC (5 * 1000 * 1000) /* both ends are in this process */
@@ -13,7 +13,7 @@ static const struct {
         const char *interface;
         const sd_bus_vtable *vtable;
 } interfaces[] = {
-        {MANAGER, manager_vtable},
+        {MANAGER, root_vtable},
         {NODE, node_vtable},
         {SERVICE, service_vtable},
 };

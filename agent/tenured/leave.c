@@ -49,7 +49,7 @@ bool agent_leave(struct agent *a, enum maintenance m)
         a->maintenance = m;
         a->persisted = false;
         maintenance_set(m);
-        manager_changed(a, "Maintenance");
+        root_changed(a, "Maintenance");
         if (!leaving_is_under_way(&a->leaving))
                 log_info("Leaving until tenurectl join.");
         leaving_begin(&a->leaving, LEAVING_MAINTENANCE, "left");
@@ -66,7 +66,7 @@ bool agent_join(struct agent *a)
                 a->maintenance = MAINTENANCE_NONE;
                 maintenance_set(MAINTENANCE_NONE);
                 (void) !maintenance_persist(MAINTENANCE_NONE);
-                manager_changed(a, "Maintenance");
+                root_changed(a, "Maintenance");
         }
         stability_forgive(&a->stability);
         held_keep_out(a);
@@ -121,7 +121,7 @@ static void act(struct agent *a, unsigned acts)
                         persist(a);
                         logind_release(&a->logind);
                 }
-                manager_left(a);
+                root_left(a);
         }
         if (acts & LEAVING_JOIN) {
                 a->state = SESSION_JOINING;

@@ -76,7 +76,7 @@ static void connect_bus(struct agent *a)
         a->bus = bus_free(a->bus);
         r = bus_new(&a->bus, a->loop, on_bus_closed, a);
         if (r == 0)
-                r = manager_attach(a);
+                r = root_attach(a);
         if (r == 0)
                 r = log_control_attach(a);
         if (r == 0 && a->pid1)

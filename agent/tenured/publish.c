@@ -165,7 +165,7 @@ struct boot_time publish_run(struct agent *a, struct boot_time now)
         look_at_health(a, now);
         if (strcmp(member_endpoint(a->member), a->published_at) != 0) {
                 agent_publish(a);
-                manager_changed(a, "CoreEndpoint");
+                root_changed(a, "CoreEndpoint");
         }
         if (a->links) /* routes too: a session that waits for a path may get one by them */
                 links_want_routes(a->links,

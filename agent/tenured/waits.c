@@ -1,8 +1,8 @@
 /* WaitForRevision: answered once everything up to a revision has been announced. */
 #include <stdio.h>
 
-#include "manager.h"
 #include "objects.h"
+#include "root_object.h"
 
 /* How often to ask the core for its revision, on behalf of all callers: a number of times in a
  * row, then rarely. The first answer settles a revision that exists already; one that comes

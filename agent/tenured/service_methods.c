@@ -2,8 +2,8 @@
 #include <stdio.h>
 
 #include "base/utf8.h"
-#include "manager.h"
 #include "objects.h"
+#include "root_object.h"
 
 #define REGISTER NAME ".register-service"
 #define SET_TAGS NAME ".set-tags"

@@ -1,7 +1,7 @@
 /* org.tenure.Membership1 on the bus: the Manager; its objects are in objects.h. The table is
  * the interface; answers come from memory. Changing this changes the API, which
  * org.tenure.Membership1(5) describes. */
-#include "manager.h"
+#include "root_object.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ static int do_leave(sd_bus_message *m, void *userdata, sd_bus_error *error)
         return 1;
 }
 
-void manager_left(struct agent *a)
+void root_left(struct agent *a)
 {
         if (a->leave_call)
                 (void) sd_bus_reply_method_return(a->leave_call, NULL);
@@ -279,7 +279,7 @@ GETTER(get_version)
  * for nothing. */
 #define MOVES 0
 
-const sd_bus_vtable manager_vtable[] = {
+const sd_bus_vtable root_vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_PROPERTY("Version", "s", get_version, 0, SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("State", "s", get_state, 0, CHANGES),
@@ -382,7 +382,7 @@ static void check(int r, const char *what)
                 log_debug("D-Bus: cannot send %s: %s.", what, strerror(-r));
 }
 
-void manager_changed(struct agent *a, const char *property)
+void root_changed(struct agent *a, const char *property)
 {
         if (a->bus)
                 check(sd_bus_emit_properties_changed(bus_sd(a->bus), ROOT, MANAGER, property,
@@ -401,7 +401,7 @@ static int tell_lost(sd_bus *bus, const char *why)
         return r < 0 ? r : sd_bus_send(bus, m, NULL);
 }
 
-void manager_session_changed(struct agent *a, enum session_state state, const char *why)
+void root_session_changed(struct agent *a, enum session_state state, const char *why)
 {
         const struct session *s = a->member ? member_session(a->member) : NULL;
         sd_bus *bus = a->bus ? bus_sd(a->bus) : NULL;
@@ -445,14 +445,14 @@ static int on_name(sd_bus_message *m, void *userdata, sd_bus_error *error)
         return 0;
 }
 
-int manager_attach(struct agent *a)
+int root_attach(struct agent *a)
 {
         sd_bus *bus = bus_sd(a->bus);
         int r;
 
         r = door_attach(a);
         if (r >= 0)
-                r = sd_bus_add_object_vtable(bus, NULL, ROOT, MANAGER, manager_vtable, a);
+                r = sd_bus_add_object_vtable(bus, NULL, ROOT, MANAGER, root_vtable, a);
         if (r >= 0)
                 r = objects_attach(a);
         if (r >= 0)

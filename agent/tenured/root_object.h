@@ -1,9 +1,9 @@
-/* Methods of org.tenure.Membership1.Manager that are not in manager.c itself. */
+/* Methods of org.tenure.Membership1.Manager that are not in root_object.c itself. */
 #pragma once
 
 #include "agent.h"
 
-extern const sd_bus_vtable manager_vtable[];
+extern const sd_bus_vtable root_vtable[];
 
 int method_advise_ttl(sd_bus_message *m, void *userdata, sd_bus_error *error);  /* advice.c */
 int method_get_metrics(sd_bus_message *m, void *userdata, sd_bus_error *error); /* counters.c */
