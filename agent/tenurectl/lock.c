@@ -27,8 +27,8 @@
 #include "member/lock_name.h"
 #include "own_key.h"
 #include "talk.h"
-#include "tenure/agent.h"
 #include "tenure/handover.h"
+#include "tenure/host_agent.h"
 #include "text.h"
 #include "tie.h"
 

@@ -12,7 +12,7 @@
  *     install.c   snapshots that another replica sends us
  *     queue.c     commands on their way into entries
  *     append.c    entries on their way to the followers
- *     reads.c     linearizable reads
+ *     read_index.c  linearizable reads
  *     beacons.c   lease time: the leader's beacons and their answers
  *     members.c   the members, and changes of them
  *     versions.c  which versions they have
@@ -32,7 +32,7 @@
 #include "base/tree.h"
 #include "consensus/address.h"
 #include "consensus/lease_clock.h"
-#include "consensus/log.h"
+#include "consensus/log_tail.h"
 #include "consensus/message.h"
 #include "consensus/replica.h"
 
@@ -264,8 +264,8 @@ struct freeing {
         struct boot_time at; /* the next slice */
 };
 
-/* reads.c: a round asks all peers; reads that arrive meanwhile wait for the next. The ids of
- * our own reads ascend, and an answer to one answers all before it, so two ids are enough to
+/* read_index.c: a round asks all peers; reads that arrive meanwhile wait for the next. The ids
+ * of our own reads ascend, and an answer to one answers all before it, so two ids are enough to
  * know which reads wait. */
 struct reading {
         uint64_t newest;   /* the last of our own; 0: there was none yet ... */
@@ -634,7 +634,7 @@ void append_link_up(struct replica *r, uint64_t peer);
 /* Sends entries that waited for room, if there is some now. */
 void append_run(struct replica *r);
 
-/* ---- reads.c ---- */
+/* ---- read_index.c ---- */
 
 /* Leader: @peer asks about its reads up to @id. */
 void reads_add(struct replica *r, uint64_t peer, uint64_t id);

@@ -3,7 +3,7 @@
 #include "base/le.h"
 #include "consensus/address.h"
 #include "consensus/lease_clock.h"
-#include "consensus/log.h"
+#include "consensus/log_tail.h"
 #include "consensus/replica.h"
 
 #define ENTRIES_MAX 4096

@@ -44,7 +44,7 @@ struct core_config {
         nsec_t watch_progress;  /* the interval of progress notifications */
         nsec_t cache_term;      /* the longest term of a cache lease; 0: none are given */
         unsigned ahead_divisor; /* a lease that is renewed in a loop is renewed ahead by TTL /
-                                 * this (pace.h); 0: the default; other values are for tests */
+                                 * this (renew_pace.h); 0: the default; others are for tests */
         size_t waiting_max;     /* reads, and writes, that wait (shares.h); the same */
         uint64_t seed;
 };

@@ -7,7 +7,7 @@
  *     caches.c    commands that wait until cache terms end
  *     reads.c     reads that wait until they are linearizable
  *     renewals.c  renewals: where they wait, and how they become commands
- *     pace.c      when a batch is sent, and with which renewals
+ *     renew_pace.c  when a batch is sent, and with which renewals
  *     confirm.c   renewals that a read answers
  *     expiry.c    expiry of leases, and lease time in the log
  *     apply.c     applies entries and installs snapshots, as the replica's callbacks
@@ -20,7 +20,7 @@
 #pragma once
 
 #include "core/core.h"
-#include "core/pace.h"
+#include "core/renew_pace.h"
 #include "core/upkeep.h"
 #include "state/loader.h"
 #include "state/saver.h"

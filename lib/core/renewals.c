@@ -1,6 +1,6 @@
 /*
- * Renewals: where each of them waits, how they become one command (pace.h decides when), and
- * how they are answered.
+ * Renewals: where each of them waits, how they become one command (renew_pace.h decides when),
+ * and how they are answered.
  *
  * A renewal is in one of these lists until it is answered, or its time is over:
  *
@@ -8,7 +8,7 @@
  *     ----------------  ------------------------  --------------------------------------------
  *     c->arrived        the end of the turn       route(): to c->queued if an entry has to
  *                                                 renew the lease, or else to a confirmation
- *     c->queued         the next batch (pace.h)   send_queued(): to a batch; or, if the lease
+ *     c->queued         the next batch            send_queued(): to a batch; or, if the lease
  *                                                 has been renewed meanwhile and that covers
  *                                                 this renewal, to a confirmation
  *     a confirmation's  a read (confirm.c)        settle(): answered, or to c->queued
@@ -17,7 +17,7 @@
  */
 #include "base/probe.h"
 #include "core/internal.h"
-#include "state/names.h"
+#include "state/lease_names.h"
 
 const struct histogram_shape core_left_shape = {
         .n = 8,

@@ -599,7 +599,7 @@ void api_run(struct api *a, struct boot_time now)
                 return;
         claim_hub_flush(a->claims, now);
         observe_hub_flush(a->observers, now);
-        leaderless_flush(a, now);
+        require_leader_flush(a, now);
         stopped_flush(a);
         watch_hub_flush(a->watches, now);
         slow_flush(a, now);

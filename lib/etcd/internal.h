@@ -23,7 +23,7 @@ struct api {
         struct core *core;
         LIST_HEAD(, keepalive) spare_keepalives; /* for reuse */
         size_t n_spare_keepalives;
-        struct rpc_call_list streams;      /* leaderless.c, stopped.c */
+        struct rpc_call_list streams;      /* require_leader.c, stopped.c */
         bool stopped;                      /* as was logged */
         bool stopping;                     /* there are streams that have to end */
         struct boot_time leaderless_since; /* BOOT_TIME_NEVER: there is a leader */
@@ -236,7 +236,7 @@ extern const size_t n_kv_methods, n_lease_methods, n_watch_methods, n_cluster_me
 
 void keepalives_fini(struct api *a);
 /* Ends streams that require a leader, once there has been none for an election timeout. */
-void leaderless_flush(struct api *a, struct boot_time now);
+void require_leader_flush(struct api *a, struct boot_time now);
 /* Serves resources, which are read with GET (call->resource); @probes: only those that a port
  * for probes has. */
 void resource_accept(struct api *a, struct rpc_call *call, bool probes);

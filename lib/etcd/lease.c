@@ -2,7 +2,7 @@
  * any order (A35). */
 #include "etcd/internal.h"
 
-#include "state/names.h"
+#include "state/lease_names.h"
 #include "wire/renewal.h"
 
 static void grant(struct request *q)

@@ -7,7 +7,7 @@
  * once; one that is granted or ends meanwhile may be listed.
  */
 #include "etcd/slow.h"
-#include "state/names.h"
+#include "state/lease_names.h"
 
 #define LOOK_STEPS 8000    /* in one turn of the loop: about 2 ms */
 #define LOOK_COST 5        /* steps of request_spent() for one of these */

@@ -6,7 +6,7 @@
 #include "base/conf.h"
 #include "core/status.h"
 #include "etcd/conn.h"
-#include "etcd/gateway.h"
+#include "etcd/gateway_paths.h"
 #include "loop/date.h"
 #include "loop/listener.h"
 

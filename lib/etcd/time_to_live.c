@@ -7,7 +7,7 @@
  * attached or detached meanwhile may be listed. The remaining time is sent last.
  */
 #include "etcd/slow.h"
-#include "state/names.h"
+#include "state/lease_names.h"
 
 #define LOOK_KEYS 4000 /* in one turn of the loop: about 2 ms */
 #define LOOK_COST 10   /* steps of request_spent() for one key */

@@ -7,8 +7,8 @@
 
 #include "http/framing.h"
 #include "http/host.h"
+#include "http/http_status.h"
 #include "http/internal.h"
-#include "http/status.h"
 
 #define HEAD_MAX ((size_t) 16 << 10)    /* request line and headers */
 #define VALUE_MAX ((size_t) 8 << 10)    /* of a header that we evaluate: tokens are long */

@@ -1,6 +1,6 @@
 /* Requests that call gRPC methods: JSON in and JSON out, as grpc-gateway has it. */
+#include "http/http_status.h"
 #include "http/internal.h"
-#include "http/status.h"
 
 #define ANSWER_EXPECTED 512 /* most answers are no longer than this as JSON */
 

@@ -4,9 +4,9 @@
 #include <bsd/sys/queue.h>
 
 #include "base/rnd.h"
-#include "member/claim.h"
 #include "member/member.h"
 #include "member/pace.h"
+#include "member/place_claim.h"
 #include "member/world.h"
 #include "wire/pb.h"
 
@@ -108,7 +108,7 @@ struct member {
         struct session session;
         enum session_state announced;
         char why[512];
-        uint64_t hold_op;
+        uint64_t lease_op;
         char leaving[32];
         struct claim claim;
         struct {
@@ -250,17 +250,17 @@ void member_heard(struct member *m, struct peer *p, const Pb__ResponseHeader *h)
 /* Everything that was known or held is void; @why is for operators. */
 void member_begin_world(struct member *m, const Pb__ResponseHeader *h, const char *why);
 
-/* hold.c: carries out what the session decides. */
-void hold_run(struct member *m, struct boot_time now);
-struct boot_time hold_next(const struct member *m);
-void hold_peer_down(struct member *m, struct peer *p);
+/* lease_calls.c: carries out what the session decides. */
+void lease_run(struct member *m, struct boot_time now);
+struct boot_time lease_next(const struct member *m);
+void lease_peer_down(struct member *m, struct peer *p);
 /* Whether renewals that were sent there are not answered yet. */
-bool hold_waits_for(const struct peer *p);
+bool lease_waits_for(const struct peer *p);
 /* Another endpoint is tried next. @what and @message: for people. */
-void hold_failed(struct member *m, const char *what, const char *message);
+void lease_failed(struct member *m, const char *what, const char *message);
 /* The TTL in an answer. A core that does not know about milliseconds has whole seconds only. */
-nsec_t hold_answered_ttl(int64_t ms, int64_t seconds);
-#define HOLD_FOREIGN "it is of another cluster"
+nsec_t lease_answered_ttl(int64_t ms, int64_t seconds);
+#define LEASE_FOREIGN "it is of another cluster"
 
 /* registration.c: our node's key. */
 void registration_own_key(const struct member *m, struct buf *key);

@@ -421,12 +421,12 @@ struct boot_time member_run(struct member *m, struct boot_time now)
         show_core(m);
         meet_others(m);
         if (!m->observe)
-                hold_run(m, now);
+                lease_run(m, now);
         view_run(m, now);
         if (m->observe)
                 return boot_min(view_next(m), meet_next(m));
         publications_run(m, now);
-        return boot_min(boot_min(hold_next(m), publications_next(m)),
+        return boot_min(boot_min(lease_next(m), publications_next(m)),
                         boot_min(view_next(m), meet_next(m)));
 }
 
@@ -442,7 +442,7 @@ void member_down(struct member *m, size_t i, const char *why)
 
         utf8_print(m->why, sizeof(m->why), "%s: %s", peer_name(p), why);
         p->cluster = 0; /* another core may be there next time */
-        hold_peer_down(m, p);
+        lease_peer_down(m, p);
 }
 
 void member_silent(struct member *m, size_t i)
@@ -538,7 +538,7 @@ int member_new(struct member **ret, const struct member_config *cfg,
 
 void member_close(struct member *m)
 {
-        m->hold_op++;
+        m->lease_op++;
         m->view_op++;
 }
 
@@ -649,7 +649,7 @@ void member_path_back(struct member *m, struct boot_time now)
         for (size_t i = 0; i < m->n_peers; i++) {
                 struct peer *p = &m->peers[i];
 
-                if (!peer_rpc(p) || (trouble && hold_waits_for(p)))
+                if (!peer_rpc(p) || (trouble && lease_waits_for(p)))
                         peer_again(p);
         }
         hurry(m);

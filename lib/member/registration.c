@@ -72,7 +72,7 @@ static bool is_registering(const struct unary *u)
 {
         const struct session *s = &u->member->session;
 
-        return u->op == u->member->hold_op && s->state == SESSION_JOINING && s->lease != 0;
+        return u->op == u->member->lease_op && s->state == SESSION_JOINING && s->lease != 0;
 }
 
 static void on_claimed(struct unary *u, enum rpc_code code, const char *message)
@@ -179,7 +179,7 @@ static void take_over(struct member *m, struct peer *p)
         if (is_alias(m, &m->holder.record) && find_alias(m, m->holder.mod_revision))
                 return meet(m, p);
         if (write_key(m, p, true) < 0)
-                hold_failed(m, "cannot register", "the connection broke");
+                lease_failed(m, "cannot register", "the connection broke");
 }
 
 static void on_age(struct unary *u, enum rpc_code code, const char *message)
@@ -192,9 +192,9 @@ static void on_age(struct unary *u, enum rpc_code code, const char *message)
         if (!is_registering(u))
                 return;
         if (code != RPC_OK)
-                return hold_failed(m, "cannot register", message);
+                return lease_failed(m, "cannot register", message);
         if (member_hear(m, u->peer, r->header) != WORLD_OURS)
-                return hold_failed(m, "cannot register", HOLD_FOREIGN);
+                return lease_failed(m, "cannot register", LEASE_FOREIGN);
         if (r->ttl < 0) { /* it has ended meanwhile */
                 PROBE("the holder of a name is gone when an agent asks for its age");
                 if (!is_alias(m, &m->holder.record))
@@ -204,8 +204,8 @@ static void on_age(struct unary *u, enum rpc_code code, const char *message)
         }
         /* A core that does not know about milliseconds answers in whole seconds, rounded
          * down. */
-        granted = hold_answered_ttl(r->granted_ttl_ms, r->grantedttl);
-        left = hold_answered_ttl(r->ttl_ms, r->granted_ttl_ms > 0 ? 0 : r->ttl);
+        granted = lease_answered_ttl(r->granted_ttl_ms, r->grantedttl);
+        left = lease_answered_ttl(r->ttl_ms, r->granted_ttl_ms > 0 ? 0 : r->ttl);
         blur = r->granted_ttl_ms > 0 ? 0 : NSEC_PER_SEC;
         v = claim_judge(&m->claim, &m->self, &m->holder.record, granted - left - blur,
                         granted - left, m->now);
@@ -221,9 +221,9 @@ static void ask_age(struct member *m, struct peer *p)
         Pb__LeaseTimeToLiveRequest q = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
 
         q.id = m->holder.lease;
-        if (member_call(p, ++m->hold_op, "/etcdserverpb.Lease/LeaseTimeToLive", &q.base,
+        if (member_call(p, ++m->lease_op, "/etcdserverpb.Lease/LeaseTimeToLive", &q.base,
                         &pb__lease_time_to_live_response__descriptor, on_age) < 0)
-                hold_failed(m, "cannot register", "the connection broke");
+                lease_failed(m, "cannot register", "the connection broke");
 }
 
 /* If the holder that we were refused for is gone, tries again at once. */
@@ -262,7 +262,7 @@ static void on_taken(struct member *m, struct peer *p, const Pb__TxnResponse *t)
 
         if (t->n_responses != 1 ||
             t->responses[0]->response_case != PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
-                return hold_failed(m, "cannot register", "the core's answer is invalid");
+                return lease_failed(m, "cannot register", "the core's answer is invalid");
         range = t->responses[0]->response_range;
         if (range->n_kvs == 0) /* deleted again meanwhile */
                 return session_failed(&m->session, m->now);
@@ -292,10 +292,10 @@ static void on_registered(struct unary *u, enum rpc_code code, const char *messa
         if (code == RPC_NOT_FOUND && u->peer->cluster == m->world.cluster)
                 return session_gone(&m->session, m->session.lease);
         if (code != RPC_OK)
-                return hold_failed(m, "cannot register", message);
+                return lease_failed(m, "cannot register", message);
         switch (member_hear(m, u->peer, t->header)) {
         case WORLD_FOREIGN:
-                return hold_failed(m, "cannot register", HOLD_FOREIGN);
+                return lease_failed(m, "cannot register", LEASE_FOREIGN);
         case WORLD_HEIR:
         case WORLD_NEW: /* a new core, in which we have no lease */
                 return;
@@ -385,7 +385,7 @@ int registration_txn(struct member *m, struct peer *p, Pb__Compare *compare, con
         q.failure = &no_p;
         q.n_compare = q.n_success = former ? 2 : 1;
         q.n_failure = 1;
-        return member_call(p, ++m->hold_op, "/etcdserverpb.KV/Txn", &q.base,
+        return member_call(p, ++m->lease_op, "/etcdserverpb.KV/Txn", &q.base,
                            &pb__txn_response__descriptor, done);
 }
 

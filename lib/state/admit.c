@@ -10,7 +10,7 @@
  * Cache terms come last (caching.c): a command that has to wait for them changes the state.
  */
 #include "state/internal.h"
-#include "state/names.h"
+#include "state/lease_names.h"
 #include "state/permit.h"
 
 /* Whether the command is one of those that etcd stops, too, while the replicas may differ. What

@@ -1,7 +1,7 @@
 #include "state/auth.h"
 
+#include "state/allowed.h"
 #include "state/charge.h"
-#include "state/reach.h"
 #include "state/snapshot.h"
 
 #define TYPE_UNKNOWN 255 /* stands for a type of permission that no byte can hold */
@@ -30,7 +30,7 @@ static void user_fini(struct auth *a, struct auth_user *u)
         for (size_t i = 0; i < u->n_roles; i++)
                 free(u->roles[i]);
         free(u->roles);
-        reach_unref(a, u->reach);
+        allowed_unref(a, u->allowed);
         free(u->name);
         free(u->hash);
 }
@@ -212,7 +212,7 @@ static int user_grant(struct auth *a, struct auth_user *u, const char *role)
             array_insert(&u->roles, &u->n_roles, &u->roles_cap, sizeof(*u->roles), at) < 0)
                 return -ENOMEM;
         u->roles[at] = take_ptr(copy);
-        u->reach = reach_unref(a, u->reach);
+        u->allowed = allowed_unref(a, u->allowed);
         a->bytes += CHARGE_USER_ROLE + strlen(role);
         return 0;
 }
@@ -225,7 +225,7 @@ static bool user_revoke(struct auth *a, struct auth_user *u, const char *role)
         if (!found)
                 return false;
         a->bytes -= CHARGE_USER_ROLE + strlen(role);
-        u->reach = reach_unref(a, u->reach);
+        u->allowed = allowed_unref(a, u->allowed);
         free(u->roles[at]);
         array_remove(u->roles, &u->n_roles, sizeof(*u->roles), at);
         return true;

@@ -51,8 +51,8 @@ struct auth_user {
                            password */
         char **roles;   /* owned, ascending */
         size_t n_roles, roles_cap;
-        struct reach *reach; /* what the roles permit; shared with users that have the same
-                              * roles; NULL: not computed since the roles changed */
+        struct allowed *allowed; /* what the roles permit; shared with users that have the
+                                  * same roles; NULL: not computed since the roles changed */
 };
 
 struct auth {
@@ -67,7 +67,7 @@ struct auth {
         uint64_t permits;  /* counts the changes to permissions, starting at 1; not part of the
                               state */
         size_t bytes;      /* as the quota counts them (charge.h) */
-        size_t n_ranges;   /* that were computed for users (reach.h); not part of the state */
+        size_t n_ranges;   /* that were computed for users (allowed.h); not part of the state */
         unsigned n_missed; /* how many encodings in a row were interrupted by a change; not part
                               of the state */
 };

@@ -1,8 +1,8 @@
 #include "state/permit.h"
 
 #include "base/probe.h"
-#include "state/names.h"
-#include "state/reach.h"
+#include "state/allowed.h"
+#include "state/lease_names.h"
 
 /* Finds the user of a command; *@ret is NULL if no permission is needed. */
 static enum state_outcome find_user(const struct state *s, const struct cmd_user *who,
@@ -62,7 +62,7 @@ static enum state_outcome user_range(const struct state *s, const struct auth_us
                 span.single = true;
         wanted = place_end_of(&span);
         while (place_cmp(&at, &wanted) < 0)
-                if (!reach_go_on(&s->auth, u, what, &at, left))
+                if (!allowed_go_on(&s->auth, u, what, &at, left))
                         return STATE_E_DENIED;
         return STATE_OK;
 }
@@ -83,7 +83,7 @@ static enum state_outcome user_lease(const struct state *s, const struct auth_us
                 behind.behind = true;
                 if (left)
                         budget_charge(left, 1);
-                while (reach_go_on(&s->auth, u, what, &at, left))
+                while (allowed_go_on(&s->auth, u, what, &at, left))
                         ;
                 if (place_cmp(&at, &behind) < 0)
                         return STATE_E_DENIED;

@@ -3,8 +3,8 @@
 #include "base/probe.h"
 #include "state/charge.h"
 #include "state/internal.h"
+#include "state/lease_names.h"
 #include "state/lease_past.h"
-#include "state/names.h"
 
 /* The cost of finding a key among a million: most are not in the processor's cache. */
 #define FIND_STEPS 12

@@ -2,7 +2,7 @@
  * depends only on the state and the command, so every replica refuses the same commands. */
 #include "state/charge.h"
 #include "state/internal.h"
-#include "state/names.h"
+#include "state/lease_names.h"
 
 #define PER_KEY 64 /* bytes of an answer, besides key and value */
 

@@ -5,8 +5,8 @@
 #include <stdio.h>
 
 #include "client/client.h"
-#include "tenure/agent.h"
 #include "tenure/hold.h"
+#include "tenure/host_agent.h"
 #include "tenure/lock.h"
 #include "tenure/tenure.h"
 #include "tenure/work.h"
@@ -90,7 +90,7 @@ const char *tenure_cluster(const struct tenure *t);
  */
 must_check_ int tenure_core_is_at(struct tenure *t, const char *cluster, const char *urls);
 
-/* ---- events.c ---- */
+/* ---- event_queue.c ---- */
 
 /* A new event with room for @text bytes of strings; NULL, and the tie is broken, when there is
  * no memory. queue_text() and queue_bytes() copy into it; queue_event() puts it at the end. */

@@ -2,7 +2,7 @@
 
 #include "../whole.h"
 #include "fuzz.h"
-#include "state/names.h"
+#include "state/lease_names.h"
 
 /* Attached to what it says, and to nothing when it is gone. */
 static void check_lease_of(const struct kv_key *k)

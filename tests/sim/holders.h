@@ -211,7 +211,7 @@ const char *holder_state(const struct holder *h);
 bool holders_vie(const struct holder *a, const struct holder *b);
 /* Whether another host holds its name or id; or perhaps a lease that it had itself, until that
  * must have ended: if it has started anew, and the core was out meanwhile, its lease may seem
- * to be renewed by somebody else since (member/claim.h). */
+ * to be renewed by somebody else since (member/place_claim.h). */
 bool holder_is_refused(const struct holder *h);
 /* Called from time to time: checks that no holder believes that it holds a lease that is
  * over. */

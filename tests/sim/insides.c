@@ -6,7 +6,7 @@ struct insides insides_of(const struct member *m)
 {
         return (struct insides){.core = m->world.cluster,
                                 .watch_at = m->view_peer,
-                                .asked = m->hold_op,
+                                .asked = m->lease_op,
                                 .watching = m->watch != NULL,
                                 .waits = m->ranging || m->creating || m->checking || m->asking};
 }

@@ -7,7 +7,7 @@
 #include "world.h"
 
 /* For so long after its grant an agent waits for the membership before it registers
- * (LOOK_FIRST in member/hold.c). */
+ * (LOOK_FIRST in member/lease_calls.c). */
 #define LOOKS (900 * MSEC)
 
 struct listed {

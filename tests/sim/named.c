@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #include "asker.h"
-#include "state/names.h"
+#include "state/lease_names.h"
 
 #define N_CLIENTS 4
 #define N_NAMES 3

@@ -7,7 +7,7 @@
  */
 #include <stdio.h>
 
-#include "etcd/gateway.h"
+#include "etcd/gateway_paths.h"
 #include "http/conn.h"
 #include "world.h"
 

@@ -1,5 +1,5 @@
 /* Identifying our core, and the owner of this node's key. */
-#include "member/claim.h"
+#include "member/place_claim.h"
 #include "member/world.h"
 #include "test.h"
 

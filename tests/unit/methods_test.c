@@ -1,5 +1,5 @@
 /* What the JSON gateway says of methods is what their table says. */
-#include "etcd/gateway.h"
+#include "etcd/gateway_paths.h"
 #include "etcd/internal.h"
 #include "test.h"
 

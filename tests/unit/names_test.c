@@ -1,7 +1,7 @@
 /* Names of leases: what carries one, in the state and over a connection. */
 #include "../whole.h"
 #include "rig.h"
-#include "state/names.h"
+#include "state/lease_names.h"
 
 #define NOW ((struct lease_time){100 * NSEC_PER_SEC})
 #define RENEW "/etcdserverpb.Lease/LeaseKeepAlive"

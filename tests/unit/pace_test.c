@@ -1,5 +1,5 @@
-/* What a renewal waits for: each row of the table in core/pace.h. */
-#include "core/pace.h"
+/* What a renewal waits for: each row of the table in core/renew_pace.h. */
+#include "core/renew_pace.h"
 #include "test.h"
 
 #define MS NSEC_PER_MSEC

@@ -5,7 +5,7 @@
 
 /* As in etcd, an election does not end them, so that their clients need not move for nothing.
  */
-void leaderless_flush(struct api *a, struct boot_time now)
+void require_leader_flush(struct api *a, struct boot_time now)
 {
         nsec_t patience = core_config(a->core)->leader_timeout;
         struct rpc_call *call, *next = NULL;

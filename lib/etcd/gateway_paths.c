@@ -2,7 +2,7 @@
  * The paths of etcd's JSON gateway, /v3/…, /v3beta/… and /v3alpha/…, and the methods behind
  * them.
  */
-#include "etcd/gateway.h"
+#include "etcd/gateway_paths.h"
 
 #include "wire/pb.h"
 

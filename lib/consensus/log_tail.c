@@ -1,4 +1,4 @@
-#include "consensus/log.h"
+#include "consensus/log_tail.h"
 
 #define OVERHEAD (2 * sizeof(struct log_entry)) /* in the ring, and for its allocation */
 

@@ -1,4 +1,4 @@
-#include "state/names.h"
+#include "state/lease_names.h"
 
 #define TENURE "/tenure/"
 #define NODES "/nodes/"

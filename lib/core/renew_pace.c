@@ -1,4 +1,4 @@
-#include "core/pace.h"
+#include "core/renew_pace.h"
 
 #include "base/probe.h"
 #include "wire/cmd.h"

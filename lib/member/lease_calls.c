@@ -22,7 +22,7 @@
 #define TTL_MOST (86400 * NSEC_PER_SEC)
 #define TTL_LEAST (50 * NSEC_PER_MSEC)
 
-nsec_t hold_answered_ttl(int64_t ms, int64_t seconds)
+nsec_t lease_answered_ttl(int64_t ms, int64_t seconds)
 {
         if (ms > 0)
                 return min_of(ms, TTL_MOST / NSEC_PER_MSEC) * NSEC_PER_MSEC;
@@ -37,7 +37,7 @@ static void announce(struct member *m)
         m->events->session(m->userdata, m->announced, m->why);
 }
 
-void hold_failed(struct member *m, const char *what, const char *message)
+void lease_failed(struct member *m, const char *what, const char *message)
 {
         utf8_print(m->why, sizeof(m->why), "%s: %s", what, message);
         log_debug("%s.", m->why);
@@ -53,15 +53,15 @@ static void on_granted(struct unary *u, enum rpc_code code, const char *message)
         const Pb__LeaseGrantResponse *p = u->reply;
         nsec_t ttl;
 
-        if (u->op != m->hold_op)
+        if (u->op != m->lease_op)
                 return;
         if (code != RPC_OK)
-                return hold_failed(m, "no lease", message);
+                return lease_failed(m, "no lease", message);
         if (member_hear(m, u->peer, p->header) == WORLD_FOREIGN)
-                return hold_failed(m, "no lease", HOLD_FOREIGN);
-        ttl = hold_answered_ttl(p->ttl_ms, p->ttl);
+                return lease_failed(m, "no lease", LEASE_FOREIGN);
+        ttl = lease_answered_ttl(p->ttl_ms, p->ttl);
         if (p->id <= 0 || ttl < TTL_LEAST)
-                return hold_failed(m, "no lease", "the core's answer is invalid");
+                return lease_failed(m, "no lease", "the core's answer is invalid");
         member_heard(m, u->peer, p->header);
         m->view_retry_at = (struct boot_time){0}; /* is_looking() */
         session_granted(&m->session, p->id, ttl, u->sent_at);
@@ -74,7 +74,7 @@ static int grant(struct member *m, struct peer *p)
 
         q.ttl_ms = ttl / NSEC_PER_MSEC;
         q.ttl = (ttl + NSEC_PER_SEC - 1) / NSEC_PER_SEC;
-        return member_call(p, ++m->hold_op, "/etcdserverpb.Lease/LeaseGrant", &q.base,
+        return member_call(p, ++m->lease_op, "/etcdserverpb.Lease/LeaseGrant", &q.base,
                            &pb__lease_grant_response__descriptor, on_granted);
 }
 
@@ -148,7 +148,7 @@ static void on_renewal(struct renewals *s, const Pb__LeaseKeepAliveResponse *r)
         end_former(s);
         if (r->ttl > 0) {
                 took = session_renewal(&m->session, sent_at, m->now);
-                session_renewed(&m->session, r->id, hold_answered_ttl(r->ttl_ms, r->ttl),
+                session_renewed(&m->session, r->id, lease_answered_ttl(r->ttl_ms, r->ttl),
                                 sent_at);
                 if (m->events->renewed && boot_before(took.before, m->session.renewed_at))
                         m->events->renewed(m->userdata, &took);
@@ -291,12 +291,12 @@ static struct peer *renewing_peer(struct member *m, size_t from)
         return p;
 }
 
-bool hold_waits_for(const struct peer *p)
+bool lease_waits_for(const struct peer *p)
 {
         return p->renewals[p->renewing].n > 0;
 }
 
-void hold_peer_down(struct member *m, struct peer *p)
+void lease_peer_down(struct member *m, struct peer *p)
 {
         /* Renewals sent there may never be answered: do not wait until the next one is due. */
         if (p == &m->peers[m->current])
@@ -310,7 +310,7 @@ static void on_revoked(struct unary *u, enum rpc_code code, const char *message)
 {
         struct member *m = u->member;
 
-        if (u->op != m->hold_op)
+        if (u->op != m->lease_op)
                 return;
         (void) message;
         if (code == RPC_OK || (code == RPC_NOT_FOUND && u->peer->cluster == m->world.cluster))
@@ -329,7 +329,7 @@ static void on_reason_written(struct unary *u, enum rpc_code code, const char *m
         struct peer *p = u->peer;
 
         (void) message; /* the place is given back whether or not the reason was written */
-        if (u->op != m->hold_op || m->session.lease == 0)
+        if (u->op != m->lease_op || m->session.lease == 0)
                 return;
         if (code == RPC_OK && member_hear(m, p, t->header) == WORLD_FOREIGN) {
                 p = member_peer(m, m->current + 1);
@@ -342,7 +342,7 @@ static void on_reason_written(struct unary *u, enum rpc_code code, const char *m
         if (!peer_rpc(p))
                 return session_failed(&m->session, m->now);
         q.id = m->session.lease;
-        if (member_call(p, ++m->hold_op, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
+        if (member_call(p, ++m->lease_op, "/etcdserverpb.Lease/LeaseRevoke", &q.base,
                         &pb__lease_revoke_response__descriptor, on_revoked) < 0)
                 session_failed(&m->session, m->now);
 }
@@ -384,7 +384,7 @@ static void ask(struct member *m, int (*fn)(struct member *m, struct peer *p),
                 session_failed(&m->session, now);
 }
 
-void hold_run(struct member *m, struct boot_time now)
+void lease_run(struct member *m, struct boot_time now)
 {
         enum session_action a;
         struct peer *p;
@@ -438,7 +438,7 @@ void hold_run(struct member *m, struct boot_time now)
         announce(m);
 }
 
-struct boot_time hold_next(const struct member *m)
+struct boot_time lease_next(const struct member *m)
 {
         return boot_min(is_looking(m, m->now) ? look_until(&m->session)
                                               : session_wakeup(&m->session),

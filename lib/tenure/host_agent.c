@@ -1,4 +1,4 @@
-#include "tenure/agent.h"
+#include "tenure/host_agent.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -22,8 +22,8 @@ struct place place_end_of(const struct kv_span *span);
 /* Moves *@at to the end of the range, without gaps, in which @u may do @what. Returns false if
  * the user may not do it at *@at at all. The first call after a change of roles puts their
  * ranges together, which may take long; @left may be NULL. */
-bool reach_go_on(const struct auth *a, const struct auth_user *u, enum permit what,
-                 struct place *at, struct budget *left);
+bool allowed_go_on(const struct auth *a, const struct auth_user *u, enum permit what,
+                   struct place *at, struct budget *left);
 
 /* A user that shares it is removed, or gets other roles. Returns NULL; accepts it. */
-struct reach *reach_unref(struct auth *a, struct reach *r);
+struct allowed *allowed_unref(struct auth *a, struct allowed *r);

@@ -1,4 +1,4 @@
-#include "http/status.h"
+#include "http/http_status.h"
 
 #include <http_parser.h>
 

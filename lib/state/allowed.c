@@ -1,4 +1,4 @@
-#include "state/reach.h"
+#include "state/allowed.h"
 
 #define RANGE_STEPS 2 /* to sort and merge one of a million */
 /* Of all users together; then they are forgotten, and computed again when they are needed. One
@@ -10,7 +10,7 @@ struct stretch {
 };
 
 /* Borrows from the permissions until they change. */
-struct reach {
+struct allowed {
         size_t n_users; /* that share it */
         struct {
                 uint64_t permits;    /* of auth; 0: not computed yet */
@@ -113,7 +113,7 @@ static size_t join(struct stretch *s, size_t n)
 }
 
 /* Takes over @all. */
-static void set(struct auth *a, struct reach *r, unsigned w, struct stretch *all, size_t n,
+static void set(struct auth *a, struct allowed *r, unsigned w, struct stretch *all, size_t n,
                 uint64_t permits)
 {
         a->n_ranges += n - r->of[w].n;
@@ -123,13 +123,13 @@ static void set(struct auth *a, struct reach *r, unsigned w, struct stretch *all
         r->of[w].permits = permits;
 }
 
-static void forget(struct auth *a, struct reach *r)
+static void forget(struct auth *a, struct allowed *r)
 {
         set(a, r, 0, NULL, 0, 0);
         set(a, r, 1, NULL, 0, 0);
 }
 
-struct reach *reach_unref(struct auth *a, struct reach *r)
+struct allowed *allowed_unref(struct auth *a, struct allowed *r)
 {
         if (r && --r->n_users == 0) {
                 forget(a, r);
@@ -148,16 +148,16 @@ static bool have_same_roles(const struct auth_user *a, const struct auth_user *b
         return true;
 }
 
-/* The reach of the user, or of another user with the same roles; NULL if memory is short. */
-static struct reach *reach_of(const struct auth *a, const struct auth_user *u)
+/* What the user may do, or of another user with the same roles; NULL if memory is short. */
+static struct allowed *allowed_of(const struct auth *a, const struct auth_user *u)
 {
-        struct reach **own = (struct reach **) (uintptr_t) &u->reach;
+        struct allowed **own = (struct allowed **) (uintptr_t) &u->allowed;
 
         if (*own)
                 return *own;
         for (size_t i = 0; !*own && i < a->n_users; i++)
-                if (a->users[i].reach && have_same_roles(&a->users[i], u))
-                        *own = a->users[i].reach;
+                if (a->users[i].allowed && have_same_roles(&a->users[i], u))
+                        *own = a->users[i].allowed;
         if (!*own)
                 *own = calloc(1, sizeof(**own));
         if (*own)
@@ -174,7 +174,7 @@ static struct stretch *fit(struct stretch *all, size_t n)
 }
 
 static int put_together(const struct auth *auth, const struct auth_user *u, enum permit what,
-                        struct reach *r, struct budget *left)
+                        struct allowed *r, struct budget *left)
 {
         struct auth *a = (struct auth *) (uintptr_t) auth;
         cleanup_(freep) struct stretch *all = NULL;
@@ -187,8 +187,8 @@ static int put_together(const struct auth *auth, const struct auth_user *u, enum
         n = join(all, n);
         if (a->n_ranges + n > RANGES_MAX)
                 for (size_t i = 0; i < a->n_users; i++)
-                        if (a->users[i].reach)
-                                forget(a, a->users[i].reach);
+                        if (a->users[i].allowed)
+                                forget(a, a->users[i].allowed);
         set(a, r, what == PERMIT_WRITE, fit(take_ptr(all), n), n, a->permits);
         return 0;
 }
@@ -222,10 +222,10 @@ static bool go_on_slowly(const struct auth *a, const struct auth_user *u, enum p
         return any;
 }
 
-bool reach_go_on(const struct auth *a, const struct auth_user *u, enum permit what,
-                 struct place *at, struct budget *left)
+bool allowed_go_on(const struct auth *a, const struct auth_user *u, enum permit what,
+                   struct place *at, struct budget *left)
 {
-        struct reach *r = reach_of(a, u);
+        struct allowed *r = allowed_of(a, u);
         unsigned w = what == PERMIT_WRITE;
         size_t from = 0, to;
 

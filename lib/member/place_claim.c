@@ -1,4 +1,4 @@
-#include "member/claim.h"
+#include "member/place_claim.h"
 
 #include <stdio.h>
 
