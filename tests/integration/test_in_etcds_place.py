@@ -181,7 +181,9 @@ def test_a_request_is_as_large_as_the_settings_let_it_be(new_cluster):
 
 def test_the_largest_request_that_can_be_set_is_accepted(new_cluster):
     import grpc  # it takes a moment to load
-    core = new_cluster(1, f"--max-request-bytes={64 << 20}")
+    # A request has 5 s and two election timeouts, which a slow machine needs for 64 MiB.
+    core = new_cluster(1, f"--max-request-bytes={64 << 20}", "--election-timeout=20000",
+                       "--heartbeat-interval=1000")
     channel = grpc.insecure_channel(core.endpoints.removeprefix("http://"),
                                     options=[("grpc.max_send_message_length", -1)])
     put = b"\x0a\x01k\x12\xf6\xff\xff\x1f"  # key "k", and a value of that many bytes
