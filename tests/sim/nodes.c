@@ -200,8 +200,11 @@ static bool introduce(struct world *w, const struct event *e)
         l->to_life = n->life;
         if (e->version > CLUSTER_0_1)
                 in = replica_introduction(from->node.replica, n->id);
-        MEMORY(MEMORY_RUN);
-        r = replica_peer_introduced(n->node.replica, from->id, &in, clock_of(w, &n->clock));
+        {
+                MEMORY(MEMORY_RUN);
+                r = replica_peer_introduced(n->node.replica, from->id, &in,
+                                            clock_of(w, &n->clock));
+        }
         w->counts.outdated += r == -EPROTONOSUPPORT;
         swaps_look(w, n);
         doubled_introduced(w, from, n, r);
