@@ -13,15 +13,10 @@
 #include "memory.h"
 #include "names.h"
 #include "options.h"
+#include "session/guarding.h"
 
-/* How long an agent that has come back must last before the guard trusts it, and how soon the
- * guard reads a place again that it could not read. */
+/* How soon the guard looks again after its fence is done, or could not be made. */
 #define LOOK_AGAIN (100 * NSEC_PER_MSEC)
-
-/* From the deadline on, a living agent has this long to bring down everything; freezing alone
- * does not. */
-#define TAKE_OVER (200 * NSEC_PER_MSEC)
-#define STRIKE_AGAIN (20 * NSEC_PER_MSEC)
 
 struct guard {
         struct loop *loop;
@@ -32,20 +27,17 @@ struct guard {
                 int fd;            /* -1: no agent is responsible for the gate */
                 pid_t pid;
         } agent;
-        bool has_place;         /* the place could be read */
+        struct guarding machine;
         struct session session; /* as the agent wrote it last */
         struct fence fence;
+        bool fences; /* there is a fence */
         char target[256];
-        bool striking, acting;      /* a fence exists; it acts */
-        bool begun;                 /* units that an earlier guard may have frozen were
-                                     * thawed */
-        bool ending;                /* exit once nothing is left to guard */
-        bool restarting;            /* or sooner: the next guard starts at once */
-        bool settings_old;          /* they may have changed */
-        struct boot_time extend_at; /* when to ask systemd for more time to stop */
-        nsec_t watchdog;            /* its period; 0: none */
-        struct boot_time beat_at;   /* when to notify the watchdog next */
-        int fd;                     /* its socket, where it hears news from the agent */
+        bool ending;              /* SIGTERM */
+        bool restarting;          /* SIGUSR1 */
+        bool settings_old;        /* they may have changed */
+        nsec_t watchdog;          /* its period; 0: none */
+        struct boot_time beat_at; /* when to notify the watchdog next */
+        int fd;                   /* its socket, where it hears news from the agent */
         struct loop_io news;
         struct loop_hook hook;
         struct loop_signal sigterm, sigusr1, sighup;
@@ -85,18 +77,20 @@ static bool refresh(struct guard *g)
         return due;
 }
 
-/* Reads the place; if that fails, nothing is held. */
-static void read_place(struct guard *g)
+/* If that fails, nothing is held. */
+static bool read_place(struct guard *g)
 {
         struct session_config cfg = {.ttl = g->opt.ttl,
                                      .drift_ppm = (uint32_t) g->opt.drift_ppm,
                                      .retry = NSEC_PER_SEC};
         struct place p;
+        bool known;
 
         session_init(&g->session, &cfg);
-        g->has_place = keep_peek(&p);
-        if (g->has_place)
+        known = keep_peek(&p);
+        if (known)
                 session_resume(&g->session, &p.session, boot_now());
+        return known;
 }
 
 static void forget_agent(struct guard *g)
@@ -141,11 +135,11 @@ static bool find_agent(struct guard *g)
 
 static void put_down(struct guard *g)
 {
-        if (g->striking || g->acting) {
+        if (g->fences) {
                 fence_release(&g->fence);
                 fence_fini(&g->fence);
         }
-        g->striking = g->acting = false;
+        g->fences = false;
 }
 
 static bool take_up(struct guard *g)
@@ -153,7 +147,7 @@ static bool take_up(struct guard *g)
         struct fencing_config fencing = options_fencing(&g->opt);
         int r;
 
-        if (g->striking || g->acting)
+        if (g->fences)
                 return true;
         /* The target may have changed in the settings; use the one that is up. */
         if (!names_target(NAMES_TARGET, g->target))
@@ -161,110 +155,78 @@ static bool take_up(struct guard *g)
         r = fence_init(&g->fence, g->loop, g->pid1, g->target, &fencing, NULL);
         if (r < 0)
                 log_error("Cannot reach the service manager: %s.", strerror(-r));
-        return r == 0;
+        g->fences = r == 0;
+        return g->fences;
+}
+
+static void thaw(struct guard *g)
+{
+        if (!take_up(g))
+                return;
+        fence_thaw(&g->fence);
+        guarding_thawed(&g->machine);
+        put_down(g);
+}
+
+/* Returns whether the fence is done. */
+static bool run_fence(struct guard *g, struct boot_time now)
+{
+        /* If one agent has begun to stop units, only another agent starts them again. */
+        fence_run(&g->fence, &g->session, !gate_is_open(), now);
+        if (!fence_is_down(&g->fence))
+                return false;
+        put_down(g);
+        guarding_down(&g->machine);
+        return true;
 }
 
 /* ---- deciding ---- */
 
-/* Asks for more time while we stop and the deadline is still ahead. */
-static void ask_for_time(struct guard *g, struct boot_time now)
+static struct guarding_sight see(struct guard *g)
 {
-        if (!g->ending || !session_holds(&g->session, now) || boot_before(now, g->extend_at))
-                return;
-        g->extend_at = boot_add(now, NOTIFY_EXTEND_EACH);
-        notify_extend(NOTIFY_EXTEND_BY);
-}
+        struct guarding_sight s = {.ending = g->ending, .restarting = g->restarting};
 
-static struct boot_time act(struct guard *g, struct boot_time now)
-{
-        bool holds = session_holds(&g->session, now);
-
-        /* If one agent has begun to stop units, only another agent starts them again. */
-        fence_run(&g->fence, &g->session, !gate_is_open(), now);
-        if (fence_is_down(&g->fence)) {
-                put_down(g);
-                return boot_add(now, LOOK_AGAIN);
+        if (gate_is_open())
+                s.gate = GUARDING_OPEN;
+        else if (gate_is_stopping())
+                s.gate = GUARDING_STOPPING;
+        if (s.gate == GUARDING_CLOSED) {
+                forget_agent(g);
+                return s;
         }
-        ask_for_time(g, now);
-        return holds ? boot_add(now, LOOK_AGAIN) : BOOT_TIME_NEVER; /* the fence sets a timer of
-                                                                     * its own */
-}
-
-/* The agent lives, and decides. But nothing that is bound may run past the deadline: it is
- * frozen, which changes nothing if the agent's own fence works. */
-static struct boot_time watch(struct guard *g, struct boot_time now)
-{
-        struct fencing_config fencing = options_fencing(&g->opt);
-        struct boot_time deadline, freeze_at;
-
-        if (!g->has_place) /* it may be being written; or /run is full */
-                return boot_add(now, LOOK_AGAIN);
-        deadline = session_deadline(&g->session);
-        freeze_at = boot_add(deadline, -fencing_stillness(&fencing, g->session.ttl));
-        /* A guard that was killed while it acted has left units frozen, and the agent, which
-         * holds the place again, believes that they run. */
-        if (!g->begun && gate_is_open() &&
-            boot_before(now, boot_add(deadline, -fencing_lead(&fencing, g->session.ttl)))) {
-                g->begun = take_up(g);
-                if (g->begun)
-                        fence_thaw(&g->fence);
-                g->striking |= g->begun;
-        }
-        if (boot_before(now, freeze_at)) {
-                put_down(g);
-                if (refresh(g))
-                        return now;
-                ask_for_time(g, now);
-                return g->ending ? boot_min(freeze_at, g->extend_at) : freeze_at;
-        }
-        if (!take_up(g))
-                return boot_add(now, LOOK_AGAIN);
-        g->striking = true;
-        fence_freeze(&g->fence);
-        g->acting = !boot_before(now, boot_add(deadline, TAKE_OVER));
-        return g->acting ? act(g, now) : boot_add(now, STRIKE_AGAIN);
+        s.agent_lives = find_agent(g);
+        s.known = read_place(g);
+        s.place.deadline = session_deadline(&g->session);
+        s.place.ttl = g->session.ttl;
+        return s;
 }
 
 static struct boot_time look(struct guard *g)
 {
-        struct boot_time now;
-        bool lives;
+        struct guarding_sight s = see(g);
+        struct fencing_config fencing = options_fencing(&g->opt);
+        struct boot_time now = boot_now(), again; /* reading files took time */
+        unsigned acts;
 
-        if (!gate_is_open() && !gate_is_stopping()) {
-                /* Everything is down. */
+        s.place.held = session_holds(&g->session, now);
+        acts = guarding_next(&g->machine, &s, &fencing, now, &again);
+        if (acts & GUARDING_RELEASE)
                 put_down(g);
-                forget_agent(g);
-                (void) refresh(g);
-                if (g->ending)
-                        loop_stop(g->loop);
-                return BOOT_TIME_NEVER;
-        }
-        lives = find_agent(g);
-        /* At a shutdown agent and guard both get SIGTERM. End only if the agent is not stopping
-         * units. */
-        if (lives && g->ending && !gate_is_stopping()) {
-                loop_stop(g->loop);
-                return BOOT_TIME_NEVER;
-        }
-        read_place(g);
-        now = boot_now(); /* reading files took time */
-        /* The next guard may be waiting to start. */
-        if (g->restarting && !g->striking && gate_is_open() &&
-            session_holds(&g->session, now)) {
-                loop_stop(g->loop);
-                return BOOT_TIME_NEVER;
-        }
-        /* An agent that has opened the gate again, or continues to renew, decides again. */
-        if (lives && g->acting && gate_is_open() && session_holds(&g->session, now)) {
-                log_debug("The agent is back.");
-                put_down(g);
-        }
-        if (lives && !g->acting)
-                return watch(g, now);
-        if (!take_up(g))
+        if (acts & GUARDING_THAW)
+                thaw(g);
+        if (acts & (GUARDING_FREEZE | GUARDING_RUN) && !take_up(g))
                 return boot_add(now, LOOK_AGAIN);
-        g->acting = true;
-        return act(g, now);
+        if (acts & GUARDING_FREEZE)
+                fence_freeze(&g->fence);
+        if (acts & GUARDING_RUN && run_fence(g, now))
+                return boot_add(now, LOOK_AGAIN);
+        if (acts & GUARDING_SPARE && refresh(g))
+                return now;
+        if (acts & GUARDING_EXTEND)
+                notify_extend(NOTIFY_EXTEND_BY);
+        if (acts & GUARDING_EXIT)
+                loop_stop(g->loop);
+        return again;
 }
 
 static struct boot_time run_turn(struct loop_hook *h, struct boot_time now)
@@ -330,6 +292,7 @@ int guard_new(struct guard **ret, struct loop *l)
                 log_error("Cannot reach the service manager: %s.", strerror(-r));
                 return r;
         }
+        guarding_init(&g->machine, NOTIFY_EXTEND_EACH);
         read_settings(g);
         g->watchdog = notify_watchdog_period();
         g->news.what = "a message from the agent";
