@@ -180,3 +180,13 @@ def test_systemd_finds_no_fault_with_the_units(hosts, only_core):
                                         ("tenure-guard", 20), ("tenured-metrics", 18)])
 def test_units_have_few_privileges(hosts, only_core, unit, most):
     hosts.h1.on("systemd-analyze", "security", "--no-pager", f"--threshold={most}", unit)
+
+
+def test_no_dump_holds_secrets_and_no_helper_takes_the_memory_of_others(hosts, only_core):
+    h1 = hosts.h1
+    for unit in "tenured", "tenure-guard", "tenure-core":
+        assert h1.show(unit, "LimitCORE") == "0"
+    for unit in "tenured", "tenure-guard", "tenure-reboot":
+        status = h1.on("cat", f"/proc/{h1.show(unit, 'MainPID')}/status")
+        taken = int(re.search(r"^VmRSS:\s+(\d+) kB$", status, re.M)[1]) << 10
+        assert taken < int(h1.show(unit, "MemoryMax")) / 4
