@@ -9,44 +9,35 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* The second is for systemd's hybrid hierarchy, where version 1 has the controllers. */
-static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
-
-static const char *root(void)
-{
-        char path[64];
-
-        for (size_t i = 0; i < ARRAY_SIZE(roots); i++) {
-                snprintf(path, sizeof(path), "%s/cgroup.procs", roots[i]);
-                if (access(path, F_OK) == 0)
-                        return roots[i];
-        }
-        return NULL;
-}
+/* The root of the hierarchy, opened once; -1: there is none, or it was not asked for yet. It
+ * stays open: a path from there leads to the same group, whatever is mounted above it later.
+ * The second is for systemd's hybrid hierarchy, where version 1 has the controllers. */
+static int root = -1;
 
 bool cgroup_is_there(void)
 {
-        return root();
-}
+        static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
 
-static int full_path(const char *path, const char *file, char text[static PATH_MAX])
-{
-        const char *top = root();
-
-        if (!top)
-                return -ENOENT;
-        return snprintf(text, PATH_MAX, "%s%s/%s", top, path, file) < PATH_MAX ? 0
-                                                                               : -ENAMETOOLONG;
+        for (size_t i = 0; root < 0 && i < ARRAY_SIZE(roots); i++) {
+                root = open(roots[i], O_DIRECTORY | O_PATH | O_CLOEXEC);
+                if (root >= 0 && faccessat(root, "cgroup.procs", F_OK, 0) < 0) {
+                        close(root);
+                        root = -1;
+                }
+        }
+        return root >= 0;
 }
 
 static int open_file(const char *path, const char *file, int flags)
 {
         char text[PATH_MAX];
-        int fd, r = full_path(path, file, text);
+        int fd;
 
-        if (r < 0)
-                return r;
-        fd = open(text, flags | O_CLOEXEC | O_NOFOLLOW);
+        if (!cgroup_is_there())
+                return -ENOENT;
+        if (snprintf(text, sizeof(text), ".%s/%s", path, file) >= (int) sizeof(text))
+                return -ENAMETOOLONG;
+        fd = openat(root, text, flags | O_CLOEXEC | O_NOFOLLOW);
         return fd < 0 ? -errno : fd;
 }
 
@@ -81,40 +72,50 @@ static int is_frozen(const char *path)
         return r == -ENODEV ? -ENOENT : r;
 }
 
+static bool has_mark(int group)
+{
+        return fgetxattr(group, MARK, NULL, 0) >= 0 || errno == EOPNOTSUPP;
+}
+
 bool cgroup_is_marked(const char *path)
 {
-        char text[PATH_MAX];
+        int group = open_file(path, "", O_RDONLY | O_DIRECTORY);
+        bool marked = group >= 0 && has_mark(group);
 
-        return full_path(path, "", text) == 0 &&
-               (getxattr(text, MARK, NULL, 0) >= 0 || errno == EOPNOTSUPP);
+        if (group >= 0)
+                close(group);
+        return marked;
 }
 
 int cgroup_freeze(const char *path)
 {
-        char text[PATH_MAX];
-        int r = full_path(path, "", text);
+        int group = open_file(path, "", O_RDONLY | O_DIRECTORY), r;
 
-        if (r == 0)
-                r = is_frozen(path);
-        if (r > 0)
-                return !cgroup_is_marked(path);
-        if (r < 0)
-                return r;
-        /* Marked first: a process that is killed in between leaves nothing frozen without a
-         * mark. */
-        (void) !setxattr(text, MARK, "", 0, 0);
-        return put(path, "cgroup.freeze", "1");
+        if (group < 0)
+                return group;
+        r = is_frozen(path);
+        if (r > 0) {
+                r = !has_mark(group);
+        } else if (r == 0) {
+                /* Marked first: a process that is killed in between leaves nothing frozen
+                 * without a mark. */
+                (void) !fsetxattr(group, MARK, "", 0, 0);
+                r = put(path, "cgroup.freeze", "1");
+        }
+        close(group);
+        return r;
 }
 
 int cgroup_thaw(const char *path)
 {
-        char text[PATH_MAX];
-        int r = full_path(path, "", text);
+        int group = open_file(path, "", O_RDONLY | O_DIRECTORY), r;
 
+        if (group < 0)
+                return group;
+        r = put(path, "cgroup.freeze", "0");
         if (r == 0)
-                r = put(path, "cgroup.freeze", "0");
-        if (r == 0)
-                (void) !removexattr(text, MARK);
+                (void) !fremovexattr(group, MARK);
+        close(group);
         return r;
 }
 
@@ -205,16 +206,16 @@ int cgroup_is_populated(const char *path)
 void cgroup_children(const char *path, void (*fn)(void *userdata, const char *child),
                      void *userdata)
 {
-        const char *top = root();
+        int fd = open_file(path, "", O_RDONLY | O_DIRECTORY);
         char text[PATH_MAX];
         const struct dirent *e;
-        DIR *d;
+        DIR *d = fd < 0 ? NULL : fdopendir(fd);
 
-        if (!top || snprintf(text, sizeof(text), "%s%s", top, path) >= (int) sizeof(text))
+        if (!d) {
+                if (fd >= 0)
+                        close(fd);
                 return;
-        d = opendir(text);
-        if (!d)
-                return;
+        }
         while ((e = readdir(d)))
                 if (e->d_type == DT_DIR && e->d_name[0] != '.' &&
                     snprintf(text, sizeof(text), "%s/%s", path, e->d_name) < (int) sizeof(text))
