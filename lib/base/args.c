@@ -2,6 +2,8 @@
 
 #include <stdarg.h>
 
+#include "base/near.h"
+
 /* A setting from the table, kept until all arguments have been read. */
 struct args_setting {
         const struct conf_option *option;
@@ -33,7 +35,21 @@ static void complain(struct parsing *g, const char *fmt, ...)
 
 static void unknown(struct parsing *g, const char *arg)
 {
-        complain(g, "unknown option '%s'; see %s --help", arg, g->p->name);
+        const struct args_program *p = g->p;
+        const char *name = arg + strspn(arg, "-");
+        size_t len = strcspn(name, "=");
+        struct near near = {0};
+
+        for (size_t i = 0; *arg == '-' && i < p->n_options; i++)
+                near_try(&near, name, len, p->options[i].name);
+        for (size_t i = 0; *arg == '-' && i < p->n_table; i++)
+                if (p->table[i].flag)
+                        near_try(&near, name, len, p->table[i].flag);
+        if (near.word)
+                complain(g, "unknown option '%s'; the most similar one is --%s", arg,
+                         near.word);
+        else
+                complain(g, "unknown option '%s'; see %s --help", arg, p->name);
 }
 
 static const struct args_option *find(const struct args_program *p, const char *arg,
@@ -140,15 +156,25 @@ static void take_foreign(struct parsing *g, const struct args_foreign *f, const 
 /* Handles the options that every program has. Returns whether @arg was one of them. */
 static bool show(const struct args_program *p, const char *arg)
 {
-        if (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0)
+        if (p->help && (strcmp(arg, "-h") == 0 || strcmp(arg, "--help") == 0))
                 p->help(p, stdout);
-        else if (strcmp(arg, "--version") == 0)
+        else if (p->version && strcmp(arg, "--version") == 0)
                 printf("%s %s\n", p->name, p->version);
         else if (p->table && strcmp(arg, "--help=conf") == 0)
                 conf_man(p->table, p->n_table, p->name, p->conf_path, stdout);
         else
                 return false;
         return true;
+}
+
+/* What was shown must have been written, too. */
+static int shown(struct conf_error *err)
+{
+        if (fflush(stdout) == 0 && !ferror(stdout))
+                return ARGS_E_SHOWN;
+        snprintf(err->text, sizeof(err->text), "cannot write to standard output: %s",
+                 strerror(errno));
+        return -EIO;
 }
 
 static void take_option(struct parsing *g, const char *arg)
@@ -200,7 +226,7 @@ int args_parse(struct args *ret, const struct args_program *p, int argc, char **
                 else if (p->operands && strcmp(arg, "--") == 0)
                         rest = true;
                 else if (g.r == 0 && show(p, arg))
-                        return ARGS_E_SHOWN;
+                        return shown(err);
                 else
                         take_option(&g, arg);
         }

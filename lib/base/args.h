@@ -41,12 +41,13 @@ struct args_foreign {
 
 struct args_program {
         const char *name;
-        const char *version;
+        const char *version; /* NULL: --version is an option of the program */
         const struct args_option *options;
         size_t n_options;
         const struct conf_option *table; /* NULL: no settings */
         size_t n_table;
         const char *conf_path; /* where they are, for --help=conf */
+        /* NULL: --help and -h are options of the program */
         void (*help)(const struct args_program *p, FILE *f);
         const struct args_foreign *foreign; /* NULL: there are none */
         size_t n_foreign;
@@ -72,8 +73,8 @@ enum {
 };
 
 /* Reads the arguments, and keeps pointers into @argv and @p->table. Returns 0, ARGS_E_SHOWN,
- * -ENOMEM, or -EINVAL with *@err about the first invalid one; *@ret has the operands even
- * then. */
+ * -ENOMEM, -EINVAL with *@err about the first invalid one, or -EIO with *@err if what was to be
+ * shown could not be written; *@ret has the operands even then. */
 must_check_ int args_parse(struct args *ret, const struct args_program *p, int argc,
                            char **argv, struct conf_error *err);
 

@@ -31,6 +31,23 @@ def test_an_unknown_word_is_refused_by_name(program, word, what):
     assert refusal(program, word) == f"{program}: unknown {what} '{word}'; see {program} --help.\n"
 
 
+@pytest.mark.parametrize("program, word, meant", [
+    ("tenured", "--enpoints=x", "endpoints"), ("tenure-core", "--data-dri", "data-dir"),
+    ("tenurectl", "--no-legends", "no-legend")])
+def test_an_option_that_is_nearly_one_is_suggested(program, word, meant):
+    assert refusal(program, word) == (
+        f"{program}: unknown option '{word}'; the most similar one is --{meant}.\n")
+
+
+@pytest.mark.parametrize("program", ["tenured", "tenure-core", "tenurectl"])
+@pytest.mark.parametrize("word", ["--help", "--version"])
+def test_help_that_cannot_be_written_is_an_error(program, word):
+    with pytest.raises(ProgramError) as refused:
+        run("sh", "-c", 'exec "$@" >/dev/full', "sh", BIN / program, word)
+    assert (refused.value.status, refused.value.err) == (
+        1, f"{program}: cannot write to standard output: No space left on device.\n")
+
+
 @pytest.mark.parametrize("program, text, said", [
     ("tenured", "[Agent]\nTTL=3s\nNonsense=1\n", ":3: unknown key 'Nonsense' in [Agent]"),
     ("tenure-core", "[Core]\nName=n1\n\n[Clients]\nListenClientURL=x\n",

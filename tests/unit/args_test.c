@@ -159,9 +159,9 @@ TEST(arguments_that_cannot_be_are_named)
         static const struct {
                 const char *a, *b, *why;
         } wrong[] = {
-                {"--nmae", "x", "unknown option '--nmae'; see prog --help"},
-                {"--nam=x", "-t", "unknown option '--nam=x'; see prog --help"},
-                {"--names", "-t", "unknown option '--names'; see prog --help"},
+                {"--nmae", "x", "unknown option '--nmae'; the most similar one is --name"},
+                {"--nam=x", "-t", "unknown option '--nam=x'; the most similar one is --name"},
+                {"--names", "-t", "unknown option '--names'; the most similar one is --name"},
                 {"-x", "-t", "unknown option '-x'; see prog --help"},
                 {"-tc", "f", "unknown option '-tc'; see prog --help"},
                 {"-t", "word", "unknown option 'word'; see prog --help"},
