@@ -1,14 +1,52 @@
 /* Prints the agent's properties and lists, which come over D-Bus, as JSON. */
 #include <inttypes.h>
 #include <poll.h>
+#include <stdarg.h>
 #include <stdio.h>
 
+#include "base/buf.h"
 #include "base/utf8.h"
 #include "ctl.h"
+#include "text.h"
 
 /* How often an agent that is not connected to a core is asked again. */
 #define CONNECTED_TRIES 50
 #define CONNECTED_AGAIN_MS 100
+
+int ctl_fail(const char *what, int r, const sd_bus_error *error)
+{
+        if (error && sd_bus_error_has_name(error, SD_BUS_ERROR_SERVICE_UNKNOWN))
+                return say("no agent answers on this bus; is tenured running? (systemctl "
+                           "status tenured)");
+        return say("%s: %s", what, error && error->message ? error->message : strerror(-r));
+}
+
+int ctl_json_flags(const struct ctl *c)
+{
+        return c->json == JSON_PRETTY ? JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED
+                                      : JSON_C_TO_STRING_PLAIN;
+}
+
+void ctl_print(const struct ctl *c, struct json_object *o)
+{
+        text_print_json(o, ctl_json_flags(c));
+}
+
+void ctl_did(struct ctl *c, struct json_object *o, const char *fmt, ...)
+{
+        va_list ap;
+
+        free(c->done);
+        va_start(ap, fmt);
+        if (vasprintf(&c->done, fmt, ap) < 0)
+                c->done = NULL;
+        va_end(ap);
+        if (c->json != JSON_OFF)
+                return ctl_print(c, o);
+        json_object_put(o);
+        for (const char *p = c->done; p && *p; p += strcspn(p, "\n"), p += *p == '\n')
+                text_say(stdout, "%.*s", (int) strcspn(p, "\n"), p);
+}
 
 static struct json_object *json_hex(int64_t v)
 {
@@ -131,6 +169,11 @@ const char *ctl_shown(struct json_object *o, const char *key, char out[static CT
         return utf8_shown(text, strlen(text), out, CTL_SHOWN);
 }
 
+const char *ctl_cell(struct json_object *o, const char *key, char out[static TEXT_CELL])
+{
+        return text_cell(ctl_text(o, key), out);
+}
+
 int64_t ctl_number(struct json_object *o, const char *key)
 {
         struct json_object *v;
@@ -182,35 +225,53 @@ static int read_page(struct ctl *c, const struct listing *l, int argc, char **ar
         return r < 0 ? r : n;
 }
 
-ssize_t ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv)
+static bool has(struct json_object *all, const char *name)
+{
+        for (size_t i = 0; i < json_object_array_length(all); i++)
+                if (strcmp(ctl_text(json_object_array_get_idx(all, i), "Name"), name) == 0)
+                        return true;
+        return false;
+}
+
+static void print_list(const struct ctl *c, const struct listing *l, struct json_object *all)
+{
+        size_t n = json_object_array_length(all);
+
+        if (c->json != JSON_OFF)
+                return ctl_print(c, json_object_get(all));
+        if (c->legend)
+                l->head();
+        for (size_t i = 0; i < n; i++)
+                l->row(json_object_array_get_idx(all, i));
+        if (c->legend)
+                printf("\n%zu %s(s).\n", n, l->thing);
+}
+
+int ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         struct json_object *all = json_object_new_array();
+        cleanup_(buf_fini) struct buf missing = {0};
         cleanup_(freep) char *path = strdup("/");
         char what[64];
-        size_t n;
         int r = path ? 1 : -ENOMEM;
 
+        snprintf(what, sizeof(what), "cannot list the %ss", l->thing);
         while (r > 0)
                 r = read_page(c, l, argc, argv, &path, all, &error);
-        if (r < 0) {
-                json_object_put(all);
-                snprintf(what, sizeof(what), "cannot list %s", l->things);
+        if (r == 0)
+                print_list(c, l, all);
+        for (int i = 0; r == 0 && i < argc; i++)
+                if (!has(all, argv[i]))
+                        buf_printf(&missing, "%s'%s'", buf_len(&missing) > 0 ? ", " : "",
+                                   argv[i]);
+        json_object_put(all);
+        if (r < 0)
                 return ctl_fail(what, r, &error);
-        }
-        if (c->json == JSON_OFF && c->legend)
-                l->head();
-        n = json_object_array_length(all);
-        for (size_t i = 0; i < n && c->json == JSON_OFF; i++)
-                l->row(json_object_array_get_idx(all, i));
-        if (c->json != JSON_OFF) {
-                ctl_print(c, all);
-        } else {
-                json_object_put(all);
-                if (c->legend)
-                        printf("\n%zu %s(s).\n", n, l->thing);
-        }
-        return (ssize_t) n;
+        if (buf_len(&missing) == 0)
+                return 0;
+        return say("no such %s: %.*s", l->thing, (int) buf_len(&missing),
+                   (const char *) buf_head(&missing));
 }
 
 bool ctl_is_held(struct json_object *manager)

@@ -15,6 +15,7 @@
 #include "loop/loop.h"
 #include "text.h"
 #include "tie.h"
+#include "verbs.h"
 
 /* A core that has not answered by then is reported. */
 #define ANSWER_MS 5000
@@ -109,8 +110,7 @@ static int put_out(const struct buf *b, int sfd)
 }
 
 /* Returns 1 if this is the end, 0 if not, or -1 after reporting an error. */
-static int on_event(const struct ctl *c, const struct core_options *core,
-                    const struct tenure_event *e, int sfd)
+static int on_event(const struct ctl *c, const struct tenure_event *e, int sfd)
 {
         cleanup_(buf_fini) struct buf b = {0};
         struct timespec now;
@@ -118,10 +118,8 @@ static int on_event(const struct ctl *c, const struct core_options *core,
 
         if (e->type != TENURE_CACHED && e->type != TENURE_UNCACHED)
                 return 0;
-        if (e->error < 0) {
-                text_say(stderr, "tenurectl: %s.", e->reason);
-                return -1;
-        }
+        if (e->error < 0)
+                return say("%s", e->reason);
         clock_gettime(CLOCK_REALTIME, &now);
         if (c->json == JSON_OFF)
                 write_text(&b, e, &now);
@@ -133,21 +131,20 @@ static int on_event(const struct ctl *c, const struct core_options *core,
         if (e->type == TENURE_CACHED && !tenure_cache_is_good(e->cache))
                 return 0;
         r = put_out(&b, sfd);
-        return r != 0 ? r : e->type == TENURE_CACHED && core->once;
+        return r != 0 ? r : e->type == TENURE_CACHED && c->o.once;
 }
 
 /* Reports that no core has answered yet. Returns 0, or -1 if that is an error. */
-static int say_silent(const struct core_options *core, const struct tenure *t)
+static int say_silent(const struct ctl *c, const struct tenure *t)
 {
         const char *why = tenure_error(t);
 
-        text_say(stderr, "tenurectl: no lease core answers%s%s%s.", *why ? ": " : "", why,
-                 core->once ? "" : "; waiting for one");
-        return core->once ? -1 : 0;
+        say("no lease core answers%s%s%s", *why ? ": " : "", why,
+            c->o.once ? "" : "; waiting for one");
+        return c->o.once ? -1 : 0;
 }
 
-static int follow(const struct ctl *c, const struct core_options *core, struct tenure *t,
-                  int sfd)
+static int follow(const struct ctl *c, struct tenure *t, int sfd)
 {
         struct pollfd p[] = {{.fd = tenure_get_fd(t), .events = POLLIN},
                              {.fd = sfd, .events = POLLIN}};
@@ -160,11 +157,11 @@ static int follow(const struct ctl *c, const struct core_options *core, struct t
                         return tie_fail(t);
                 while (r == 0 && (e = tenure_pop_event(t))) {
                         silent = BOOT_TIME_NEVER;
-                        r = on_event(c, core, e, sfd);
+                        r = on_event(c, e, sfd);
                 }
                 if (r == 0 && !boot_before(boot_now(), silent)) {
                         silent = BOOT_TIME_NEVER;
-                        r = say_silent(core, t);
+                        r = say_silent(c, t);
                 }
                 timeout = tenure_get_timeout(t);
                 if (timeout < 0 && boot_before(silent, BOOT_TIME_NEVER))
@@ -175,19 +172,15 @@ static int follow(const struct ctl *c, const struct core_options *core, struct t
         return r;
 }
 
-int cache_main(struct ctl *c, const struct core_options *core, bool endpoints_given,
-               bool prefix, int argc, char **argv)
+int verb_cache(struct ctl *c, int argc unused_, char **argv)
 {
-        struct tenure_range q = {.prefix = prefix};
+        struct tenure_range q = {
+                .key = argv[0], .key_len = strlen(argv[0]), .prefix = c->o.prefix};
         struct tenure_cache *cache;
         struct tenure *t;
         sigset_t ends;
         int r, sfd;
 
-        if (argc != 1 || (!*argv[0] && !prefix))
-                return ctl_fail("cache needs KEY, or PREFIX --prefix", -EINVAL, NULL);
-        q.key = argv[0];
-        q.key_len = strlen(argv[0]);
         signal(SIGPIPE, SIG_IGN); /* or the cache lease would not be given back */
         sigemptyset(&ends);
         sigaddset(&ends, SIGINT);
@@ -197,9 +190,9 @@ int cache_main(struct ctl *c, const struct core_options *core, bool endpoints_gi
         sfd = signalfd(-1, &ends, SFD_CLOEXEC);
         if (sfd < 0)
                 return ctl_fail("cannot wait for signals", -errno, NULL);
-        r = tie_new(c, core, endpoints_given, &t);
+        r = tie_new(c, &t);
         if (r == 0) {
-                r = tenure_cache(t, &q, &cache) < 0 ? tie_fail(t) : follow(c, core, t, sfd);
+                r = tenure_cache(t, &q, &cache) < 0 ? tie_fail(t) : follow(c, t, sfd);
                 tenure_free(t);
         }
         close(sfd);

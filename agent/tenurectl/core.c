@@ -1,25 +1,16 @@
-#include "core.h"
-
+/* tenurectl core ...: the replicas of the lease core, upgrades and snapshots. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <stdio.h>
 #include <unistd.h>
 
-#include "base/conf.h"
 #include "core_ask.h"
-#include "core_replace.h"
-#include "lease.h"
 #include "replace.h"
 #include "talk.h"
 #include "text.h"
+#include "verbs.h"
 #include "wire/pb.h"
-
-/* Prints @j, and frees it. */
-static void print_json(const struct core_options *o, struct json_object *j)
-{
-        text_print_json(j, o->json == 2 ? JSON_C_TO_STRING_PRETTY : JSON_C_TO_STRING_PLAIN);
-}
 
 /* ---- members ---- */
 
@@ -31,85 +22,90 @@ static const Pb__MemberVersion *version_of(const Pb__StatusResponse *s, uint64_t
         return v && *v->version ? v : NULL;
 }
 
-static const char *name_of(const Pb__Member *m, char out[static CORE_SHOWN])
+static const char *name_of(const Pb__Member *m, char out[static TEXT_CELL])
 {
-        return *m->name ? core_shown(m->name, out) : "(not started)";
+        return text_cell(m->name, out); /* "-" before it has started */
 }
 
-static void print_members(const struct core_options *o, const Pb__MemberListResponse *p,
+static const char *role_of(const Pb__Member *m, const Pb__StatusResponse *s)
+{
+        return m->islearner ? "learner" : m->id == s->leader ? "leader" : "voter";
+}
+
+static void add_text(struct json_object *o, const char *key, const char *text)
+{
+        json_object_object_add(o, key, json_object_new_string(text));
+}
+
+static void add_id(struct json_object *o, const char *key, uint64_t id)
+{
+        char text[24] = "";
+
+        if (id != 0)
+                snprintf(text, sizeof(text), "%016" PRIx64, id);
+        add_text(o, key, text);
+}
+
+static struct json_object *json_member(const Pb__Member *m, const Pb__StatusResponse *s)
+{
+        struct json_object *o = json_object_new_object(), *urls = json_object_new_array();
+        const Pb__MemberVersion *v = version_of(s, m->id);
+
+        for (size_t k = 0; k < m->n_clienturls; k++)
+                json_object_array_add(urls, json_object_new_string(m->clienturls[k]));
+        add_id(o, "id", m->id);
+        add_text(o, "name", m->name);
+        add_text(o, "role", role_of(m, s));
+        add_text(o, "version", v ? v->version : "");
+        add_text(o, "peer_url", m->n_peerurls ? m->peerurls[0] : "");
+        json_object_object_add(o, "client_urls", urls);
+        add_id(o, "cluster", s->header ? s->header->cluster_id : 0);
+        add_id(o, "ancestor", s->header ? s->header->ancestor : 0);
+        return o;
+}
+
+static void print_member(const Pb__Member *m, const Pb__StatusResponse *s)
+{
+        const Pb__MemberVersion *v = version_of(s, m->id);
+        char name[TEXT_CELL], url[TEXT_CELL], version[TEXT_CELL];
+
+        printf("%016" PRIx64 "  %-16s  %-8s  %-8s  %-28s  ", m->id, name_of(m, name),
+               role_of(m, s), text_cell(v ? v->version : "", version),
+               text_cell(m->n_peerurls ? m->peerurls[0] : "", url));
+        for (size_t k = 0; k < m->n_clienturls; k++)
+                printf("%s%s", k > 0 ? "," : "", text_cell(m->clienturls[k], url));
+        puts(m->n_clienturls > 0 ? "" : "-");
+}
+
+static void print_members(const struct ctl *c, const Pb__MemberListResponse *p,
                           const Pb__StatusResponse *s)
 {
-        struct json_object *list = o->json ? json_object_new_array() : NULL;
         const Pb__ResponseHeader *h = s->header;
-        char cluster[24] = "", ancestor[24] = "";
 
-        if (h)
-                snprintf(cluster, sizeof(cluster), "%016" PRIx64, h->cluster_id);
-        if (h && h->ancestor != 0)
-                snprintf(ancestor, sizeof(ancestor), "%016" PRIx64, h->ancestor);
-        if (!o->json && o->legend)
+        if (c->legend)
                 printf("%-16s  %-16s  %-8s  %-8s  %-28s  %s\n", "ID", "NAME", "ROLE", "VERSION",
                        "PEER URL", "CLIENT URLS");
-        for (size_t i = 0; i < p->n_members; i++) {
-                const Pb__Member *m = p->members[i];
-                const Pb__MemberVersion *v = version_of(s, m->id);
-                const char *role = m->islearner         ? "learner"
-                                   : m->id == s->leader ? "leader"
-                                                        : "voter";
-                char id[24], name[CORE_SHOWN], url[CORE_SHOWN], version[CORE_SHOWN];
-
-                snprintf(id, sizeof(id), "%016" PRIx64, m->id);
-                if (o->json) {
-                        struct json_object *e = json_object_new_object(),
-                                           *urls = json_object_new_array();
-
-                        for (size_t k = 0; k < m->n_clienturls; k++)
-                                json_object_array_add(urls,
-                                                      json_object_new_string(m->clienturls[k]));
-                        json_object_object_add(e, "id", json_object_new_string(id));
-                        json_object_object_add(e, "name", json_object_new_string(m->name));
-                        json_object_object_add(e, "role", json_object_new_string(role));
-                        json_object_object_add(e, "version",
-                                               json_object_new_string(v ? v->version : ""));
-                        json_object_object_add(
-                                e, "peer_url",
-                                json_object_new_string(m->n_peerurls ? m->peerurls[0] : ""));
-                        json_object_object_add(e, "client_urls", urls);
-                        json_object_object_add(e, "cluster", json_object_new_string(cluster));
-                        json_object_object_add(e, "ancestor", json_object_new_string(ancestor));
-                        json_object_array_add(list, e);
-                        continue;
-                }
-                printf("%-16s  %-16s  %-8s  %-8s  %-28s  ", id, name_of(m, name), role,
-                       v ? core_shown(v->version, version) : "-",
-                       m->n_peerurls ? core_shown(m->peerurls[0], url) : "");
-                for (size_t k = 0; k < m->n_clienturls; k++)
-                        printf("%s%s", k > 0 ? "," : "", core_shown(m->clienturls[k], url));
-                putchar('\n');
-        }
-        if (list)
-                return print_json(o, list);
-        if (o->legend && *ancestor)
-                printf("This is cluster %s, which was forced to descend from %s.\n", cluster,
-                       ancestor);
+        for (size_t i = 0; i < p->n_members; i++)
+                print_member(p->members[i], s);
+        if (c->legend && h && h->ancestor != 0)
+                printf("This is cluster %016" PRIx64
+                       ", which was forced to descend from %016" PRIx64 ".\n",
+                       h->cluster_id, h->ancestor);
 }
 
 /* Finds a member by its id in hexadecimal, or by its name. */
-static int find(const struct core_options *o, const char *what, uint64_t *ret)
+static int find(const struct ctl *c, const char *what, uint64_t *ret)
 {
         cleanup_(pb_freep) Pb__MemberListResponse *p = NULL;
-        int r = core_ask_members(o, &p);
-        const Pb__Member *m = r == 0 ? core_find(p, what) : NULL;
+        const Pb__Member *m;
 
-        if (m) {
-                *ret = m->id;
-                return 0;
-        }
-        if (r == 0)
-                fprintf(stderr,
-                        "tenurectl: no member is named '%s'; see tenurectl core members.\n",
-                        what);
-        return r < 0 ? r : -ENOENT;
+        if (core_ask_members(&c->core, &p) < 0)
+                return -1;
+        m = core_find(p, what);
+        if (!m)
+                return say("no member is named '%s'; see tenurectl core members", what);
+        *ret = m->id;
+        return 0;
 }
 
 /* What an operator may have to do. */
@@ -142,210 +138,217 @@ static void print_notes(const Pb__MemberListResponse *p, const Pb__StatusRespons
                                core_shown(s->errors[i] + strlen(ours), name));
 }
 
-static int members(const struct core_options *o, char **argv)
+int verb_core_members(struct ctl *c, int argc unused_, char **argv unused_)
 {
         cleanup_(pb_freep) Pb__MemberListResponse *p = NULL;
         cleanup_(pb_freep) Pb__StatusResponse *s = NULL;
-        int r = core_ask_members(o, &p);
+        struct json_object *list;
 
-        (void) argv;
-        if (r == 0)
-                r = core_ask_status(o, &s);
-        if (r < 0)
-                return r;
-        print_members(o, p, s);
-        if (!o->json && o->legend)
+        if (core_ask_members(&c->core, &p) < 0 || core_ask_status(&c->core, &s) < 0)
+                return -1;
+        if (c->json != JSON_OFF) {
+                list = json_object_new_array();
+                for (size_t i = 0; i < p->n_members; i++)
+                        json_object_array_add(list, json_member(p->members[i], s));
+                ctl_print(c, list);
+                return 0;
+        }
+        print_members(c, p, s);
+        if (c->legend)
                 print_notes(p, s);
         return 0;
 }
 
-static int add(const struct core_options *o, char **argv)
+int verb_core_add(struct ctl *c, int argc unused_, char **argv)
 {
         cleanup_(pb_freep) Pb__MemberAddResponse *p = NULL;
         Pb__MemberAddRequest q = PB__MEMBER_ADD_REQUEST__INIT;
-        char name[CORE_SHOWN], url[CORE_SHOWN];
-        int r;
+        cleanup_(buf_fini) struct buf all = {0};
+        struct json_object *o;
 
         q.peerurls = argv;
         q.n_peerurls = 1;
-        q.islearner = !o->voter;
-        r = talk_call(o, "/etcdserverpb.Cluster/MemberAdd", &q.base,
-                      &pb__member_add_response__descriptor, (void **) &p);
-        if (r < 0)
-                return r;
-        printf("Added %016" PRIx64 ". Start it with an empty data directory and\n"
-               "  --initial-cluster-state=existing --initial-cluster=",
-               p->member ? p->member->id : 0);
+        q.islearner = !c->o.voter;
+        if (talk_call(&c->core, "/etcdserverpb.Cluster/MemberAdd", &q.base,
+                      &pb__member_add_response__descriptor, (void **) &p) < 0)
+                return -1;
         for (size_t i = 0; i < p->n_members; i++)
-                for (size_t j = 0; j < p->members[i]->n_peerurls; j++)
-                        printf("%s%s=%s", i + j > 0 ? "," : "",
-                               *p->members[i]->name ? core_shown(p->members[i]->name, name)
-                                                    : "NAME",
-                               core_shown(p->members[i]->peerurls[j], url));
-        printf("\n%s", o->voter ? "" : "It is a learner until you promote it.\n");
+                for (size_t j = 0; j < p->members[i]->n_peerurls; j++) {
+                        buf_printf(&all, "%s", buf_len(&all) > 0 ? "," : "");
+                        text_add(&all,
+                                 view_str(*p->members[i]->name ? p->members[i]->name : "NAME"));
+                        buf_add(&all, "=", 1);
+                        text_add(&all, view_str(p->members[i]->peerurls[j]));
+                }
+        buf_add(&all, "", 1);
+        if (buf_error(&all) < 0)
+                return ctl_fail("cannot show it", -ENOMEM, NULL);
+        o = json_object_new_object();
+        add_id(o, "id", p->member ? p->member->id : 0);
+        add_text(o, "role", c->o.voter ? "voter" : "learner");
+        add_text(o, "initial_cluster", (const char *) buf_head(&all));
+        ctl_did(c, o,
+                "Added %016" PRIx64 ". Start it with an empty data directory and\n"
+                "  --initial-cluster-state=existing --initial-cluster=%s%s",
+                p->member ? p->member->id : 0, (const char *) buf_head(&all),
+                c->o.voter ? "" : "\nIt is a learner until you promote it.");
         return 0;
 }
 
-static int remove_(const struct core_options *o, char **argv)
+int verb_core_remove(struct ctl *c, int argc unused_, char **argv)
 {
         cleanup_(pb_freep) Pb__MemberRemoveResponse *p = NULL;
         Pb__MemberRemoveRequest q = PB__MEMBER_REMOVE_REQUEST__INIT;
-        int r = find(o, argv[0], &q.id);
+        struct json_object *o;
 
-        if (r == 0)
-                r = talk_call(o, "/etcdserverpb.Cluster/MemberRemove", &q.base,
-                              &pb__member_remove_response__descriptor, (void **) &p);
-        if (r == 0)
-                printf("Removed %016" PRIx64 "; it stops by itself.\n", q.id);
-        return r;
+        if (find(c, argv[0], &q.id) < 0 ||
+            talk_call(&c->core, "/etcdserverpb.Cluster/MemberRemove", &q.base,
+                      &pb__member_remove_response__descriptor, (void **) &p) < 0)
+                return -1;
+        o = json_object_new_object();
+        add_id(o, "id", q.id);
+        ctl_did(c, o, "Removed %016" PRIx64 "; it stops by itself.", q.id);
+        return 0;
 }
 
-static int promote(const struct core_options *o, char **argv)
+int verb_core_promote(struct ctl *c, int argc unused_, char **argv)
 {
         cleanup_(pb_freep) Pb__MemberPromoteResponse *p = NULL;
         Pb__MemberPromoteRequest q = PB__MEMBER_PROMOTE_REQUEST__INIT;
-        int r = find(o, argv[0], &q.id);
+        struct json_object *o;
 
-        if (r == 0)
-                r = talk_call(o, "/etcdserverpb.Cluster/MemberPromote", &q.base,
-                              &pb__member_promote_response__descriptor, (void **) &p);
-        if (r == 0)
-                printf("%016" PRIx64 " is a voter now.\n", q.id);
-        return r;
+        if (find(c, argv[0], &q.id) < 0 ||
+            talk_call(&c->core, "/etcdserverpb.Cluster/MemberPromote", &q.base,
+                      &pb__member_promote_response__descriptor, (void **) &p) < 0)
+                return -1;
+        o = json_object_new_object();
+        add_id(o, "id", q.id);
+        add_text(o, "role", "voter");
+        ctl_did(c, o, "%016" PRIx64 " is a voter now.", q.id);
+        return 0;
 }
 
-static int move_leader(const struct core_options *o, char **argv)
+int verb_core_move_leader(struct ctl *c, int argc unused_, char **argv)
 {
         cleanup_(pb_freep) Pb__MemberListResponse *list = NULL;
         cleanup_(pb_freep) Pb__StatusResponse *s = NULL;
         cleanup_(pb_freep) Pb__MoveLeaderResponse *p = NULL;
         Pb__MoveLeaderRequest q = PB__MOVE_LEADER_REQUEST__INIT;
-        struct core_options at = *o;
-        int r = find(o, argv[0], &q.targetid);
+        struct core_options at = c->core;
+        struct json_object *o;
 
-        if (r == 0)
-                r = core_ask_members(o, &list);
-        if (r == 0)
-                r = core_ask_status(o, &s);
-        if (r < 0)
-                return r;
+        if (find(c, argv[0], &q.targetid) < 0 || core_ask_members(&c->core, &list) < 0 ||
+            core_ask_status(&c->core, &s) < 0)
+                return -1;
         core_ask_leader(&at, list, s->leader);
-        r = talk_call(&at, "/etcdserverpb.Maintenance/MoveLeader", &q.base,
-                      &pb__move_leader_response__descriptor, (void **) &p);
-        if (r == 0)
-                printf("%016" PRIx64 " is the leader now.\n", q.targetid);
-        return r;
+        if (talk_call(&at, "/etcdserverpb.Maintenance/MoveLeader", &q.base,
+                      &pb__move_leader_response__descriptor, (void **) &p) < 0)
+                return -1;
+        o = json_object_new_object();
+        add_id(o, "id", q.targetid);
+        add_text(o, "role", "leader");
+        ctl_did(c, o, "%016" PRIx64 " is the leader now.", q.targetid);
+        return 0;
 }
 
 /* ---- upgrades ---- */
 
-static void print_versions(const struct core_options *o, const Pb__MemberListResponse *p,
+static void print_versions(const struct ctl *c, const Pb__MemberListResponse *p,
                            const Pb__StatusResponse *s)
 {
-        if (o->legend)
+        char name[TEXT_CELL], version[TEXT_CELL], newest[TEXT_CELL];
+
+        if (c->legend)
                 printf("%-16s  %-16s  %-8s  %-15s  %s\n", "ID", "NAME", "VERSION",
                        "CLUSTER VERSION", "LINK");
         for (size_t i = 0; i < p->n_members; i++) {
                 const Pb__Member *m = p->members[i];
                 const Pb__MemberVersion *v = version_of(s, m->id);
-                char name[CORE_SHOWN], version[CORE_SHOWN], newest[CORE_SHOWN];
 
                 printf("%016" PRIx64 "  %-16s  %-8s  up to %-9s  %s\n", m->id, name_of(m, name),
-                       v ? core_shown(v->version, version) : "-",
-                       v ? core_shown(v->newest_cluster_version, newest) : "?",
+                       text_cell(v ? v->version : "", version),
+                       text_cell(v ? v->newest_cluster_version : "", newest),
                        v && v->linked ? "up" : "down");
         }
+        if (c->legend)
+                printf("The cluster version is %s.\n", text_cell(s->cluster_version, version));
 }
 
-static void print_versions_json(const struct core_options *o, const Pb__MemberListResponse *p,
-                                const Pb__StatusResponse *s)
+static struct json_object *json_versions(const Pb__MemberListResponse *p,
+                                         const Pb__StatusResponse *s)
 {
         struct json_object *all = json_object_new_object(), *list = json_object_new_array();
 
         for (size_t i = 0; i < p->n_members; i++) {
                 const Pb__MemberVersion *v = version_of(s, p->members[i]->id);
-                struct json_object *e = json_object_new_object();
-                char id[24];
+                struct json_object *o = json_object_new_object();
 
-                snprintf(id, sizeof(id), "%016" PRIx64, p->members[i]->id);
-                json_object_object_add(e, "id", json_object_new_string(id));
-                json_object_object_add(e, "name", json_object_new_string(p->members[i]->name));
-                json_object_object_add(e, "version",
-                                       json_object_new_string(v ? v->version : ""));
-                json_object_object_add(
-                        e, "newest_cluster_version",
-                        json_object_new_string(v ? v->newest_cluster_version : ""));
-                json_object_object_add(e, "linked", json_object_new_boolean(v && v->linked));
-                json_object_array_add(list, e);
+                add_id(o, "id", p->members[i]->id);
+                add_text(o, "name", p->members[i]->name);
+                add_text(o, "version", v ? v->version : "");
+                add_text(o, "newest_cluster_version", v ? v->newest_cluster_version : "");
+                json_object_object_add(o, "linked", json_object_new_boolean(v && v->linked));
+                json_object_array_add(list, o);
         }
-        json_object_object_add(all, "cluster_version",
-                               json_object_new_string(s->cluster_version));
+        add_text(all, "cluster_version", s->cluster_version);
         json_object_object_add(all, "members", list);
-        print_json(o, all);
+        return all;
 }
 
-static const char *name_by_id(const Pb__MemberListResponse *list, uint64_t id,
-                              char out[static CORE_SHOWN])
+static const char *name_by_id(const Pb__MemberListResponse *list, uint64_t id)
 {
         const Pb__Member *m = core_member(list, id);
 
-        return m ? name_of(m, out) : "a member that was removed";
+        return m && *m->name ? m->name : "a member without a name";
 }
 
-/* Shows how far an upgrade has come, and with --finish ends it: raises the cluster version. */
-static int upgrade(const struct core_options *o, char **argv unused_)
+static int finish(struct ctl *c, const struct core_options *leader)
 {
-        cleanup_(pb_freep) Pb__MemberListResponse *list = NULL;
-        cleanup_(pb_freep) Pb__StatusResponse *s = NULL;
         cleanup_(pb_freep) Pb__FinishUpgradeResponse *p = NULL;
         Pb__FinishUpgradeRequest q = PB__FINISH_UPGRADE_REQUEST__INIT;
-        struct core_options at = *o;
-        char name[CORE_SHOWN], version[CORE_SHOWN];
-        int r = core_ask_members(o, &list);
+        char version[CORE_SHOWN];
+        struct json_object *o;
 
-        if (r == 0)
-                r = core_ask_status(o, &s);
-        if (r == 0 && o->finish) {
-                core_ask_leader(&at, list, s->leader);
-                pb_freep(&s);
-                s = NULL;
-                r = core_ask_status(&at, &s);
-        }
-        if (r < 0)
-                return r;
-        if (!*s->cluster_version) {
-                fprintf(stderr,
-                        "tenurectl: %s, %s, knows no cluster version: it is an etcd, or runs "
-                        "release 0.1.0.\n",
-                        o->finish ? "the leader" : "the replica that was asked",
-                        name_by_id(list, s->header ? s->header->member_id : 0, name));
-                return -EOPNOTSUPP;
-        }
-        if (o->finish) {
-                r = talk_call(&at, "/tenurepb.Maintenance/FinishUpgrade", &q.base,
-                              &pb__finish_upgrade_response__descriptor, (void **) &p);
-                if (r == 0)
-                        printf("The cluster version is %s. The data directories are in its "
-                               "formats: no older release can use them.\n",
-                               core_shown(p->cluster_version, version));
-                return r;
-        }
-        if (o->json) {
-                print_versions_json(o, list, s);
-                return 0;
-        }
-        print_versions(o, list, s);
-        if (o->legend)
-                printf("The cluster version is %s.\n", core_shown(s->cluster_version, version));
+        if (talk_call(leader, "/tenurepb.Maintenance/FinishUpgrade", &q.base,
+                      &pb__finish_upgrade_response__descriptor, (void **) &p) < 0)
+                return -1;
+        o = json_object_new_object();
+        add_text(o, "cluster_version", p->cluster_version);
+        ctl_did(c, o,
+                "The cluster version is %s. The data directories are in its formats: no older "
+                "release can use them.",
+                core_shown(p->cluster_version, version));
         return 0;
 }
 
-/* ---- leases ---- */
-
-static int leases(const struct core_options *o, char **argv)
+/* Shows how far an upgrade has come, and with --finish ends it: raises the cluster version. */
+int verb_core_upgrade(struct ctl *c, int argc unused_, char **argv unused_)
 {
-        (void) argv;
-        return lease_list(o);
+        cleanup_(pb_freep) Pb__MemberListResponse *list = NULL;
+        cleanup_(pb_freep) Pb__StatusResponse *s = NULL, *leaders = NULL;
+        struct core_options at = c->core;
+        const Pb__StatusResponse *from;
+
+        if (core_ask_members(&at, &list) < 0 || core_ask_status(&at, &s) < 0)
+                return -1;
+        if (c->o.finish) {
+                core_ask_leader(&at, list, s->leader);
+                if (core_ask_status(&at, &leaders) < 0)
+                        return -1;
+        }
+        from = c->o.finish ? leaders : s;
+        if (!*from->cluster_version)
+                return say("%s, %s, knows no cluster version: it is an etcd, or runs release "
+                           "0.1.0",
+                           c->o.finish ? "the leader" : "the replica that was asked",
+                           name_by_id(list, from->header ? from->header->member_id : 0));
+        if (c->o.finish)
+                return finish(c, &at);
+        if (c->json != JSON_OFF)
+                ctl_print(c, json_versions(list, s));
+        else
+                print_versions(c, list, s);
+        return 0;
 }
 
 /* ---- snapshots ---- */
@@ -357,115 +360,70 @@ static int write_chunk(void *arg, void *reply)
         return fwrite(p->blob.data, 1, p->blob.len, arg) == p->blob.len ? 0 : -EIO;
 }
 
-static int save(const struct core_options *o, char **argv)
+/* Writes to @part, which is a new file. Returns 0, or -1 after printing why. */
+static int save_to(const struct ctl *c, const char *part)
 {
         Pb__SnapshotRequest q = PB__SNAPSHOT_REQUEST__INIT;
         struct talk t = {.path = "/etcdserverpb.Maintenance/Snapshot",
                          .request = &q.base,
                          .reply_type = &pb__snapshot_response__descriptor,
                          .each = write_chunk};
-        char part[4096];
-        FILE *f;
-        int r, fd;
-
-        r = replace_check(argv[0]);
-        if (r < 0)
-                return r;
-        if (snprintf(part, sizeof(part), "%s.part", argv[0]) >= (int) sizeof(part)) {
-                fprintf(stderr, "tenurectl: the name of the file is too long.\n");
-                return -ENAMETOOLONG;
-        }
         /* It holds all values, the passwords' hashes and the key that signs logins; and what
          * somebody else has put there is not written to. */
-        (void) !unlink(part);
-        fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-        f = fd < 0 ? NULL : fdopen(fd, "w");
+        int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600), r;
+        FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
+
         if (!f) {
-                r = -errno;
+                say("cannot write %s: %s", part, strerror(errno));
                 if (fd >= 0)
                         close(fd);
-                fprintf(stderr, "tenurectl: cannot write %s: %s.\n", part, strerror(-r));
-                return r;
+                return -1;
         }
         t.arg = f;
-        r = talk(o, &t);
+        r = talk(&c->core, &t);
         t.reply = pb_free(t.reply);
-        if (r == 0 && (t.failed < 0 || fflush(f) != 0 || fsync(fileno(f)) < 0)) {
-                r = t.failed < 0 ? t.failed : -errno;
-                fprintf(stderr, "tenurectl: cannot write %s: %s.\n", part, strerror(-r));
-        }
+        if (r == 0 && (t.failed < 0 || fflush(f) != 0 || fsync(fileno(f)) < 0))
+                r = say("cannot write %s: %s", part,
+                        strerror(t.failed < 0 ? -t.failed : errno));
         fclose(f);
-        if (r == 0 && rename(part, argv[0]) < 0) {
-                r = -errno;
-                fprintf(stderr, "tenurectl: cannot rename %s: %s.\n", part, strerror(-r));
-        }
-        if (r < 0)
+        return r < 0 ? -1 : 0;
+}
+
+int verb_snapshot_save(struct ctl *c, int argc unused_, char **argv)
+{
+        struct json_object *o;
+        char part[4096];
+        int r;
+
+        if (replace_check(argv[0]) < 0)
+                return -1;
+        if (snprintf(part, sizeof(part), "%s.part", argv[0]) >= (int) sizeof(part))
+                return say("the name of the file is too long");
+        (void) !unlink(part);
+        r = save_to(c, part);
+        if (r == 0 && rename(part, argv[0]) < 0)
+                r = say("cannot rename %s: %s", part, strerror(errno));
+        if (r < 0) {
                 unlink(part);
-        else
-                printf("Saved %s.\n", argv[0]);
-        return r;
+                return -1;
+        }
+        o = json_object_new_object();
+        json_object_object_add(o, "file", text_json(view_str(argv[0])));
+        ctl_did(c, o, "Saved %s.", argv[0]);
+        return 0;
 }
 
 /* tenure-core does it: it knows its data directory, and takes the same options as always. */
-static int restore(int argc, char **argv)
+int verb_snapshot_restore(struct ctl *c unused_, int argc, char **argv)
 {
-        char *args[64] = {(char *) (uintptr_t) "tenure-core", (char *) (uintptr_t) "--restore"};
-        int n = 2;
+        char **args = calloc((size_t) argc + 3, sizeof(*args));
 
-        for (int i = 0; i < argc && n < 63; i++)
-                args[n++] = argv[i];
+        if (!args)
+                return ctl_fail("cannot run tenure-core", -ENOMEM, NULL);
+        args[0] = (char *) (uintptr_t) "tenure-core";
+        args[1] = (char *) (uintptr_t) "--restore";
+        memcpy(args + 2, argv, (size_t) argc * sizeof(*args));
         execvp(args[0], args);
-        fprintf(stderr, "tenurectl: cannot run tenure-core: %s.\n", strerror(errno));
-        return -errno;
-}
-
-static const struct {
-        const char *verb, *noun;
-        int n_args;
-        int (*fn)(const struct core_options *o, char **argv);
-} verbs[] = {
-        {"members", NULL, 0, members},         {"add", NULL, 1, add},
-        {"remove", NULL, 1, remove_},          {"promote", NULL, 1, promote},
-        {"move-leader", NULL, 1, move_leader}, {"snapshot", "save", 1, save},
-        {"upgrade", NULL, 0, upgrade},         {"leases", NULL, 0, leases},
-        {"replace", NULL, 1, core_replace},
-};
-
-static const char usage[] =
-        "usage: tenurectl [--endpoints=URLS] core COMMAND\n"
-        "  members                    list the replicas, their roles, versions and URLs\n"
-        "  add PEER-URL [--voter]     add a learner, or what will vote\n"
-        "  promote NAME|ID            make a learner that is in sync a voter\n"
-        "  remove NAME|ID\n"
-        "  replace NAME|ID            replace a replica whose data directory is lost\n"
-        "  move-leader NAME|ID\n"
-        "  upgrade [--finish]         show how far an upgrade has come, or end it\n"
-        "  leases                     list all leases, with the time that they have left\n"
-        "  snapshot save FILE\n"
-        "  snapshot restore FILE [OPTIONS of tenure-core...]\n";
-
-int core_main(const struct core_options *o, int argc, char **argv)
-{
-        struct core_options once = *o;
-        char login[TALK_LOGIN_MAX] = "";
-        int r;
-
-        if (argc >= 3 && strcmp(argv[0], "snapshot") == 0 && strcmp(argv[1], "restore") == 0)
-                return restore(argc - 2, argv + 2) < 0 ? 1 : 0;
-        for (size_t i = 0; argc > 0 && i < ARRAY_SIZE(verbs); i++) {
-                int skip = verbs[i].noun ? 2 : 1;
-
-                if (strcmp(argv[0], verbs[i].verb) != 0 ||
-                    (verbs[i].noun && (argc < 2 || strcmp(argv[1], verbs[i].noun) != 0)))
-                        continue;
-                if (argc - skip != verbs[i].n_args)
-                        break;
-                r = talk_log_in_once(&once, login);
-                if (r == 0)
-                        r = verbs[i].fn(&once, argv + skip);
-                explicit_bzero(login, sizeof(login));
-                return r < 0 ? 1 : 0;
-        }
-        fputs(usage, stderr);
-        return 1;
+        free(args);
+        return ctl_fail("cannot run tenure-core", -errno, NULL);
 }

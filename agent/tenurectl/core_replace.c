@@ -1,5 +1,5 @@
-#include "core_replace.h"
-
+/* tenurectl core replace: puts a new member in the place of one whose data directory is lost.
+ * Waits until the new member is what the old one was, and may be run again at any time. */
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <stdarg.h>
@@ -10,13 +10,14 @@
 #include "core_ask.h"
 #include "talk.h"
 #include "text.h"
+#include "verbs.h"
 
 #define LOOK_EVERY (500 * NSEC_PER_MSEC)
 
 enum stage { ASKED, WAITS, CATCHES_UP, DONE };
 
 struct replacing {
-        const struct core_options *o;
+        struct ctl *c;
         const char *what; /* the name or id that was given */
         uint64_t former, id;
         char url[CORE_SHOWN];
@@ -36,7 +37,7 @@ static void hide_progress(struct replacing *p)
 __attribute__((format(printf, 2, 3))) static void tell(struct replacing *p, const char *fmt,
                                                        ...)
 {
-        FILE *f = p->o->json ? stderr : stdout;
+        FILE *f = p->c->json ? stderr : stdout;
         va_list ap;
 
         hide_progress(p);
@@ -48,7 +49,7 @@ __attribute__((format(printf, 2, 3))) static void tell(struct replacing *p, cons
 
 static void tell_behind(struct replacing *p, uint64_t behind)
 {
-        if (p->o->json || !isatty(STDOUT_FILENO))
+        if (p->c->json || !isatty(STDOUT_FILENO))
                 return;
         printf("%" PRIu64 " entries behind", behind);
         fflush(stdout);
@@ -116,7 +117,7 @@ static int ask(struct replacing *p, const Pb__Member *m)
         int r;
 
         q.id = p->former = m->id;
-        r = talk(p->o, &t);
+        r = talk(&p->c->core, &t);
         reply = t.reply;
         if (r < 0 && t.code == RPC_UNIMPLEMENTED)
                 return refuse_etcd(p->what, m);
@@ -144,22 +145,18 @@ static int begin(struct replacing *p)
         const Pb__MemberVersion *v;
         const Pb__Member *m;
         char shown[CORE_SHOWN];
-        int r = core_ask_members(p->o, &list);
+        int r = core_ask_members(&p->c->core, &list);
 
         if (r == 0)
-                r = core_ask_status(p->o, &s);
+                r = core_ask_status(&p->c->core, &s);
         if (r < 0)
                 return r;
         m = core_find(list, p->what);
         if (!m) {
                 m = find_nameless(list, s);
-                if (!m) {
-                        fprintf(stderr,
-                                "tenurectl: no member is named '%s'; see tenurectl core "
-                                "members.\n",
-                                core_shown(p->what, shown));
-                        return -ENOENT;
-                }
+                if (!m)
+                        return say("no member is named '%s'; see tenurectl core members",
+                                   p->what);
                 tell(p, "No member is named '%s' now.\n", core_shown(p->what, shown));
                 go_on_with(p, m);
                 return 0;
@@ -198,26 +195,24 @@ static int follow(struct replacing *p)
         cleanup_(pb_freep) Pb__StatusResponse *s = NULL, *leaders = NULL;
         const Pb__MemberVersion *v;
         const Pb__Member *m;
-        struct core_options at = *p->o;
+        struct core_options at = p->c->core;
         Pb__MemberListRequest members = PB__MEMBER_LIST_REQUEST__INIT;
         Pb__StatusRequest status = PB__STATUS_REQUEST__INIT;
         enum stage stage;
         int r;
 
         hide_progress(p);
-        r = look_for(p->o, "/etcdserverpb.Cluster/MemberList", &members.base,
+        r = look_for(&p->c->core, "/etcdserverpb.Cluster/MemberList", &members.base,
                      &pb__member_list_response__descriptor, (void **) &list);
 
         if (r == 0)
-                r = look_for(p->o, "/etcdserverpb.Maintenance/Status", &status.base,
+                r = look_for(&p->c->core, "/etcdserverpb.Maintenance/Status", &status.base,
                              &pb__status_response__descriptor, (void **) &s);
         if (r < 0)
                 return r == -ENOTCONN ? 1 : r;
         m = core_member(list, p->id);
-        if (!m) {
-                fprintf(stderr, "tenurectl: %016" PRIx64 " was removed meanwhile.\n", p->id);
-                return -ENOENT;
-        }
+        if (!m)
+                return say("%016" PRIx64 " was removed meanwhile", p->id);
         if (s->leader == 0)
                 return 1;
         core_ask_leader(&at, list, s->leader);
@@ -238,7 +233,7 @@ static int follow(struct replacing *p)
                 return 1;
         tell(p, "%016" PRIx64 " has caught up, and is a %s.\n", p->id,
              m->islearner ? "learner, as the one before" : "voter");
-        if (p->o->json) {
+        if (p->c->json) {
                 struct json_object *j = json_object_new_object();
                 char id[24];
 
@@ -250,21 +245,18 @@ static int follow(struct replacing *p)
                 json_object_object_add(
                         j, "peer_url",
                         json_object_new_string(m->n_peerurls > 0 ? m->peerurls[0] : ""));
-                text_print_json(j, p->o->json == 2 ? JSON_C_TO_STRING_PRETTY
-                                                   : JSON_C_TO_STRING_PLAIN);
+                ctl_print(p->c, j);
         }
         return 0;
 }
 
-int core_replace(const struct core_options *o, char **argv)
+int verb_core_replace(struct ctl *c, int argc unused_, char **argv)
 {
-        struct replacing p = {.o = o, .what = argv[0]};
+        struct replacing p = {.c = c, .what = argv[0]};
         struct timespec pause = {.tv_nsec = LOOK_EVERY};
         int r = begin(&p);
 
-        if (r < 0)
-                return r;
-        while ((r = follow(&p)) > 0)
+        while (r >= 0 && (r = follow(&p)) > 0)
                 nanosleep(&pause, NULL);
         return r;
 }

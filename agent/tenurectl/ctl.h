@@ -6,6 +6,9 @@
 #include <systemd/sd-bus.h>
 
 #include "base/base.h"
+#include "base/clock.h"
+#include "core.h"
+#include "text.h"
 
 #define NAME "org.tenure.Membership1"
 #define MANAGER NAME ".Manager"
@@ -13,16 +16,42 @@
 #define SERVICE NAME ".Service"
 #define ROOT "/org/tenure/Membership1"
 
+/* The exit statuses of all verbs; see EXIT STATUS in tenurectl(1). */
+enum {
+        EXIT_FAILED = 1,
+        EXIT_NOT_SO = 2,       /* this host does not hold its place; nobody holds the lock */
+        EXIT_PLACE_LOST = 123, /* ... or the lock was handed over */
+        EXIT_NOT_MINE = 124,   /* another holder has the lock */
+        EXIT_OURS = 125,       /* an error, where other statuses are the command's */
+};
+
 enum json_mode { JSON_OFF, JSON_SHORT, JSON_PRETTY };
+
+/* The options of single verbs, as they were given. */
+struct options {
+        bool voter, finish, once, keys, prefix, while_held, http, persistent;
+        bool no_legend, no_ask, no_pager, help, version;
+        nsec_t wait; /* -1: not given */
+        nsec_t interval, ttl, grace;
+        uint64_t weight;
+        uint64_t iterations; /* UINT64_MAX: not given */
+        const char *lock, *file, *tasks, *name, *cluster, *filter, *sort, *output;
+};
 
 struct ctl {
         sd_bus *bus;
-        enum json_mode json;
-        bool legend;
-        bool ask;            /* polkit may ask for a password at the terminal */
-        bool persistent;     /* leave: also after the next boot */
         const char *address; /* of the bus; NULL: the system bus */
+        int json;            /* an enum json_mode */
+        bool legend;
+        bool ask; /* polkit may ask for a password at the terminal */
+        struct core_options core;
+        struct options o;
+        bool given[64]; /* of the rows in options.c */
+        char *done;     /* owned: what the verb has done; NULL: nothing is known of that */
 };
+
+/* Opens the bus. Returns 0, or -1 after printing why. */
+must_check_ int ctl_open_bus(struct ctl *c);
 
 #define LEAVE_PERSISTENT UINT64_C(1) /* of LeaveWithFlags */
 
@@ -47,6 +76,15 @@ must_check_ int ctl_json_flags(const struct ctl *c);
 /* Prints @o, and takes it. */
 void ctl_print(const struct ctl *c, struct json_object *o);
 
+/* Prints what the verb has done: @o, which it takes, if the user wants JSON, and otherwise the
+ * sentence, which may have lines. If standard output cannot be written, ctl_flush() says on
+ * standard error what was done. */
+void ctl_did(struct ctl *c, struct json_object *o, const char *fmt, ...) printf_(3, 4);
+
+/* Writes what was printed; to be called before each wait. Returns 0, or -1 after printing why
+ * it could not be written. */
+must_check_ int ctl_flush(struct ctl *c);
+
 /* Gets all properties of an object; the caller calls json_object_put(). Returns 0, or -1 after
  * printing why. */
 must_check_ int ctl_get_all(struct ctl *c, const char *path, const char *interface,
@@ -68,54 +106,22 @@ const char *ctl_text(struct json_object *o, const char *key);
 /* The same, made safe for a terminal in @out, since anybody may have written it. */
 #define CTL_SHOWN 512
 const char *ctl_shown(struct json_object *o, const char *key, char out[static CTL_SHOWN]);
+/* The same, as one cell of a table. */
+const char *ctl_cell(struct json_object *o, const char *key, char out[static TEXT_CELL]);
 int64_t ctl_number(struct json_object *o, const char *key);
 
 /* A list that a method of the Manager returns in pages. */
 struct listing {
         const char *method;
-        const char *things, *thing; /* for a person */
+        const char *thing; /* for a person */
         void (*head)(void);
         void (*row)(struct json_object *o);
 };
 
-/* Prints the items whose names are in @argv, or all. Returns how many, or -1 after printing
- * why. */
-must_check_ ssize_t ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv);
-
-struct core_options;
-
-/* lock.c */
-must_check_ int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_given,
-                          int argc, char **argv);
-must_check_ int unlock_main(struct ctl *c, const struct core_options *core,
-                            bool endpoints_given, int argc, char **argv);
+/* Prints the items whose names are in @argv, or all. Returns 0; or -1 after printing why, or
+ * which of the names belong to none. */
+must_check_ int ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv);
 
 /* Returns a descriptor of the page in which the agent publishes the deadline of the place, for
  * keeper_look(); or -1 after printing why. */
 must_check_ int ctl_open_tenancy(struct ctl *c);
-
-/* put.c */
-struct put_options {
-        bool while_held;
-        const char *lock; /* its name; NULL: none */
-        const char *file; /* with the value; NULL: it is an operand */
-};
-must_check_ int put_main(struct ctl *c, const struct core_options *core, bool endpoints_given,
-                         const struct put_options *o, int argc, char **argv);
-/* switchover.c */
-must_check_ int switchover_main(struct ctl *c, const struct core_options *core,
-                                bool endpoints_given, int argc, char **argv);
-
-/* cache.c; @prefix: all keys that begin with it */
-must_check_ int cache_main(struct ctl *c, const struct core_options *core, bool endpoints_given,
-                           bool prefix, int argc, char **argv);
-
-/* services.c: verbs. */
-must_check_ int verb_services(struct ctl *c, int argc, char **argv);
-must_check_ int verb_register(struct ctl *c, int argc, char **argv);
-must_check_ int verb_set_tags(struct ctl *c, int argc, char **argv);
-must_check_ int verb_wait_revision(struct ctl *c, int argc, char **argv);
-must_check_ int verb_describe(struct ctl *c, int argc, char **argv);
-
-/* ttl.c */
-must_check_ int verb_ttl(struct ctl *c, int argc, char **argv);

@@ -1,10 +1,10 @@
 /*
+ * tenurectl lease ...: the leases of the core, by their ids and by their names.
+ *
  * Leases are shown as etcdctl shows them, followed by what only tenure-core knows. A lease is
  * given by its id, 16 hexadecimal digits, or by its name; a name is never sent to an etcd,
  * which would ignore it.
  */
-#include "lease.h"
-
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <poll.h>
@@ -12,12 +12,15 @@
 
 #include "base/conf.h"
 #include "loop/loop.h"
+#include "operand.h"
 #include "talk.h"
 #include "text.h"
+#include "verbs.h"
 
 #define ID_DIGITS 16
 #define NAME_BYTES_MAX 1024
 #define RETRY (250 * NSEC_PER_MSEC)
+#define TTL_MOST (INT64_C(100) * 365 * 86400 * NSEC_PER_SEC) /* the core accepts less */
 
 /* The lease that the user gave. */
 struct which {
@@ -26,13 +29,12 @@ struct which {
         const char *name; /* NULL: it is an id */
 };
 
-/* Endpoints and login, found out once for all calls of a command. */
+/* The endpoints for all calls of a command. */
 struct asking {
+        struct ctl *c;
         struct core_options core;
         char url[TALK_URL_MAX]; /* an endpoint whose leases have names; "": not asked yet */
-        char login[TALK_LOGIN_MAX];
-        const char *all; /* keep-alive: all endpoints; `first`: the same, the best first */
-        char first[4096];
+        char first[4096];       /* keep-alive: all endpoints, the best first */
 };
 
 /* ---- to print ---- */
@@ -58,12 +60,6 @@ static void add_ms(struct json_object *j, const char *key, int64_t ms)
         json_object_object_add(j, key, json_object_new_int64(ms));
 }
 
-/* Prints @j, and frees it. */
-static void print_json(const struct core_options *o, struct json_object *j)
-{
-        text_print_json(j, o->json == 2 ? JSON_C_TO_STRING_PRETTY : JSON_C_TO_STRING_PLAIN);
-}
-
 /* In seconds, as etcdctl prints it. */
 static const char *time_text(int64_t ms)
 {
@@ -76,13 +72,16 @@ static const char *time_text(int64_t ms)
         return text;
 }
 
-static void print_name(const ProtobufCBinaryData *name)
+/* ", name(NAME)", or nothing. */
+static const char *name_text(const ProtobufCBinaryData *name)
 {
-        if (name->len == 0)
-                return;
-        printf(", name(");
-        text_print(view_of(name));
-        printf(")");
+        static char text[4 * NAME_BYTES_MAX + 16];
+        cleanup_(buf_fini) struct buf b = {0};
+
+        text_add(&b, view_of(name));
+        snprintf(text, sizeof(text), name->len > 0 ? ", name(%.*s)" : "", (int) buf_len(&b),
+                 (const char *) buf_head(&b));
+        return text;
 }
 
 /* ---- to ask ---- */
@@ -107,10 +106,9 @@ static bool is_sane(const struct which *w)
 {
         if (w->name ? *w->name && strlen(w->name) <= NAME_BYTES_MAX : w->id > 0)
                 return true;
-        fprintf(stderr,
-                w->name ? "tenurectl: a lease's name has 1 to 1024 bytes; '%s' is not one.\n"
-                        : "tenurectl: the id of a lease is positive; '%s' is not one.\n",
-                w->text);
+        say(w->name ? "a lease's name has 1 to 1024 bytes; '%s' is not one"
+                    : "the id of a lease is positive; '%s' is not one",
+            w->text);
         return false;
 }
 
@@ -141,13 +139,10 @@ static int want_names(struct asking *a)
                 return r;
         has = ((Pb__StatusResponse *) t.reply)->clients > 0; /* we are one of its clients */
         pb_free(t.reply);
-        if (!has) {
-                fprintf(stderr,
-                        "tenurectl: leases have no names in the core at %s, which is an etcd; "
-                        "use the lease's id.\n",
-                        t.url);
-                return -EOPNOTSUPP;
-        }
+        if (!has)
+                return say("leases have no names in the core at %s, which is an etcd; use the "
+                           "lease's id",
+                           t.url);
         snprintf(a->url, sizeof(a->url), "%s", t.url);
         a->core.endpoints = a->url;
         return 0;
@@ -156,11 +151,9 @@ static int want_names(struct asking *a)
 static int is_gone(const struct which *w)
 {
         if (w->name)
-                fprintf(stderr, "tenurectl: there is no lease with the name '%s'.\n", w->name);
+                say("there is no lease with the name '%s'", w->name);
         else
-                fprintf(stderr,
-                        "tenurectl: there is no lease %s: it has ended, or was revoked.\n",
-                        w->text);
+                say("there is no lease %s: it has ended, or was revoked", w->text);
         return -ENOENT;
 }
 
@@ -171,9 +164,7 @@ static int check_name(const struct talk *t, const struct which *w,
 {
         if (!w->name || name->len > 0)
                 return 0;
-        fprintf(stderr,
-                "tenurectl: the core at %s cannot find leases by name; use the lease's id.\n",
-                t->url);
+        say("the core at %s cannot find leases by name; use the lease's id", t->url);
         return -EOPNOTSUPP;
 }
 
@@ -203,19 +194,18 @@ static struct json_object *json_row(const Pb__LeaseStatus *l)
         return j;
 }
 
-int lease_list(const struct core_options *o)
+int verb_lease_list(struct ctl *c, int argc unused_, char **argv unused_)
 {
         Pb__LeaseLeasesRequest q = PB__LEASE_LEASES_REQUEST__INIT;
         cleanup_(pb_freep) Pb__LeaseLeasesResponse *p = NULL;
         struct json_object *list = NULL;
-        int r = talk_call(o, "/etcdserverpb.Lease/LeaseLeases", &q.base,
-                          &pb__lease_leases_response__descriptor, (void **) &p);
 
-        if (r < 0)
-                return r;
-        if (o->json)
+        if (talk_call(&c->core, "/etcdserverpb.Lease/LeaseLeases", &q.base,
+                      &pb__lease_leases_response__descriptor, (void **) &p) < 0)
+                return -1;
+        if (c->json != JSON_OFF)
                 list = json_object_new_array();
-        else if (o->legend)
+        else if (c->legend)
                 printf("%-16s  %9s  %9s  %7s  %s\n", "ID", "TTL", "LEFT", "KEYS", "NAME");
         for (size_t i = 0; i < p->n_leases; i++)
                 if (list)
@@ -223,23 +213,17 @@ int lease_list(const struct core_options *o)
                 else
                         print_row(p->leases[i]);
         if (list)
-                print_json(o, list);
-        else if (o->legend)
+                ctl_print(c, list);
+        else if (c->legend)
                 printf("\n%zu leases.\n", p->n_leases);
         return 0;
 }
 
-static int list(struct asking *a, int argc, char **argv)
-{
-        (void) argc;
-        (void) argv;
-        return lease_list(&a->core);
-}
-
 /* ---- grant ---- */
 
-static int grant(struct asking *a, int argc, char **argv)
+int verb_lease_grant(struct ctl *c, int argc, char **argv)
 {
+        struct asking a = {.c = c, .core = c->core};
         Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
         struct talk t = {.path = "/etcdserverpb.Lease/LeaseGrant",
                          .request = &q.base,
@@ -249,40 +233,24 @@ static int grant(struct asking *a, int argc, char **argv)
         struct json_object *j;
         int64_t ttl_ms;
         nsec_t ttl;
-        int r;
 
-        if (nsec_parse(argv[0], &ttl) < 0 || ttl < NSEC_PER_MSEC) {
-                fprintf(stderr,
-                        "tenurectl: a lease's time to live is a time such as 500ms, 10s or 60, "
-                        "not '%s'.\n",
-                        argv[0]);
-                return -EINVAL;
-        }
+        if (operand_time("TTL", argv[0], NSEC_PER_MSEC, TTL_MOST, &ttl) < 0)
+                return -1;
         q.ttl_ms = ttl / NSEC_PER_MSEC;
         q.ttl = (ttl + NSEC_PER_SEC - 1) / NSEC_PER_SEC;
         if (w.name) {
-                if (!is_sane(&w))
-                        return -EINVAL;
-                r = want_names(a);
-                if (r < 0)
-                        return r;
+                if (!is_sane(&w) || want_names(&a) < 0)
+                        return -1;
                 q.name = pb_bytes(w.name, strlen(w.name));
         }
-        r = ask(a, &t);
-        if (r < 0)
-                return r;
+        if (ask(&a, &t) < 0)
+                return -1;
         p = t.reply;
         ttl_ms = p->ttl_ms > 0 ? p->ttl_ms : p->ttl * 1000;
-        if (a->core.json) {
-                j = json_lease(p->id, &q.name);
-                add_ms(j, "ttl_ms", ttl_ms);
-                print_json(&a->core, j);
-        } else {
-                printf("lease %016" PRIx64 " granted with TTL(%s)", (uint64_t) p->id,
-                       time_text(ttl_ms));
-                print_name(&q.name);
-                putchar('\n');
-        }
+        j = json_lease(p->id, &q.name);
+        add_ms(j, "ttl_ms", ttl_ms);
+        ctl_did(c, j, "lease %016" PRIx64 " granted with TTL(%s)%s", (uint64_t) p->id,
+                time_text(ttl_ms), name_text(&q.name));
         pb_free(t.reply);
         return 0;
 }
@@ -298,12 +266,12 @@ static int revoke_one(struct asking *a, const char *text)
                          .quiet = RPC_NOT_FOUND};
         struct which w = which_of(text);
         const char *name = w.name ? w.name : w.text;
-        int r = is_sane(&w) ? 0 : -EINVAL;
+        cleanup_(buf_fini) struct buf b = {0};
+        struct json_object *j;
+        int r;
 
-        if (r == 0 && w.name)
-                r = want_names(a);
-        if (r < 0)
-                return r;
+        if (!is_sane(&w) || (w.name && want_names(a) < 0))
+                return -1;
         q.id = w.id;
         if (w.name)
                 q.name = pb_bytes(w.name, strlen(w.name));
@@ -311,23 +279,21 @@ static int revoke_one(struct asking *a, const char *text)
         if (r < 0)
                 return t.code == RPC_NOT_FOUND ? is_gone(&w) : r;
         pb_free(t.reply);
-        if (!a->core.json) {
-                printf("lease ");
-                text_print(view_str(name));
-                printf(" revoked\n");
-        }
+        text_add(&b, view_str(name));
+        j = json_object_new_object();
+        json_object_object_add(j, "lease", text_json(view_str(name)));
+        json_object_object_add(j, "event", json_object_new_string("Revoked"));
+        ctl_did(a->c, j, "lease %.*s revoked", (int) buf_len(&b), (const char *) buf_head(&b));
         return 0;
 }
 
-static int revoke_all(struct asking *a, int argc, char **argv)
+int verb_lease_revoke(struct ctl *c, int argc, char **argv)
 {
+        struct asking a = {.c = c, .core = c->core};
         int r = 0;
 
-        for (int i = 0; i < argc; i++) {
-                int one = revoke_one(a, argv[i]);
-
-                r = one < 0 ? one : r;
-        }
+        for (int i = 0; i < argc; i++)
+                r = min_of(r, revoke_one(&a, argv[i]));
         return r;
 }
 
@@ -358,44 +324,38 @@ static int renew(struct asking *a, const struct which *w, nsec_t patience, int64
         if (r == 0 && p->ttl <= 0)
                 r = is_gone(w);
         if (r == 0) {
-                snprintf(a->first, sizeof(a->first), "%s,%s", t.url, a->all);
+                snprintf(a->first, sizeof(a->first), "%s,%s", t.url, a->c->core.endpoints);
                 a->core.endpoints = a->first;
                 *ret_ttl_ms = p->ttl_ms > 0 ? p->ttl_ms : p->ttl * 1000;
-                if (a->core.json) {
-                        j = json_lease(p->id, &p->name);
-                        add_ms(j, "ttl_ms", *ret_ttl_ms);
-                        print_json(&a->core, j);
-                } else {
-                        printf("lease %016" PRIx64 " keepalived with TTL(%s)", (uint64_t) p->id,
-                               time_text(*ret_ttl_ms));
-                        print_name(&p->name);
-                        putchar('\n');
-                }
-                fflush(stdout);
+                j = json_lease(p->id, &p->name);
+                add_ms(j, "ttl_ms", *ret_ttl_ms);
+                ctl_did(a->c, j, "lease %016" PRIx64 " keepalived with TTL(%s)%s",
+                        (uint64_t) p->id, time_text(*ret_ttl_ms), name_text(&p->name));
+                if (ctl_flush(a->c) < 0)
+                        r = -EACCES;
         }
         pb_free(t.reply);
         return r;
 }
 
 /* Renews the lease at any endpoint that answers, until none has answered for a TTL. */
-static int keep_alive(struct asking *a, int argc, char **argv)
+int verb_lease_keep_alive(struct ctl *c, int argc unused_, char **argv)
 {
+        struct asking a = {.c = c, .core = c->core};
         struct which w = which_of(argv[0]);
         struct boot_time until = {0};
         int64_t ttl_ms = 0;
-        int r = is_sane(&w) ? 0 : -EINVAL;
+        int r;
 
-        (void) argc;
-        a->all = a->core.endpoints;
-        if (r == 0 && w.name)
-                r = want_names(a);
-        a->core.endpoints = a->all; /* the name in each answer is checked */
-        while (r == 0) {
+        if (!is_sane(&w) || (w.name && want_names(&a) < 0))
+                return -1;
+        a.core.endpoints = c->core.endpoints; /* the name in each answer is checked */
+        for (;;) {
                 struct boot_time sent = boot_now();
                 int64_t before = ttl_ms;
 
-                r = renew(a, &w, ttl_ms * NSEC_PER_MSEC / 4, &ttl_ms);
-                if (r == 0 && a->core.once)
+                r = renew(&a, &w, ttl_ms * NSEC_PER_MSEC / 4, &ttl_ms);
+                if (r == 0 && c->o.once)
                         return 0;
                 if (r == 0) {
                         until = boot_add(sent, ttl_ms * NSEC_PER_MSEC);
@@ -403,71 +363,68 @@ static int keep_alive(struct asking *a, int argc, char **argv)
                 } else if (r == -ENOENT || r == -EOPNOTSUPP || r == -EACCES || before == 0) {
                         return r;
                 } else if (!boot_before(boot_now(), until)) {
-                        fprintf(stderr,
-                                "tenurectl: '%s' was not renewed in time, and may have "
-                                "ended.\n",
-                                w.text);
-                        return r;
+                        return say("'%s' was not renewed in time, and may have ended", w.text);
                 } else {
                         poll(NULL, 0, (int) (RETRY / NSEC_PER_MSEC));
-                        r = 0;
                 }
         }
-        return r;
 }
 
 /* ---- ttl ---- */
 
-static void print_time(const struct asking *a, const Pb__LeaseTimeToLiveResponse *p)
+static struct json_object *json_time(const Pb__LeaseTimeToLiveResponse *p, int64_t granted,
+                                     int64_t left, bool with_keys)
+{
+        struct json_object *j = json_lease(p->id, &p->name), *keys = json_object_new_array();
+
+        add_ms(j, "ttl_ms", granted);
+        add_ms(j, "left_ms", left);
+        for (size_t i = 0; i < p->n_keys; i++)
+                json_object_array_add(keys, text_json(view_of(&p->keys[i])));
+        if (with_keys)
+                json_object_object_add(j, "keys", keys);
+        else
+                json_object_put(keys);
+        return j;
+}
+
+static void print_time(const struct ctl *c, const Pb__LeaseTimeToLiveResponse *p)
 {
         int64_t granted = p->granted_ttl_ms > 0 ? p->granted_ttl_ms : p->grantedttl * 1000;
         int64_t left = p->granted_ttl_ms > 0 ? p->ttl_ms : p->ttl * 1000;
 
-        if (a->core.json) {
-                struct json_object *j = json_lease(p->id, &p->name),
-                                   *keys = a->core.keys ? json_object_new_array() : NULL;
-
-                add_ms(j, "ttl_ms", granted);
-                add_ms(j, "left_ms", left);
-                for (size_t i = 0; keys && i < p->n_keys; i++)
-                        json_object_array_add(keys, text_json(view_of(&p->keys[i])));
-                if (keys)
-                        json_object_object_add(j, "keys", keys);
-                return print_json(&a->core, j);
-        }
+        if (c->json != JSON_OFF)
+                return ctl_print(c, json_time(p, granted, left, c->o.keys));
         printf("lease %016" PRIx64 " granted with TTL(%s)", (uint64_t) p->id,
                time_text(granted));
-        printf(", remaining(%s)", time_text(left));
-        print_name(&p->name);
-        if (a->core.keys)
+        printf(", remaining(%s)%s", time_text(left), name_text(&p->name));
+        if (c->o.keys)
                 printf(", attached keys([");
-        for (size_t i = 0; a->core.keys && i < p->n_keys; i++) {
+        for (size_t i = 0; c->o.keys && i < p->n_keys; i++) {
                 printf(i > 0 ? " " : "");
                 text_print(view_of(&p->keys[i]));
         }
-        puts(a->core.keys ? "])" : "");
+        puts(c->o.keys ? "])" : "");
 }
 
-static int ttl(struct asking *a, int argc, char **argv)
+int verb_lease_ttl(struct ctl *c, int argc unused_, char **argv)
 {
+        struct asking a = {.c = c, .core = c->core};
         Pb__LeaseTimeToLiveRequest q = PB__LEASE_TIME_TO_LIVE_REQUEST__INIT;
         struct talk t = {.path = "/etcdserverpb.Lease/LeaseTimeToLive",
                          .request = &q.base,
                          .reply_type = &pb__lease_time_to_live_response__descriptor};
         struct which w = which_of(argv[0]);
         const Pb__LeaseTimeToLiveResponse *p;
-        int r = is_sane(&w) ? 0 : -EINVAL;
+        int r;
 
-        (void) argc;
-        if (r == 0 && w.name)
-                r = want_names(a);
-        if (r < 0)
-                return r;
+        if (!is_sane(&w) || (w.name && want_names(&a) < 0))
+                return -1;
         q.id = w.id;
-        q.keys = a->core.keys;
+        q.keys = c->o.keys;
         if (w.name)
                 q.name = pb_bytes(w.name, strlen(w.name));
-        r = ask(a, &t);
+        r = ask(&a, &t);
         if (r < 0)
                 return r;
         p = t.reply;
@@ -475,55 +432,7 @@ static int ttl(struct asking *a, int argc, char **argv)
         if (r == 0 && p->ttl < 0)
                 r = is_gone(&w);
         if (r == 0)
-                print_time(a, p);
+                print_time(c, p);
         pb_free(t.reply);
         return r;
-}
-
-/* ---- ---- */
-
-static const struct {
-        const char *verb, *alias;
-        int least, most; /* operands */
-        const char *args, *help;
-        int (*fn)(struct asking *a, int argc, char **argv);
-} verbs[] = {
-        {"list", "leases", 0, 0, "", "all leases, with the time that they have left", list},
-        {"grant", NULL, 1, 2, "TTL [NAME]", "grant a lease; TTL: 60, 10s, 500ms", grant},
-        {"revoke", NULL, 1, INT_MAX, "NAME|ID...", "end leases, and delete their keys",
-         revoke_all},
-        {"keep-alive", "keepalive", 1, 1, "NAME|ID [--once]", "renew a lease until interrupted",
-         keep_alive},
-        {"ttl", "timetolive", 1, 1, "NAME|ID [--keys]", "the time that a lease has left", ttl},
-};
-
-static int usage(void)
-{
-        fprintf(stderr, "usage: tenurectl [--endpoints=URLS] lease COMMAND\n");
-        for (size_t i = 0; i < ARRAY_SIZE(verbs); i++)
-                fprintf(stderr, "  %-11s %-17s %s\n", verbs[i].verb, verbs[i].args,
-                        verbs[i].help);
-        fprintf(stderr, "A lease's id has 16 hexadecimal digits, or begins with 0x; a name "
-                        "that looks like an id is given as name=NAME.\n");
-        return 1;
-}
-
-int lease_main(const struct core_options *o, int argc, char **argv)
-{
-        struct asking a = {.core = *o};
-        int r;
-
-        for (size_t i = 0; argc > 0 && i < ARRAY_SIZE(verbs); i++) {
-                if (strcmp(argv[0], verbs[i].verb) != 0 &&
-                    (!verbs[i].alias || strcmp(argv[0], verbs[i].alias) != 0))
-                        continue;
-                if (argc - 1 < verbs[i].least || argc - 1 > verbs[i].most)
-                        break;
-                r = talk_log_in_once(&a.core, a.login);
-                if (r == 0)
-                        r = verbs[i].fn(&a, argc - 1, argv + 1);
-                explicit_bzero(a.login, sizeof(a.login));
-                return r < 0 ? 1 : 0;
-        }
-        return usage();
 }

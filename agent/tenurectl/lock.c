@@ -31,13 +31,9 @@
 #include "tenure/host_agent.h"
 #include "text.h"
 #include "tie.h"
+#include "verbs.h"
 
 #define WAIT_FOREVER (INT64_C(365) * 86400 * NSEC_PER_SEC)
-/* Exit statuses of our own, not of the command, in the range that timeout(1), env(1) and the
- * like use. */
-#define EXIT_PLACE_LOST 123 /* ... or the lock was handed over */
-#define EXIT_NOT_MINE 124   /* another holder has the lock, and we should not wait longer */
-#define EXIT_FAILED 125
 /* How long the core may take to answer that nobody has the lock. */
 #define ANSWER_MIN NSEC_PER_SEC
 /* ... and that nobody has requested a switchover. */
@@ -52,8 +48,6 @@
 
 struct locking {
         struct ctl *ctl;
-        struct core_options core;
-        char login[TALK_LOGIN_MAX];
         int64_t lease;
         int turn;               /* of this host; see host_lock.h */
         int tenancy;            /* the agent's page, which says until when the place is held */
@@ -82,14 +76,13 @@ struct locking {
         enum { NEWS_NOT_YET, NEWS_NONE, NEWS_ASKED, NEWS_DONE, NEWS_KEPT, NEWS_LOST } news;
 };
 
-/* Reads which endpoint the agent uses, and who we are to the core. @any_core: the user gave
- * endpoints. */
-static int read_agent(struct locking *l, bool any_core)
+/* Reads which endpoint the agent uses, and the name of this node. */
+static int read_agent(struct locking *l)
 {
         struct json_object *o;
 
-        if ((any_core ? ctl_get_all(l->ctl, ROOT, MANAGER, &o)
-                      : ctl_get_connected(l->ctl, &o)) < 0)
+        if ((l->follow ? ctl_get_connected(l->ctl, &o)
+                       : ctl_get_all(l->ctl, ROOT, MANAGER, &o)) < 0)
                 return -1;
         snprintf(l->node, sizeof(l->node), "%s", ctl_text(o, "NodeName"));
         snprintf(l->endpoint, sizeof(l->endpoint), "%s", ctl_text(o, "CoreEndpoint"));
@@ -147,7 +140,7 @@ static int call(struct locking *l, struct talk *t)
 {
         /* A copy, as hear_agent() may change the original while talk() goes through it. */
         char endpoint[sizeof(l->endpoint)];
-        struct core_options core = l->core;
+        struct core_options core = l->ctl->core;
         int r;
 
         if (l->follow) {
@@ -159,8 +152,8 @@ static int call(struct locking *l, struct talk *t)
         r = talk(&core, t);
         l->reached |= t->sent;
         if (r == -ENOTCONN && !l->waits_said) {
-                text_say(stderr, "tenurectl: no lease core answers now%s%s%s%s; asking again.",
-                         *t->url ? " at " : "", t->url, *t->down ? ": " : "", t->down);
+                say("no lease core answers now%s%s%s%s; asking again", *t->url ? " at " : "",
+                    t->url, *t->down ? ": " : "", t->down);
                 l->waits_said = true;
         } else if (r != -ENOTCONN) {
                 l->waits_said = false;
@@ -203,7 +196,7 @@ static int read_token(const Pb__TxnResponse *p, int64_t *ret)
 
         if (!op || op->response_case != PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE ||
             op->response_range->n_kvs != 1) {
-                (void) ctl_fail("the core's answer is invalid", -EBADMSG, NULL);
+                say("the core's answer is invalid");
                 return -EBADMSG;
         }
         *ret = op->response_range->kvs[0]->create_revision;
@@ -343,7 +336,7 @@ static int wait_for_core(struct locking *l)
         if (!has_place(l))
                 return -ENOLINK;
         if (!boot_before(boot_now(), l->until)) {
-                fprintf(stderr, "tenurectl: no lease core has answered in time.\n");
+                say("no lease core has answered in time");
                 return -EHOSTUNREACH;
         }
         return poll(&p, 1, ASK_AGAIN_MS) > 0 ? heard(l) : 0;
@@ -410,10 +403,9 @@ static int give_back(struct locking *l, const char *key)
                 if (r == -ENOTCONN && boot_before(boot_now(), until) &&
                     (poll(&p, 1, ASK_AGAIN_MS) <= 0 || hurry(l) == 0))
                         continue;
-                fprintf(stderr,
-                        "tenurectl: the %s '%s' could not be given back: no lease core "
-                        "answers; try tenurectl unlock.\n",
-                        l->ran ? "lock" : "request for the lock", l->name);
+                say("the %s '%s' could not be given back: no lease core answers; try tenurectl "
+                    "unlock",
+                    l->ran ? "lock" : "request for the lock", l->name);
                 return r;
         }
 }
@@ -422,14 +414,14 @@ static int give_back(struct locking *l, const char *key)
 static int without(struct locking *l, const char *name, int r)
 {
         if (r == -EINTR && is_asked_to_end(l))
-                return EXIT_FAILED;
+                return EXIT_OURS;
         if (r == -ENOLINK) {
-                fprintf(stderr, "tenurectl: this host lost its place while it waited.\n");
+                say("this host lost its place while it waited");
                 return EXIT_PLACE_LOST;
         }
         if (r != -ETIMEDOUT)
-                return EXIT_FAILED;
-        fprintf(stderr, "tenurectl: somebody else has the lock '%s'.\n", name);
+                return EXIT_OURS;
+        say("somebody else has the lock '%s'", name);
         return EXIT_NOT_MINE;
 }
 
@@ -552,13 +544,12 @@ static int run(struct locking *l, char **argv, int64_t token)
                 r = keeper_run(&job, &end);
                 l->runs = false;
                 if (r == -ECHILD)
-                        return ctl_fail("the process that supervised the command was killed, "
-                                        "and the command with it",
-                                        r, NULL);
+                        return say("the process that supervised the command was killed, and "
+                                   "the command with it");
                 if (r < 0)
                         return ctl_fail("cannot run the command", r, NULL);
                 if (r == KEEPER_E_NOT_RUN)
-                        return EXIT_FAILED;
+                        return EXIT_OURS;
                 if (end.lost || l->own.gone)
                         return EXIT_PLACE_LOST;
                 if (end.asked)
@@ -568,7 +559,7 @@ static int run(struct locking *l, char **argv, int64_t token)
                 return EXIT_PLACE_LOST;
         if (WIFSIGNALED(end.status))
                 l->ended_by = WTERMSIG(end.status);
-        return WIFEXITED(end.status) ? WEXITSTATUS(end.status) : EXIT_FAILED;
+        return WIFEXITED(end.status) ? WEXITSTATUS(end.status) : EXIT_OURS;
 }
 
 /* The lock is ours, and no command has run with it yet. The holder before us may have been
@@ -582,18 +573,18 @@ static int run_unless_asked(struct locking *l, char **argv, int64_t token)
         if (l->news == NEWS_DONE || l->news == NEWS_LOST)
                 return -EAGAIN;
         if (l->ended_by)
-                return EXIT_FAILED;
+                return EXIT_OURS;
         /* Taking the lock may have taken long; and a handover may still be requested. */
         return still_held(l) && l->news != NEWS_ASKED ? run(l, argv, token)
                                                       : without(l, l->name, -ENOLINK);
 }
 
 /* The first request opens the connection, which must exist by the time it matters. */
-static int open_tie(struct locking *l, bool endpoints_given, const char *name)
+static int open_tie(struct locking *l, const char *name)
 {
         cleanup_(buf_fini) struct buf key = {0};
         struct tenure_range q = {0};
-        int r = tie_new(l->ctl, &l->core, endpoints_given, &l->tie);
+        int r = tie_new(l->ctl, &l->tie);
 
         switchover_key(name, &key);
         q.key = buf_head(&key);
@@ -636,37 +627,29 @@ static int lock(struct locking *l, const char *name, char **argv)
         return r;
 }
 
-static int begin(struct locking *l, const char *name, bool endpoints_given)
+static int begin(struct locking *l, const char *name)
 {
         struct tenancy t;
         sigset_t waiting;
         int r;
 
         l->began = boot_now();
-        /* Log in once, so that the password is not asked for at each call. */
-        if (read_agent(l, endpoints_given) < 0 || open_tenancy(l) < 0 ||
-            talk_log_in_once(&l->core, l->login) < 0)
+        if (read_agent(l) < 0 || open_tenancy(l) < 0)
                 return -1;
         r = keeper_look(l->tenancy, &t);
         if (r != -EXDEV && (r < 0 || !keeper_may_begin(&t, t.lease, boot_now()))) {
-                fprintf(stderr, "tenurectl: this host does not hold its place now.\n");
+                say("this host does not hold its place now");
                 return EXIT_PLACE_LOST;
         }
-        if (r == -EXDEV || boot_diff(t.deadline, boot_now()) > t.ttl) {
-                fprintf(stderr,
-                        "tenurectl: the agent uses another clock than this program; run "
-                        "the program in the agent's time namespace.\n");
-                return -1;
-        }
+        if (r == -EXDEV || boot_diff(t.deadline, boot_now()) > t.ttl)
+                return say("the agent uses another clock than this program; run the program in "
+                           "the agent's time namespace");
         l->turn = host_lock_open(l->ctl, name);
         if (l->turn == -1)
                 return -1;
         l->lease = t.lease;
-        l->follow = !endpoints_given;
         if (l->follow && !*l->endpoint)
-                return ctl_fail("the agent cannot reach a core", -EHOSTUNREACH, NULL);
-        if (l->follow)
-                l->core.endpoints = l->endpoint;
+                return say("the agent cannot reach a core");
         keeper_take_signals(&l->signals, &l->mask);
         /* Until our command runs, SIGCHLD can only come from children that this process had
          * before exec(). */
@@ -680,7 +663,6 @@ static void done(struct locking *l)
 {
         handover_stop(&l->handover);
         tenure_free(l->tie);
-        explicit_bzero(l->login, sizeof(l->login));
         if (l->sfd >= 0)
                 close(l->sfd);
         if (l->watch >= 0)
@@ -713,32 +695,37 @@ static int check_name(const char *name, bool new)
         if (!problem && new &&strchr(name, '/'))
                 problem = "has no slash: locks of names such as db and db/main would wait for "
                           "each other";
-        if (!problem)
-                return 0;
-        text_say(stderr, "tenurectl: the name of a lock %s; '%s' is not one.", problem, name);
-        return -1;
+        return problem ? say("the name of a lock %s; '%s' is not one", problem, name) : 0;
 }
 
-int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_given, int argc,
-              char **argv)
+static int open_locking(struct locking *l, struct ctl *c, const char *name)
 {
-        struct locking l = {
-                .ctl = c, .core = *core, .sfd = -1, .turn = -1, .tenancy = -1, .watch = -1};
+        *l = (struct locking){.ctl = c,
+                              .name = name,
+                              .follow = !c->core.given,
+                              .sfd = -1,
+                              .turn = -1,
+                              .tenancy = -1,
+                              .watch = -1};
+        l->until = c->o.wait < 0 ? BOOT_TIME_NEVER : boot_add(boot_now(), c->o.wait);
+        return begin(l, name);
+}
+
+int verb_lock(struct ctl *c, int argc unused_, char **argv)
+{
+        struct locking l;
         int r;
 
-        if (argc < 2)
-                return ctl_fail("lock needs NAME -- COMMAND", -EINVAL, NULL);
         if (check_name(argv[0], true) < 0)
-                return EXIT_FAILED;
-        l.until = core->wait < 0 ? BOOT_TIME_NEVER : boot_add(boot_now(), core->wait);
-        r = begin(&l, argv[0], endpoints_given);
+                return -1;
+        r = open_locking(&l, c, argv[0]);
         if (r == 0) {
                 r = host_lock(l.turn, l.lease, argv[0], l.sfd, l.until);
                 if (r < 0 && r != -EINTR && r != -ETIMEDOUT)
                         r = ctl_fail("cannot wait for the turn of this host", r, NULL);
                 else if (r < 0)
                         r = without(&l, argv[0], r);
-                else if (open_tie(&l, endpoints_given, argv[0]) < 0)
+                else if (open_tie(&l, argv[0]) < 0)
                         r = -1;
                 else
                         r = lock(&l, argv[0], argv + 1);
@@ -748,38 +735,32 @@ int lock_main(struct ctl *c, const struct core_options *core, bool endpoints_giv
                 end_by(l.ended_by);
                 return 128 + l.ended_by; /* no signal ends process 1 of a container */
         }
-        return r < 0 ? EXIT_FAILED : r;
+        return r;
 }
 
-int unlock_main(struct ctl *c, const struct core_options *core, bool endpoints_given, int argc,
-                char **argv)
+int verb_unlock(struct ctl *c, int argc unused_, char **argv)
 {
-        struct locking l = {
-                .ctl = c, .core = *core, .sfd = -1, .turn = -1, .tenancy = -1, .watch = -1};
-        char key[1024];
+        struct locking l;
         int r;
 
-        if (argc != 1)
-                return ctl_fail("unlock needs NAME", -EINVAL, NULL);
         if (check_name(argv[0], false) < 0)
-                return EXIT_FAILED;
-        r = begin(&l, argv[0], endpoints_given);
+                return -1;
+        r = open_locking(&l, c, argv[0]);
         if (r == 0) {
                 sigprocmask(SIG_SETMASK, &l.mask, NULL);
                 r = host_lock(l.turn, l.lease, argv[0], -1, boot_now());
                 if (r == -ETIMEDOUT) {
-                        fprintf(stderr,
-                                "tenurectl: a command on this host has the lock '%s'.\n",
-                                argv[0]);
+                        say("a command on this host has the lock '%s'", argv[0]);
                         r = EXIT_NOT_MINE;
                 } else if (r < 0) {
                         r = ctl_fail("cannot wait for the turn of this host", r, NULL);
                 } else {
-                        l.name = argv[0];
+                        char key[1024];
+
                         key_of(&l, argv[0], key);
                         r = give_back(&l, key);
                 }
         }
         done(&l);
-        return r < 0 ? EXIT_FAILED : r;
+        return r;
 }

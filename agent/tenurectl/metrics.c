@@ -1,5 +1,4 @@
-#include "metrics.h"
-
+/* tenurectl metrics: what the agent counts, as Prometheus reads it. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
@@ -11,7 +10,9 @@
 
 #include "base/buf.h"
 #include "loop/clock.h"
+#include "metrics_accept.h"
 #include "replace.h"
+#include "verbs.h"
 
 #define ANSWER_USEC (3 * 1000 * 1000)
 /* Limits for a request: larger than any real one, and longer than one takes. */
@@ -357,30 +358,31 @@ static int serve(struct ctl *c)
         return 0;
 }
 
-int metrics_main(struct ctl *c, const struct metrics_options *o, int argc, char **argv)
+int verb_metrics(struct ctl *c, int argc unused_, char **argv unused_)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         cleanup_(buf_fini) struct buf b = {0};
         int r, w;
 
-        (void) argv;
-        if (argc > 0)
-                return ctl_fail("metrics takes no argument", -EINVAL, NULL);
-        if (o->http && o->output)
-                return ctl_fail("metrics takes --http or --output, not both", -EINVAL, NULL);
-        if (o->output && replace_check(o->output) < 0)
+        if (c->o.http && c->o.output)
+                return say("metrics takes --http or --output, not both");
+        if (c->o.output && replace_check(c->o.output) < 0)
                 return -1;
-        if (o->http)
+        if (c->o.http && metrics_accept() < 0)
+                return -1;
+        if (ctl_open_bus(c) < 0) /* no agent, then, for those who read the metrics */
+                c->bus = sd_bus_flush_close_unref(c->bus);
+        if (c->o.http)
                 return serve(c);
         r = collect(c, &b, &error);
         if (r == -ENOMEM)
                 return ctl_fail("cannot show the metrics", r, NULL);
-        if (!o->output) {
+        if (!c->o.output) {
                 fwrite(buf_head(&b), 1, buf_len(&b), stdout);
                 return r < 0 && c->bus ? ctl_fail("cannot ask the agent", r, &error) : r;
         }
-        w = write_file(o->output, &b);
+        w = write_file(c->o.output, &b);
         if (w < 0)
-                fprintf(stderr, "tenurectl: cannot write %s: %s.\n", o->output, strerror(-w));
-        return w < 0 ? -1 : 0; /* if the agent is down, the file says so */
+                return say("cannot write %s: %s", c->o.output, strerror(-w));
+        return 0; /* if the agent is down, the file says so */
 }

@@ -17,9 +17,8 @@
 #include "member/lock_name.h"
 #include "talk.h"
 #include "text.h"
+#include "verbs.h"
 
-#define EXIT_PLACE_LOST 123 /* as in lock.c */
-#define EXIT_NOT_MINE 124
 #define VALUE_MOST (64 << 20) /* more than any core accepts */
 
 struct guard {
@@ -32,13 +31,13 @@ struct guard {
 
 static int place_lost(const char *why)
 {
-        fprintf(stderr, "tenurectl: %s; nothing was written.\n", why);
+        say("%s; nothing was written", why);
         return EXIT_PLACE_LOST;
 }
 
 static int not_mine(const struct guard *g, const char *why)
 {
-        fprintf(stderr, "tenurectl: the lock '%s' %s; nothing was written.\n", g->lock, why);
+        say("the lock '%s' %s; nothing was written", g->lock, why);
         return EXIT_NOT_MINE;
 }
 
@@ -65,7 +64,6 @@ static int read_place(struct ctl *c, struct guard *g)
         return 0;
 }
 
-/* Reads who has the lock now: the candidate whose key was created first. */
 static int look_at_lock(const struct core_options *core, struct guard *g)
 {
         cleanup_(pb_freep) Pb__RangeResponse *p = NULL;
@@ -136,7 +134,7 @@ static int refused(const struct guard *g, const Pb__TxnResponse *p)
         char why[200];
 
         if (!op || op->response_case != PB__RESPONSE_OP__RESPONSE_RESPONSE_RANGE)
-                return ctl_fail("the core's answer is invalid", -EBADMSG, NULL);
+                return say("the core's answer is invalid");
         found = op->response_range;
         if (found->n_kvs == 1 && found->kvs[0]->lease == g->lease)
                 return not_mine(g, "has been given up or lost since");
@@ -154,6 +152,15 @@ static bool is_refusal(enum rpc_code code)
                code == RPC_PERMISSION_DENIED || code == RPC_RESOURCE_EXHAUSTED ||
                code == RPC_FAILED_PRECONDITION || code == RPC_OUT_OF_RANGE ||
                code == RPC_UNIMPLEMENTED || code == RPC_UNAUTHENTICATED;
+}
+
+static void print(struct ctl *c, const char *key, int64_t revision)
+{
+        struct json_object *o = json_object_new_object();
+
+        json_object_object_add(o, "key", text_json(view_str(key)));
+        json_object_object_add(o, "revision", json_object_new_int64(revision));
+        ctl_did(c, o, "Wrote '%s' at revision %" PRId64 ".", key, revision);
 }
 
 static int write_guarded(struct ctl *c, const struct core_options *core, const struct guard *g,
@@ -195,33 +202,21 @@ static int write_guarded(struct ctl *c, const struct core_options *core, const s
         r = talk(core, &t);
         p = t.reply;
         if (r < 0 && t.sent && !is_refusal(t.code))
-                fprintf(stderr,
-                        "tenurectl: '%s' may or may not have been written; read it before "
-                        "you write it again.\n",
-                        key);
+                say("'%s' may or may not have been written; read it before you write it again",
+                    key);
         if (r < 0)
                 r = -1;
         else if (!p->succeeded)
                 r = refused(g, p);
-        else if (c->json == JSON_OFF)
-                printf("Written at revision %" PRId64 ".\n",
-                       p->header ? p->header->revision : 0);
-        else {
-                struct json_object *o = json_object_new_object();
-
-                json_object_object_add(o, "key", text_json(view_str(key)));
-                json_object_object_add(
-                        o, "revision",
-                        json_object_new_int64(p->header ? p->header->revision : 0));
-                ctl_print(c, o);
-        }
+        else
+                print(c, key, p->header ? p->header->revision : 0);
         t.reply = pb_free(t.reply);
         return r;
 }
 
-/* Settles which core to use, who we are, and the guard. @core borrows @login and @endpoint. */
-static int settle(struct ctl *c, struct core_options *core, bool endpoints_given,
-                  struct guard *g, char endpoint[static 320], char login[static TALK_LOGIN_MAX])
+/* Settles which core to use, and the guard. @core borrows @endpoint. */
+static int settle(struct ctl *c, struct core_options *core, struct guard *g,
+                  char endpoint[static 320])
 {
         struct json_object *o;
         int r = lock_env_read(g->lock, &g->lease, &g->token);
@@ -232,51 +227,42 @@ static int settle(struct ctl *c, struct core_options *core, bool endpoints_given
                 r = read_place(c, g);
         if (r != 0)
                 return r;
-        if ((endpoints_given ? ctl_get_all(c, ROOT, MANAGER, &o) : ctl_get_connected(c, &o)) <
-            0)
+        if ((core->given ? ctl_get_all(c, ROOT, MANAGER, &o) : ctl_get_connected(c, &o)) < 0)
                 return -1;
         snprintf(g->place, sizeof(g->place), "/tenure/%s/nodes/%s", ctl_text(o, "Cluster"),
                  ctl_text(o, "NodeName"));
         snprintf(endpoint, 320, "%s", ctl_text(o, "CoreEndpoint"));
         json_object_put(o);
-        if (!endpoints_given && !*endpoint)
-                return ctl_fail("the agent cannot reach a core", -EHOSTUNREACH, NULL);
-        if (!endpoints_given)
+        if (!core->given && !*endpoint)
+                return say("the agent cannot reach a core");
+        if (!core->given)
                 core->endpoints = endpoint;
-        if (talk_log_in_once(core, login) < 0)
-                return -1; /* reported already */
         if (!g->lock)
                 return 0;
         snprintf(g->lock_key, sizeof(g->lock_key), "%s/%" PRIx64, g->lock, (uint64_t) g->lease);
         return g->token > 0 ? 0 : look_at_lock(core, g);
 }
 
-int put_main(struct ctl *c, const struct core_options *core, bool endpoints_given,
-             const struct put_options *o, int argc, char **argv)
+int verb_put(struct ctl *c, int argc, char **argv)
 {
-        struct core_options options = *core;
-        struct guard g = {.lock = o->lock};
+        struct core_options core = c->core;
+        struct guard g = {.lock = c->o.lock};
         cleanup_(buf_fini) struct buf value = {0};
-        char endpoint[320], login[TALK_LOGIN_MAX] = "";
-        const char *file = o->file;
+        const char *file = c->o.file;
+        char endpoint[320];
         int r;
 
-        if (argc != (file ? 1 : 2) || !*argv[0])
-                return ctl_fail(
-                        "put needs KEY VALUE, KEY - for standard input, or KEY --file=FILE",
-                        -EINVAL, NULL);
-        if (!o->while_held && !o->lock)
-                return ctl_fail("put needs --while-held or --lock=NAME; to write without a "
-                                "condition, use etcdctl put",
-                                -EINVAL, NULL);
-        if (o->lock && lock_name_problem(o->lock)) {
-                text_say(stderr, "tenurectl: the name of a lock %s; '%s' is not one.",
-                         lock_name_problem(o->lock), o->lock);
-                return -1;
-        }
+        if (argc != (file ? 1 : 2))
+                return say("put needs KEY VALUE, KEY - for standard input, or --file=FILE KEY");
+        if (!c->o.while_held && !c->o.lock)
+                return say("put needs --while-held or --lock=NAME; to write without a "
+                           "condition, use etcdctl put");
+        if (c->o.lock && lock_name_problem(c->o.lock))
+                return say("the name of a lock %s; '%s' is not one",
+                           lock_name_problem(c->o.lock), c->o.lock);
         if (!file && strcmp(argv[1], "-") == 0)
                 file = argv[1];
-        r = settle(c, &options, endpoints_given, &g, endpoint, login);
+        r = settle(c, &core, &g, endpoint);
         if (r == 0 && file)
                 r = read_value(file, &value);
         else if (r == 0)
@@ -284,7 +270,6 @@ int put_main(struct ctl *c, const struct core_options *core, bool endpoints_give
         if (r == 0 && buf_error(&value) < 0)
                 r = ctl_fail("cannot keep the value", -ENOMEM, NULL);
         if (r == 0)
-                r = write_guarded(c, &options, &g, argv[0], &value);
-        explicit_bzero(login, sizeof(login));
+                r = write_guarded(c, &core, &g, argv[0], &value);
         return r;
 }

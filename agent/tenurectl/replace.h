@@ -1,22 +1,18 @@
 /* A command writes a new file beside FILE, and then renames it to FILE. */
 #pragma once
 
-#include <stdio.h>
 #include <sys/stat.h>
 
-#include "base/base.h"
+#include "text.h"
 
 /* Checks that @path does not exist or is a regular file: a device such as /dev/null, or a link
- * such as /dev/stdout, must not be replaced. Returns 0, or -EEXIST after printing why. */
+ * such as /dev/stdout, must not be replaced. Returns 0, or -1 after printing why. */
 must_check_ static inline int replace_check(const char *path)
 {
         struct stat st;
 
         if (lstat(path, &st) < 0 || S_ISREG(st.st_mode))
                 return 0;
-        fprintf(stderr,
-                "tenurectl: cannot write %s: it is there, and is not a regular file; name a "
-                "file.\n",
-                path);
-        return -EEXIST;
+        return say("cannot write %s: it is there, and is not a regular file; name a file",
+                   path);
 }

@@ -3,31 +3,57 @@
 #include <stdio.h>
 
 #include "bus/signals.h"
-#include "ctl.h"
+#include "operand.h"
+#include "text.h"
+#include "verbs.h"
 
 /* ---- tags ---- */
+
+/* NAME=VALUE of the operands. */
+struct pair {
+        const char *name, *value;
+};
+
+/* Returns them, which the caller frees; NULL after printing which one is none. */
+static struct pair *read_pairs(int argc, char **argv)
+{
+        struct pair *all = calloc((size_t) argc + 1, sizeof(*all));
+
+        if (!all)
+                (void) ctl_fail("cannot read the tags", -ENOMEM, NULL);
+        for (int i = 0; all && i < argc; i++) {
+                all[i].name = argv[i];
+                if (operand_pair(argv[i], &all[i].value) < 0) {
+                        free(all);
+                        return NULL;
+                }
+        }
+        return all;
+}
+
+/* Appends an a{ss} of those with a name. */
+static int append_pairs(sd_bus_message *m, const struct pair *all, size_t n)
+{
+        int r = sd_bus_message_open_container(m, 'a', "{ss}");
+
+        for (size_t i = 0; r >= 0 && i < n; i++)
+                if (all[i].name)
+                        r = sd_bus_message_append(m, "{ss}", all[i].name, all[i].value);
+        return r < 0 ? r : sd_bus_message_close_container(m);
+}
 
 int verb_set_tags(struct ctl *c, int argc, char **argv)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        int r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, "SetTags");
+        cleanup_(freep) struct pair *tags = read_pairs(argc, argv);
+        int r;
 
-        if (argc == 0)
-                return ctl_fail("set-tags needs NAME=VALUE, or NAME= to remove one", -EINVAL,
-                                NULL);
+        if (!tags)
+                return -1;
+        r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, "SetTags");
         if (r >= 0)
-                r = sd_bus_message_open_container(m, 'a', "{ss}");
-        for (int i = 0; r >= 0 && i < argc; i++) {
-                char *value = strchr(argv[i], '=');
-
-                if (!value)
-                        return ctl_fail(argv[i], -EINVAL, NULL);
-                *value++ = '\0';
-                r = sd_bus_message_append(m, "{ss}", argv[i], value);
-        }
-        if (r >= 0)
-                r = sd_bus_message_close_container(m);
+                r = append_pairs(m, tags, (size_t) argc);
         if (r >= 0)
                 r = ctl_call(c, m, CTL_ASK_USEC, &error, NULL);
         return r < 0 ? ctl_fail("cannot set the tags", r, &error) : 0;
@@ -35,38 +61,41 @@ int verb_set_tags(struct ctl *c, int argc, char **argv)
 
 /* ---- wait ---- */
 
+#define WAIT (25 * NSEC_PER_SEC)
+#define WAIT_MOST (INT64_C(365) * 86400 * NSEC_PER_SEC)
+
 int verb_wait_revision(struct ctl *c, int argc, char **argv)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL, *reply = NULL;
-        uint64_t timeout = UINT64_C(25000000);
-        int64_t revision;
-        char *end;
+        struct json_object *o;
+        nsec_t wait = WAIT;
+        uint64_t revision, usec;
+        int64_t reached;
         int r;
 
-        if (argc < 1 || argc > 2)
-                return ctl_fail("wait-revision needs REVISION [SECONDS]", -EINVAL, NULL);
-        revision = strtoll(argv[0], &end, 10);
-        if (*end || !*argv[0])
-                return ctl_fail("wait-revision needs a number", -EINVAL, NULL);
-        if (argc == 2)
-                timeout = (uint64_t) (strtod(argv[1], NULL) * 1e6);
+        if (operand_count("REVISION", argv[0], 0, INT64_MAX, &revision) < 0 ||
+            (argc > 1 && operand_time("TIME", argv[1], 0, WAIT_MOST, &wait) < 0))
+                return -1;
+        usec = (uint64_t) (wait / NSEC_PER_USEC);
         r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, "WaitForRevision");
         if (r >= 0)
-                r = sd_bus_message_append(m, "xt", revision, timeout);
+                r = sd_bus_message_append(m, "xt", (int64_t) revision, usec);
         if (r >= 0)
-                r = sd_bus_call(c->bus, m, timeout + 5000000, &error, &reply);
+                r = sd_bus_call(c->bus, m, usec + 5000000, &error, &reply);
         if (r >= 0)
-                r = sd_bus_message_read(reply, "x", &revision);
+                r = sd_bus_message_read(reply, "x", &reached);
         if (r < 0)
                 return ctl_fail("cannot wait", r, &error);
-        printf("%" PRId64 "\n", revision);
+        o = json_object_new_object();
+        json_object_object_add(o, "revision", json_object_new_int64(reached));
+        ctl_did(c, o, "%" PRId64, reached);
         return 0;
 }
 
 /* ---- describe ---- */
 
-int verb_describe(struct ctl *c, int argc, char **argv)
+int verb_describe(struct ctl *c, int argc unused_, char **argv unused_)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
@@ -74,9 +103,6 @@ int verb_describe(struct ctl *c, int argc, char **argv)
         const char *text;
         int r;
 
-        (void) argv;
-        if (argc > 0)
-                return ctl_fail("describe takes no argument", -EINVAL, NULL);
         r = sd_bus_call_method(c->bus, NAME, ROOT, MANAGER, "Describe", &error, &m, "");
         if (r >= 0)
                 r = sd_bus_message_read(m, "s", &text);
@@ -84,7 +110,7 @@ int verb_describe(struct ctl *c, int argc, char **argv)
                 return ctl_fail("cannot ask the agent", r, &error);
         o = json_tokener_parse(text);
         if (!o)
-                return ctl_fail("the agent's answer is not JSON", -EBADMSG, NULL);
+                return say("the agent's answer is not JSON");
         if (c->json == JSON_OFF)
                 c->json = JSON_PRETTY;
         ctl_print(c, o);
@@ -93,22 +119,17 @@ int verb_describe(struct ctl *c, int argc, char **argv)
 
 /* ---- services ---- */
 
-static const char *or_dash(const char *s)
-{
-        return *s ? s : "-";
-}
-
 static void service_row(struct json_object *o)
 {
-        char port[16] = "-", name[CTL_SHOWN], node[CTL_SHOWN], instance[CTL_SHOWN],
-             state[CTL_SHOWN], since[CTL_SHOWN], unit[CTL_SHOWN];
+        char port[16] = "-", name[TEXT_CELL], node[TEXT_CELL], instance[TEXT_CELL],
+             state[TEXT_CELL], since[TEXT_CELL], unit[TEXT_CELL];
 
         if (ctl_number(o, "Port") > 0)
                 snprintf(port, sizeof(port), "%" PRId64, ctl_number(o, "Port"));
-        printf("%-20s %-20s %-12s %-6s %-10s %-20s %s\n", ctl_shown(o, "Name", name),
-               ctl_shown(o, "Node", node), or_dash(ctl_shown(o, "Instance", instance)), port,
-               or_dash(ctl_shown(o, "State", state)), ctl_shown(o, "Since", since),
-               or_dash(ctl_shown(o, "Unit", unit)));
+        printf("%-20s %-20s %-12s %-6s %-10s %-20s %s\n", ctl_cell(o, "Name", name),
+               ctl_cell(o, "Node", node), ctl_cell(o, "Instance", instance), port,
+               ctl_cell(o, "State", state), ctl_cell(o, "Since", since),
+               ctl_cell(o, "Unit", unit));
 }
 
 static void service_head(void)
@@ -120,60 +141,52 @@ static void service_head(void)
 int verb_services(struct ctl *c, int argc, char **argv)
 {
         static const struct listing listing = {.method = "GetServices",
-                                               .things = "the services",
                                                .thing = "service",
                                                .head = service_head,
                                                .row = service_row};
-        ssize_t n = ctl_list(c, &listing, argc, argv);
 
-        if (n == 0 && argc > 0) {
-                fprintf(stderr, "tenurectl: no such service is in the cluster.\n");
-                return -1;
-        }
-        return n < 0 ? -1 : 0;
+        return ctl_list(c, &listing, argc, argv);
 }
 
 /* ---- register ---- */
 
 struct registering {
         struct ctl *ctl;
-        char *name;
-        const char *instance;
-        int argc;
-        char **argv;
+        const char *name, *instance;
+        struct pair *tags; /* but Port= and Address=, whose names are NULL */
+        size_t n;
+        uint64_t port;       /* 0: none */
+        const char *address; /* NULL: the node's */
         int r;
 };
 
-static int add_property(sd_bus_message *m, const char *key, const char *value)
+/* Takes what is no tag from the pairs. Returns 0, or -1 after printing what is wrong. */
+static int take_properties(struct registering *g)
 {
-        char *end;
-        long port;
+        for (size_t i = 0; i < g->n; i++) {
+                struct pair *p = &g->tags[i];
 
-        if (strcmp(key, "Address") == 0)
-                return sd_bus_message_append(m, "{sv}", key, "s", value);
-        port = strtol(value, &end, 10);
-        if (!*value || *end || port < 1 || port > 65535)
-                return -ERANGE;
-        return sd_bus_message_append(m, "{sv}", key, "q", (uint16_t) port);
-}
-
-static bool is_property(const char *word)
-{
-        return strncmp(word, "Port=", 5) == 0 || strncmp(word, "Address=", 8) == 0;
-}
-
-static int add_all(sd_bus_message *m, int argc, char **argv)
-{
-        int r = sd_bus_message_open_container(m, 'a', "{sv}");
-
-        for (int i = 0; r >= 0 && i < argc; i++) {
-                char key[16];
-
-                if (!is_property(argv[i]))
+                if (strcmp(p->name, "Address") == 0)
+                        g->address = p->value;
+                else if (strcmp(p->name, "Port") != 0)
                         continue;
-                snprintf(key, sizeof(key), "%.*s", (int) strcspn(argv[i], "="), argv[i]);
-                r = add_property(m, key, strchr(argv[i], '=') + 1);
+                else if (operand_count("Port=", p->value, 1, UINT16_MAX, &g->port) < 0)
+                        return -1;
+                p->name = NULL;
         }
+        return 0;
+}
+
+static int append_service(sd_bus_message *m, const struct registering *g)
+{
+        int r = sd_bus_message_append(m, "ss", g->name, g->instance);
+
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'a', "{sv}");
+        if (r >= 0 && g->address)
+                r = sd_bus_message_append(m, "{sv}", "Address", "s", g->address);
+        if (r >= 0 && g->port > 0)
+                r = sd_bus_message_append(m, "{sv}", "Port", "q", (uint16_t) g->port);
         if (r >= 0)
                 r = sd_bus_message_open_container(m, 'e', "sv");
         if (r >= 0)
@@ -181,17 +194,8 @@ static int add_all(sd_bus_message *m, int argc, char **argv)
         if (r >= 0)
                 r = sd_bus_message_open_container(m, 'v', "a{ss}");
         if (r >= 0)
-                r = sd_bus_message_open_container(m, 'a', "{ss}");
-        for (int i = 0; r >= 0 && i < argc; i++) {
-                char key[256];
-
-                if (is_property(argv[i]))
-                        continue;
-                snprintf(key, sizeof(key), "%.*s", (int) strcspn(argv[i], "="), argv[i]);
-                r = sd_bus_message_append(
-                        m, "{ss}", key, argv[i] + strlen(key) + (strchr(argv[i], '=') != NULL));
-        }
-        for (int i = 0; r >= 0 && i < 4; i++) /* {ss}, the variant, its entry, {sv} */
+                r = append_pairs(m, g->tags, g->n);
+        for (int i = 0; r >= 0 && i < 3; i++) /* the variant, its entry, {sv} */
                 r = sd_bus_message_close_container(m);
         return r;
 }
@@ -199,17 +203,21 @@ static int add_all(sd_bus_message *m, int argc, char **argv)
 static int on_registered(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct registering *g = userdata;
+        struct json_object *o;
 
         if (!sd_bus_message_is_method_error(m, NULL)) {
-                printf("Registered.\n");
-                fflush(stdout);
+                o = json_object_new_object();
+                json_object_object_add(o, "event", json_object_new_string("Registered"));
+                json_object_object_add(o, "name", json_object_new_string(g->name));
+                json_object_object_add(o, "instance", json_object_new_string(g->instance));
+                ctl_did(g->ctl, o, "Registered.");
                 return 0;
         }
-        /* If no agent runs now, wait for it. */
-        if (sd_bus_message_is_method_error(m, SD_BUS_ERROR_SERVICE_UNKNOWN) ||
-            sd_bus_message_is_method_error(m, SD_BUS_ERROR_NO_REPLY))
-                return 0;
-        g->r = ctl_fail("cannot register", -EIO, sd_bus_message_get_error(m));
+        if (sd_bus_message_is_method_error(m, SD_BUS_ERROR_SERVICE_UNKNOWN))
+                say("no agent answers on this bus; waiting for it");
+        else if (!sd_bus_message_is_method_error(m,
+                                                 SD_BUS_ERROR_NO_REPLY)) /* it is back soon */
+                g->r = ctl_fail("cannot register", -EIO, sd_bus_message_get_error(m));
         return 0;
 }
 
@@ -220,14 +228,12 @@ static int register_now(struct registering *g)
                                                "RegisterService");
 
         if (r >= 0)
-                r = sd_bus_message_append(m, "ss", g->name, g->instance);
+                r = append_service(m, g);
         if (r >= 0)
-                r = add_all(m, g->argc, g->argv);
-        if (r >= 0)
-                r = sd_bus_message_set_allow_interactive_authorization(m, 1);
+                r = sd_bus_message_set_allow_interactive_authorization(m, g->ctl->ask);
         if (r >= 0)
                 r = sd_bus_call_async(g->ctl->bus, NULL, m, on_registered, g, 0);
-        return r;
+        return r < 0 ? ctl_fail("cannot register", r, NULL) : 0;
 }
 
 static void on_moved(void *userdata, const char *owner)
@@ -235,36 +241,34 @@ static void on_moved(void *userdata, const char *owner)
         struct registering *g = userdata;
 
         if (!*owner)
-                fprintf(stderr, "tenurectl: the agent is gone; waiting for it.\n");
-        else if (register_now(g) < 0)
-                g->r = ctl_fail("cannot register", -EIO, NULL);
+                say("the agent is gone; waiting for it");
+        else
+                g->r = register_now(g);
 }
 
 int verb_register(struct ctl *c, int argc, char **argv)
 {
-        struct registering g = {.ctl = c, .instance = ""};
+        cleanup_(freep) struct pair *tags = read_pairs(argc - 1, argv + 1);
         cleanup_(signals_end) struct signals from = {0};
-        char *slash;
+        char *slash = strchr(argv[0], '/');
+        struct registering g = {.ctl = c,
+                                .name = argv[0],
+                                .instance = "",
+                                .tags = tags,
+                                .n = (size_t) argc - 1};
         int r;
 
-        if (argc == 0)
-                return ctl_fail("register needs SERVICE[/INSTANCE]", -EINVAL, NULL);
-        g.name = argv[0];
-        g.argc = argc - 1;
-        g.argv = argv + 1;
-        slash = strchr(g.name, '/');
+        if (!tags || take_properties(&g) < 0)
+                return -1;
         if (slash) {
                 *slash = '\0';
                 g.instance = slash + 1;
         }
         r = signals_follow(&from, c->bus, NAME, on_moved, &g);
-        if (r >= 0)
-                r = register_now(&g);
-        if (r == -ERANGE)
-                return ctl_fail("Port= is a number from 1 to 65535", -EINVAL, NULL);
         if (r < 0)
                 return ctl_fail("cannot register", r, NULL);
-        while (g.r == 0) {
+        g.r = register_now(&g);
+        while (g.r == 0 && (g.r = ctl_flush(c)) == 0) {
                 r = sd_bus_process(c->bus, NULL);
                 if (r == 0)
                         r = sd_bus_wait(c->bus, UINT64_MAX);

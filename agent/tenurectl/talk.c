@@ -113,7 +113,7 @@ static int make_tls(const struct core_options *o, struct tls **ret)
                             .cert = o->cert, .key = o->key, .ca = o->cacert, .http2 = true},
                     &err) == 0)
                 return 0;
-        text_say(stderr, "tenurectl: %s.", err.text);
+        say("%s", err.text);
         return -EINVAL;
 }
 
@@ -136,17 +136,14 @@ int talk_login(const struct core_options *o, struct endpoint_login *ret, char na
         if (o->password_file) {
                 r = secret_read(o->password_file, password, TALK_PASSWORD);
                 if (r < 0)
-                        fprintf(stderr, "tenurectl: cannot read a password from %s: %s.\n",
-                                o->password_file, strerror(-r));
+                        say("cannot read a password from %s: %s", o->password_file,
+                            strerror(-r));
                 return r;
         }
         snprintf(prompt, sizeof(prompt), "Password of %s: ", name);
         if (readpassphrase(prompt, password, TALK_PASSWORD, RPP_REQUIRE_TTY))
                 return 0;
-        fprintf(stderr,
-                "tenurectl: no terminal to ask for the password of %s; give "
-                "--password-file.\n",
-                name);
+        say("no terminal to ask for the password of %s; give --password-file", name);
         return -ENOTTY;
 }
 
@@ -219,8 +216,8 @@ int talk(const struct core_options *o, struct talk *t)
                 if (r == 0 && t->patience > 0 && (t->late || t->code == RPC_UNAVAILABLE))
                         r = -EHOSTUNREACH;
                 if (r < 0 && t->gave_up == 0 && !t->asks_again)
-                        text_say(stderr, "tenurectl: no lease core answers at %s%s%s.", url,
-                                 *t->down ? ": " : "", t->down);
+                        say("no lease core answers at %s%s%s", url, *t->down ? ": " : "",
+                            t->down);
         }
         t->tls = tls_free(t->tls);
         explicit_bzero(password, sizeof(password));
@@ -232,12 +229,10 @@ int talk(const struct core_options *o, struct talk *t)
                 return -ENOTCONN;
         if (r == 0 && t->code != RPC_OK) {
                 if (t->quiet == 0 || t->code != t->quiet)
-                        fprintf(stderr, "tenurectl: %s.\n",
-                                *t->text ? t->text : "the call failed");
+                        say("%s", *t->text ? t->text : "the call failed");
                 r = -EIO;
         } else if (r == 0 && !t->reply) {
-                fprintf(stderr, "tenurectl: %s.\n",
-                        t->unread == -ENOMEM ? "out of memory" : "the answer does not parse");
+                say(t->unread == -ENOMEM ? "out of memory" : "the answer does not parse");
                 r = t->unread < 0 ? t->unread : -EBADMSG;
         }
         return r;

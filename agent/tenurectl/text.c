@@ -35,17 +35,67 @@ void text_print(struct view v)
                 fwrite(b.data, 1, buf_len(&b), stdout);
 }
 
+const char *text_cell(const char *text, char out[static TEXT_CELL])
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        for (const char *p = text; *p; p++)
+                buf_printf(&b, *p == ' ' ? "\\x20" : "%c", *p);
+        if (buf_len(&b) == 0)
+                buf_add(&b, "-", 1);
+        return utf8_shown(buf_head(&b), buf_len(&b), out, TEXT_CELL);
+}
+
+#define TEXT_MAX 4096
+#define SAFE_MAX (TEXT_MAX + 1024) /* of what is escaped there is little */
+
+static const char *line(char safe[static SAFE_MAX], const char *fmt, va_list ap)
+{
+        char text[TEXT_MAX];
+        int n = vsnprintf(text, sizeof(text), fmt, ap);
+
+        return utf8_shown(text, n < 0 ? 0 : strlen(text), safe, SAFE_MAX);
+}
+
 void text_say(FILE *f, const char *fmt, ...)
 {
-        char line[4096], safe[4096 + 1024]; /* of what is escaped there is little */
+        char safe[SAFE_MAX];
         va_list ap;
-        int n;
 
         va_start(ap, fmt);
-        n = vsnprintf(line, sizeof(line), fmt, ap);
+        fprintf(f, "%s\n", line(safe, fmt, ap));
         va_end(ap);
-        if (n >= 0)
-                fprintf(f, "%s\n", utf8_shown(line, strlen(line), safe, sizeof(safe)));
+}
+
+static bool as_json;
+
+void say_json(void)
+{
+        as_json = true;
+}
+
+int say(const char *fmt, ...)
+{
+        char safe[SAFE_MAX];
+        va_list ap;
+        size_t n;
+
+        va_start(ap, fmt);
+        n = strlen(line(safe, fmt, ap));
+        va_end(ap);
+        if (n > 0 && safe[n - 1] == '.') /* of the agent's or the core's sentence */
+                safe[n - 1] = '\0';
+        if (as_json) {
+                struct json_object *o = json_object_new_object();
+
+                json_object_object_add(o, "message", json_object_new_string(safe));
+                fprintf(stderr, "%s\n",
+                        json_object_to_json_string_ext(o, JSON_C_TO_STRING_NOSLASHESCAPE));
+                json_object_put(o);
+        } else {
+                fprintf(stderr, "tenurectl: %s.\n", safe);
+        }
+        return -1;
 }
 
 /* Escapes one character of JSON that must not reach a terminal. Returns its length. */

@@ -13,9 +13,19 @@ void text_add(struct buf *b, struct view v);
 void text_print(struct view v);
 struct json_object *text_json(struct view v);
 
+/* Writes @text as one cell of a table: without spaces, and "-" if it is empty. Returns @out. */
+#define TEXT_CELL 512
+const char *text_cell(const char *text, char out[static TEXT_CELL]);
+
 /* Prints a line to @f, as fprintf() would, in which what cannot stand in a line becomes \xNN.
  * The end of the line is added. */
 void text_say(FILE *f, const char *fmt, ...) printf_(2, 3);
+
+/* Tells a person on standard error what is wrong: one sentence, without its full stop, which is
+ * added. Returns -1. */
+int say(const char *fmt, ...) printf_(1, 2);
+/* From now on, say() prints {"message": SENTENCE}. */
+void say_json(void);
 
 /* Makes a line of JSON of @o, in which such characters become \uNNNN. */
 void text_add_json(struct buf *b, struct json_object *o, int flags);

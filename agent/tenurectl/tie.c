@@ -36,11 +36,10 @@ void tie_restore_environment(void)
 
 int tie_fail(const struct tenure *t)
 {
-        text_say(stderr, "tenurectl: %s.", tenure_error(t));
-        return -1;
+        return say("%s", tenure_error(t));
 }
 
-int tie_set(struct tenure *t, const struct core_options *o, bool endpoints_given)
+int tie_set(struct tenure *t, const struct core_options *o)
 {
         char name[TALK_NAME], password[TALK_PASSWORD];
         struct endpoint_login login = {0};
@@ -48,7 +47,7 @@ int tie_set(struct tenure *t, const struct core_options *o, bool endpoints_given
 
         if (r < 0)
                 return -1;
-        if (endpoints_given)
+        if (o->given)
                 r = tenure_set_endpoints(t, o->endpoints);
         if (r == 0)
                 r = tenure_set_tls(t, o->cacert, o->cert, o->key);
@@ -58,8 +57,7 @@ int tie_set(struct tenure *t, const struct core_options *o, bool endpoints_given
         return r < 0 ? tie_fail(t) : 0;
 }
 
-int tie_new(const struct ctl *c, const struct core_options *o, bool endpoints_given,
-            struct tenure **ret)
+int tie_new(const struct ctl *c, struct tenure **ret)
 {
         struct tenure *t;
         int r;
@@ -69,7 +67,7 @@ int tie_new(const struct ctl *c, const struct core_options *o, bool endpoints_gi
         r = tenure_new(&t);
         if (r < 0)
                 return ctl_fail("cannot ask the core", r, NULL);
-        r = tie_set(t, o, endpoints_given);
+        r = tie_set(t, &c->core);
         if (r == 0 && tenure_start(t) < 0)
                 r = tie_fail(t);
         if (r < 0)

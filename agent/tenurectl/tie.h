@@ -7,15 +7,14 @@
 
 /* Makes a tie to the endpoints that were given, or else to the core that the agent uses.
  * Returns 0, and the caller owns *@ret; or -1 after printing why. */
-must_check_ int tie_new(const struct ctl *c, const struct core_options *o, bool endpoints_given,
-                        struct tenure **ret);
+must_check_ int tie_new(const struct ctl *c, struct tenure **ret);
 
 /* Prints what went wrong last; returns -1. */
-must_check_ int tie_fail(const struct tenure *t);
+int tie_fail(const struct tenure *t);
 
 /* Sets what the options say about the core, for a tie that is not started yet. Returns 0, or -1
  * after printing why. */
-must_check_ int tie_set(struct tenure *t, const struct core_options *o, bool endpoints_given);
+must_check_ int tie_set(struct tenure *t, const struct core_options *o);
 
 /* Puts the bus's address into the environment, where libtenure finds it; NULL: the system bus.
  * Returns 0, or -1 after printing why. */

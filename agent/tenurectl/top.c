@@ -1,5 +1,4 @@
-#include "top.h"
-
+/* tenurectl top: the fleet, live on a terminal, or as tables. */
 #include <langinfo.h>
 #include <locale.h>
 #include <signal.h>
@@ -7,7 +6,6 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "base/conf.h"
 #include "base/utf8.h"
 #include "terminal.h"
 #include "tie.h"
@@ -15,10 +13,8 @@
 #include "top_feed.h"
 #include "top_host.h"
 #include "top_view.h"
+#include "verbs.h"
 
-#define INTERVAL NSEC_PER_SEC
-#define INTERVAL_MIN (100 * NSEC_PER_MSEC)
-#define INTERVAL_MAX (3600 * NSEC_PER_SEC)
 /* The screen is not drawn more often than this. */
 #define DRAW_EACH (200 * NSEC_PER_MSEC)
 /* When a table is printed, a core that has not answered by then is an error. */
@@ -38,7 +34,6 @@ struct ending {
 
 struct top {
         struct ctl *ctl;
-        struct core_options core;
         struct loop *loop;
         struct tenure *tie;
         struct top_feed *feed;
@@ -72,14 +67,6 @@ struct top {
         size_t events_printed;
 };
 
-static int64_t wall_now(void)
-{
-        struct timespec ts;
-
-        clock_gettime(CLOCK_REALTIME, &ts);
-        return (int64_t) ts.tv_sec;
-}
-
 static void stop(struct top *t, int result)
 {
         t->result = result;
@@ -97,9 +84,9 @@ static void ask(struct top *t, struct boot_time now)
         if (!top_core_has_any(t->replicas) && *a->endpoint &&
             top_core_add(t->replicas, a->endpoint, why) < 0)
                 utf8_print(t->model.down, sizeof(t->model.down), "%s", why);
-        top_host_ask(t->host, wall_now());
-        top_core_ask(t->replicas, now, wall_now());
-        top_feed_ask(t->feed, t->screen.first, t->screen.n_rows, now, wall_now());
+        top_host_ask(t->host, time(NULL));
+        top_core_ask(t->replicas, now, time(NULL));
+        top_feed_ask(t->feed, t->screen.first, t->screen.n_rows, now, time(NULL));
 }
 
 static int draw(struct top *t, struct boot_time now)
@@ -107,7 +94,7 @@ static int draw(struct top *t, struct boot_time now)
         int r = top_arrange(&t->model, now);
 
         if (r == 0)
-                r = top_draw(&t->model, &t->look, now, wall_now(), &t->screen);
+                r = top_draw(&t->model, &t->look, now, time(NULL), &t->screen);
         if (r < 0)
                 ctl_fail("cannot show it", r, NULL);
         return r;
@@ -120,8 +107,7 @@ static void print(struct top *t, struct boot_time now)
         size_t news = t->model.n_events - t->events_printed;
 
         if (!t->model.followed && !t->model.ever) {
-                fprintf(stderr, "tenurectl: no lease core answers%s%s.\n",
-                        *t->model.down ? ": " : "", t->model.down);
+                say("no lease core answers%s%s", *t->model.down ? ": " : "", t->model.down);
                 return stop(t, -1);
         }
         t->wanted = false;
@@ -141,8 +127,8 @@ static void print(struct top *t, struct boot_time now)
         t->left -= t->left > 0;
         if (t->ctl->legend)
                 putchar('\n');
-        if (fflush(stdout) != 0)
-                return stop(t, 0); /* main() reports that */
+        if (ctl_flush(t->ctl) < 0)
+                return stop(t, -1);
 }
 
 /* The first table needs some rounds of questions, each after the answers to the last. */
@@ -478,14 +464,17 @@ static void on_tick(struct loop_timer *timer)
 
 /* Takes the endpoints from the agent unless the user gave some; without an agent, uses the
  * default. */
-static int begin(struct top *t, bool endpoints_given, const char *cluster)
+static int begin(struct top *t)
 {
         const struct top_agent *a = top_host_agent(t->host);
-        bool by_agent = !endpoints_given && t->model.host.known;
-        const char *first = by_agent ? a->endpoint : t->core.endpoints;
+        const char *cluster = t->ctl->o.cluster;
+        bool by_agent = !t->ctl->core.given && t->model.host.known;
+        const char *first = by_agent ? a->endpoint : t->ctl->core.endpoints;
+        struct core_options core = t->ctl->core;
         char why[TOP_REASON];
         int r;
 
+        core.given = !by_agent;
         snprintf(t->model.cluster, sizeof(t->model.cluster), "%s",
                  cluster    ? cluster
                  : by_agent ? a->cluster
@@ -495,65 +484,50 @@ static int begin(struct top *t, bool endpoints_given, const char *cluster)
         r = tenure_new(&t->tie);
         if (r < 0)
                 return ctl_fail("cannot ask the core", r, NULL);
-        if (tie_set(t->tie, &t->core, !by_agent) < 0)
+        if (tie_set(t->tie, &core) < 0)
                 return -1;
         if (cluster && tenure_set_cluster(t->tie, cluster) < 0)
                 return tie_fail(t->tie);
-        if (top_core_new(&t->replicas, t->loop, &t->model, &t->core) < 0)
+        if (top_core_new(&t->replicas, t->loop, &t->model, &t->ctl->core) < 0)
                 return -1;
-        if (*first && top_core_add(t->replicas, first, why) < 0) {
-                fprintf(stderr, "tenurectl: %s.\n", why);
-                return -1;
-        }
+        if (*first && top_core_add(t->replicas, first, why) < 0)
+                return say("%s", why);
         r = top_feed_new(&t->feed, t->loop, &t->model, t->tie);
         return r < 0 ? tie_fail(t->tie) : 0;
 }
 
-static int parse(struct top *t, const struct top_options *o)
+static int parse(struct top *t, const struct options *o)
 {
         const char *sort = o->sort ? o->sort : "node";
-        char *end;
 
-        t->interval = INTERVAL;
-        if (o->interval && (nsec_parse(o->interval, &t->interval) < 0 ||
-                            t->interval < INTERVAL_MIN || t->interval > INTERVAL_MAX))
-                return ctl_fail("--interval must be a time from 100ms to 1h", -EINVAL, NULL);
+        t->interval = o->interval;
         t->model.reverse = *sort == '-';
         if (!top_sort_parse(sort + t->model.reverse, &t->model.sort))
-                return ctl_fail("--sort must be node, state, left, ttl, age, address, zone or "
-                                "services",
-                                -EINVAL, NULL);
+                return say("--sort must be node, state, left, ttl, age, address, zone or "
+                           "services, not '%s'",
+                           o->sort);
         if (o->filter && strlen(o->filter) >= sizeof(t->model.filter))
-                return ctl_fail("--filter must be shorter than 128 bytes", -EINVAL, NULL);
+                return say("--filter must be shorter than 128 bytes");
+        if (o->once && o->iterations != UINT64_MAX)
+                return say("top takes --once or --iterations, not both");
         snprintf(t->model.filter, sizeof(t->model.filter), "%s", o->filter ? o->filter : "");
-        t->left = isatty(STDOUT_FILENO) ? 0 : 1;
-        if (o->once)
-                t->left = 1;
-        if (o->iterations) {
-                errno = 0;
-                t->left = strtoul(o->iterations, &end, 10);
-                if (errno != 0 || *end || end == o->iterations || *o->iterations == '-')
-                        return ctl_fail("--iterations must be a number, 0 for no end", -EINVAL,
-                                        NULL);
-        }
+        if (o->iterations != UINT64_MAX)
+                t->left = o->iterations;
+        else
+                t->left = o->once || !isatty(STDOUT_FILENO);
         return 0;
 }
 
-static int run_all(struct top *t, bool endpoints_given, const struct top_options *o)
+static int run_all(struct top *t, const struct options *o)
 {
-        bool tables = o->once || o->iterations || !terminal_is_there();
-        char login[TALK_LOGIN_MAX] = "";
+        bool tables = o->once || o->iterations != UINT64_MAX || !terminal_is_there();
         int r = loop_new(&t->loop);
 
         if (r == 0)
                 r = top_host_new(&t->host, t->loop, &t->model, t->ctl);
         if (r < 0)
                 return ctl_fail("cannot begin", r, NULL);
-        r = talk_log_in_once(&t->core, login);
-        if (r == 0)
-                r = begin(t, endpoints_given, o->cluster);
-        explicit_bzero(login, sizeof(login));
-        t->core.user = NULL;
+        r = begin(t);
         if (r == 0 && !tables)
                 r = take_terminal(t);
         if (r < 0)
@@ -569,31 +543,21 @@ static int run_all(struct top *t, bool endpoints_given, const struct top_options
         return t->result;
 }
 
-int top_main(struct ctl *c, const struct core_options *core, bool endpoints_given,
-             const struct top_options *o, int argc, char **argv)
+int verb_top(struct ctl *c, int argc unused_, char **argv unused_)
 {
-        struct top *t;
+        struct top *t = calloc(1, sizeof(*t));
         int r, ended_by;
 
-        (void) argv;
-        if (argc > 0)
-                return ctl_fail("top takes no argument", -EINVAL, NULL);
-        if (c->json != JSON_OFF)
-                return ctl_fail("top has tables only; nodes and services have --json, and "
-                                "describe all of it",
-                                -EINVAL, NULL);
-        t = calloc(1, sizeof(*t));
         if (!t)
                 return ctl_fail("cannot begin", -ENOMEM, NULL);
         t->ctl = c;
-        t->core = *core;
         t->terminal.fd = -1;
         t->model.host.deadline = BOOT_TIME_NEVER;
         setlocale(LC_CTYPE, "");
         t->look.utf8 = strcmp(nl_langinfo(CODESET), "UTF-8") == 0;
-        r = parse(t, o);
+        r = parse(t, &c->o);
         if (r == 0)
-                r = run_all(t, endpoints_given, o);
+                r = run_all(t, &c->o);
         terminal_close(&t->terminal);
         top_feed_free(t->feed);
         top_core_free(t->replicas);

@@ -47,14 +47,6 @@ struct top_feed {
         int error;
 };
 
-static int64_t wall_now(void)
-{
-        struct timespec ts;
-
-        clock_gettime(CLOCK_REALTIME, &ts);
-        return (int64_t) ts.tv_sec;
-}
-
 /* ---- members ---- */
 
 static int64_t since_of(const char *text)
@@ -88,7 +80,7 @@ static int put_node(struct top_feed *f, const struct tenure_node *n)
 static void report_change(struct top_feed *f, const struct tenure_node *n)
 {
         const struct top_node *was = top_node_find(f->model, n->name);
-        int64_t at = wall_now();
+        int64_t at = time(NULL);
 
         if (!was)
                 return;
@@ -108,14 +100,14 @@ static int on_node(struct top_feed *f, const struct tenure_event *e)
         const struct tenure_node *n = e->node;
 
         if (e->type == TENURE_NODE_LEFT) {
-                top_event(f->model, wall_now(),
+                top_event(f->model, time(NULL),
                           strcmp(e->reason, "expired") == 0 ? TOP_BAD : TOP_NEWS, "%s left: %s",
                           n->name, e->reason);
                 return top_node_gone(f->model, n->name, e->reason, loop_now(f->loop));
         }
         /* What existed at the start is not news. */
         if (f->model->ever && e->type == TENURE_NODE_JOINED)
-                top_event(f->model, wall_now(), TOP_NEWS, "%s joined", n->name);
+                top_event(f->model, time(NULL), TOP_NEWS, "%s joined", n->name);
         else if (f->model->ever)
                 report_change(f, n);
         return put_node(f, n);
@@ -128,13 +120,13 @@ static int on_service(struct top_feed *f, const struct tenure_event *e)
 
         snprintf(name, sizeof(name), "%s%s%s", s->name, *s->instance ? "/" : "", s->instance);
         if (e->type == TENURE_SERVICE_REMOVED) {
-                top_event(f->model, wall_now(), TOP_NEWS, "service %s on %s is gone: %s", name,
+                top_event(f->model, time(NULL), TOP_NEWS, "service %s on %s is gone: %s", name,
                           s->node, e->reason);
                 top_service_gone(f->model, s->node, name);
                 return 0;
         }
         if (f->model->ever && e->type == TENURE_SERVICE_ADDED)
-                top_event(f->model, wall_now(), TOP_NEWS, "service %s on %s is there", name,
+                top_event(f->model, time(NULL), TOP_NEWS, "service %s on %s is there", name,
                           s->node);
         return top_service_put(f->model, s->node, name);
 }
@@ -144,9 +136,9 @@ static void on_followed(struct top_feed *f, bool followed)
         struct top_model *m = f->model;
 
         if (followed && m->ever && !m->followed)
-                top_event(m, wall_now(), TOP_NEWS, "the cluster is followed again");
+                top_event(m, time(NULL), TOP_NEWS, "the cluster is followed again");
         else if (!followed && m->followed) {
-                m->stale_since = wall_now();
+                m->stale_since = time(NULL);
                 top_event(m, m->stale_since, TOP_BAD,
                           "the cluster is not followed any more: the core does not answer");
         }
@@ -240,7 +232,7 @@ static void take_lock(struct top_feed *f, const struct asked *a)
         qsort(line, n, sizeof(line[0]), by_creation);
         name_of_lease(f, line[0]->lease, who);
         if (*l->holder && l->token != line[0]->create_revision)
-                top_event(f->model, wall_now(), TOP_NEWS, "lock %s: %s has it, %s had it",
+                top_event(f->model, time(NULL), TOP_NEWS, "lock %s: %s has it, %s had it",
                           l->name, who, l->holder);
         snprintf(l->holder, sizeof(l->holder), "%s", who);
         l->token = line[0]->create_revision;

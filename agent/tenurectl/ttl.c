@@ -2,7 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "ctl.h"
+#include "verbs.h"
 
 /* "12 ms", "1.50 s": easy to compare. */
 static const char *duration(int64_t usec, char text[static 32])
@@ -118,7 +118,7 @@ static void print_all(const struct ctl *c, struct json_object *o, struct json_ob
         print_advice(o, list);
 }
 
-static int advise(struct ctl *c)
+int verb_ttl_advise(struct ctl *c, int argc unused_, char **argv unused_)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
@@ -139,11 +139,4 @@ static int advise(struct ctl *c)
                 ctl_print(c, json_object_get(o));
         json_object_put(o);
         return r < 0 ? r : 0;
-}
-
-int verb_ttl(struct ctl *c, int argc, char **argv)
-{
-        if (argc != 1 || strcmp(argv[0], "advise") != 0)
-                return ctl_fail("ttl needs advise", -EINVAL, NULL);
-        return advise(c);
 }

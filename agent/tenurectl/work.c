@@ -19,7 +19,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/conf.h"
 #include "base/secret.h"
 #include "keeper.h"
 #include "loop/clock.h"
@@ -27,11 +26,9 @@
 #include "member/rendezvous.h"
 #include "text.h"
 #include "tie.h"
+#include "verbs.h"
 #include "work.h"
 
-#define EXIT_FAILED 125 /* as in lock.c */
-#define TTL (10 * NSEC_PER_SEC)
-#define GRACE (10 * NSEC_PER_SEC)
 /* A command that has ended is run again after this pause, which doubles each time; after a run
  * of at least RUNS_WELL it is short again. */
 #define PAUSE (100 * NSEC_PER_MSEC)
@@ -450,38 +447,11 @@ static int turn(struct working *w)
                 r = on_event(w, e);
         publish(w); /* a loss counts once its event has been taken */
         if (r < 0)
-                text_say(stderr, "tenurectl: %s.",
-                         *tenure_error(w->t) ? tenure_error(w->t) : strerror(-r));
+                say("%s", *tenure_error(w->t) ? tenure_error(w->t) : strerror(-r));
         return r;
 }
 
 /* ---- the beginning ---- */
-
-static int read_time(const char *option, const char *text, nsec_t otherwise, nsec_t *ret)
-{
-        *ret = otherwise;
-        if (!text || (nsec_parse(text, ret) == 0 && *ret > 0))
-                return 0;
-        fprintf(stderr, "tenurectl: %s must be a time such as 500ms or 10s, not '%s'.\n",
-                option, text);
-        return -1;
-}
-
-static int read_weight(const char *text, unsigned *ret)
-{
-        size_t n = text ? strspn(text, "0123456789") : 0;
-
-        *ret = 0;
-        if (!text)
-                return 0;
-        if (n > 0 && n < 7 && text[n] == '\0')
-                *ret = (unsigned) strtoul(text, NULL, 10);
-        if (*ret >= 1 && *ret <= RENDEZVOUS_WEIGHT_MAX)
-                return 0;
-        fprintf(stderr, "tenurectl: --weight must be a number from 1 to %d, not '%s'.\n",
-                RENDEZVOUS_WEIGHT_MAX, text);
-        return -1;
-}
 
 /* The name given or else the host's; a host in two groups has two sessions. */
 static int read_name(struct working *w, const char *given)
@@ -497,28 +467,22 @@ static int read_name(struct working *w, const char *given)
         return 0;
 }
 
-static int begin(struct working *w, const struct work_options *o,
-                 const struct work_names *names)
+static int begin(struct working *w, const struct options *o, const struct work_names *names)
 {
-        struct tenure_work_options join = {.tasks = names->names, .n_tasks = names->n};
-        int r = read_weight(o->weight, &join.weight);
+        struct tenure_work_options join = {
+                .tasks = names->names, .n_tasks = names->n, .weight = (unsigned) o->weight};
+        int r = read_name(w, o->name);
 
+        w->ttl = o->ttl;
+        w->grace = o->grace;
+        if (r < 0)
+                return r;
+        r = tenure_hold_own(w->t, (uint64_t) (w->ttl / NSEC_PER_MSEC), w->name);
         if (r == 0)
-                r = read_time("--ttl", o->ttl, TTL, &w->ttl);
+                r = tenure_work_join(w->t, w->group, &join, &w->work);
         if (r == 0)
-                r = read_time("--grace", o->grace, GRACE, &w->grace);
-        if (r == 0)
-                r = read_name(w, o->name);
-        if (r == 0) {
-                r = tenure_hold_own(w->t, (uint64_t) (w->ttl / NSEC_PER_MSEC), w->name);
-                if (r == 0)
-                        r = tenure_work_join(w->t, w->group, &join, &w->work);
-                if (r == 0)
-                        r = tenure_start(w->t);
-                if (r < 0)
-                        text_say(stderr, "tenurectl: %s.", tenure_error(w->t));
-        }
-        return r;
+                r = tenure_start(w->t);
+        return r < 0 ? tie_fail(w->t) : 0;
 }
 
 static int listen_to_signals(struct working *w)
@@ -529,7 +493,7 @@ static int listen_to_signals(struct working *w)
         return w->sfd < 0 ? ctl_fail("cannot wait for signals", -errno, NULL) : 0;
 }
 
-static int work(struct working *w, const struct work_options *o)
+static int work(struct working *w, const struct options *o)
 {
         struct work_names names = {0};
         struct job *j, *next;
@@ -556,65 +520,49 @@ static int work(struct working *w, const struct work_options *o)
                 free(j->task);
                 free(j);
         }
-        return r < 0 ? EXIT_FAILED : w->failed;
+        return r < 0 ? -1 : w->failed;
 }
 
-static int list(struct ctl *c, struct tenure *t, const char *cluster, const char *group)
+static int list(struct ctl *c, struct tenure *t, const char *group)
 {
+        const char *cluster = c->o.cluster ? c->o.cluster : "default";
         struct json_object *o = NULL;
         int r;
 
-        if (!node_name_is_valid(group)) {
-                fprintf(stderr,
-                        "tenurectl: a group's name has 1 to 255 letters, digits and . _ - :, "
-                        "without a leading dot; '%s' is not one.\n",
-                        group);
-                return EXIT_FAILED;
-        }
-        r = tenure_start(t);
-        if (r < 0) {
-                text_say(stderr, "tenurectl: %s.", tenure_error(t));
-                return EXIT_FAILED;
-        }
-        if (!cluster && c->bus) {
-                if (ctl_get_all(c, ROOT, MANAGER, &o) < 0)
-                        return EXIT_FAILED;
+        if (!node_name_is_valid(group))
+                return say("a group's name has 1 to 255 letters, digits and . _ - :, without a "
+                           "leading dot; '%s' is not one",
+                           group);
+        if (tenure_start(t) < 0)
+                return tie_fail(t);
+        if (!c->o.cluster && !c->core.given) { /* the agent knows both */
+                if (ctl_open_bus(c) < 0 || ctl_get_all(c, ROOT, MANAGER, &o) < 0)
+                        return -1;
                 cluster = ctl_text(o, "Cluster");
         }
-        r = work_list(c, t, cluster ? cluster : "default", group);
+        r = work_list(c, t, cluster, group);
         json_object_put(o);
         return r;
 }
 
-int work_main(struct ctl *c, const struct core_options *core, const struct work_options *o,
-              bool endpoints_given, const char *bus, int argc, char **argv)
+int verb_work(struct ctl *c, int argc, char **argv)
 {
-        struct working w = {.sfd = -1, .page = -1};
+        struct working w = {.sfd = -1, .page = -1, .group = argv[0], .argv = argv + 1};
         int r;
 
-        if (argc < 1 || (argc == 1 && o->tasks) || (argc > 1 && !o->tasks)) {
-                (void) ctl_fail(
-                        "work needs GROUP --tasks=TASKS -- COMMAND, or GROUP alone to list "
-                        "its tasks",
-                        -EINVAL, NULL);
-                return EXIT_FAILED;
-        }
-        if (tie_set_bus(bus) < 0)
-                return EXIT_FAILED;
-        w.group = argv[0];
-        w.argv = argv + 1;
+        if ((argc > 1) != (c->o.tasks != NULL))
+                return say("work needs --tasks=TASKS GROUP -- COMMAND, or GROUP alone to list "
+                           "its tasks");
+        if (tie_set_bus(c->address) < 0)
+                return -1;
         r = tenure_new(&w.t);
-        if (r < 0) {
-                (void) ctl_fail("cannot begin", r, NULL);
-                return EXIT_FAILED;
-        }
-        r = tie_set(w.t, core, endpoints_given);
-        if (r == 0 && tenure_set_cluster(w.t, o->cluster) < 0)
-                r = tie_fail(w.t);
         if (r < 0)
-                r = EXIT_FAILED;
-        else
-                r = argc > 1 ? work(&w, o) : list(c, w.t, o->cluster, w.group);
+                return ctl_fail("cannot begin", r, NULL);
+        r = tie_set(w.t, &c->core);
+        if (r == 0 && tenure_set_cluster(w.t, c->o.cluster) < 0)
+                r = tie_fail(w.t);
+        if (r == 0)
+                r = argc > 1 ? work(&w, &c->o) : list(c, w.t, w.group);
         tenure_free(w.t);
         if (w.sfd >= 0)
                 close(w.sfd);

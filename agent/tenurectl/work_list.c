@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/utf8.h"
 #include "member/work_record.h"
 #include "text.h"
 #include "work.h"
@@ -69,12 +68,6 @@ static void sort(struct rows *r)
         r->n = kept;
 }
 
-/* Makes text safe for a terminal: anybody who may write to the group can choose it. */
-static const char *shown(const char *text, char out[static CTL_SHOWN])
-{
-        return utf8_shown(text, strlen(text), out, CTL_SHOWN);
-}
-
 static void print_rows(const struct ctl *c, const struct rows *rows)
 {
         struct json_object *all = c->json == JSON_OFF ? NULL : json_object_new_array();
@@ -85,14 +78,14 @@ static void print_rows(const struct ctl *c, const struct rows *rows)
         for (size_t i = 0; i < rows->n; i++) {
                 const struct row *r = &rows->all[i];
                 struct json_object *o = all ? json_object_new_object() : NULL;
-                char task[CTL_SHOWN], member[CTL_SHOWN];
+                char task[TEXT_CELL], member[TEXT_CELL];
 
                 free_ones += r->token == 0;
                 if (!o && r->token > 0)
-                        printf("%-32s %-32s %" PRId64 "\n", shown(r->task, task),
-                               shown(r->member, member), r->token);
+                        printf("%-32s %-32s %" PRId64 "\n", text_cell(r->task, task),
+                               text_cell(r->member, member), r->token);
                 else if (!o)
-                        printf("%-32s %-32s -\n", shown(r->task, task), "-");
+                        printf("%-32s %-32s -\n", text_cell(r->task, task), "-");
                 if (!o)
                         continue;
                 json_object_object_add(o, "task", json_object_new_string(r->task));
@@ -121,9 +114,8 @@ static int get(struct tenure *t, const char *cluster, const char *group, const c
         if (r == 0)
                 r = tenure_call_wait(*ret, ANSWER_MS);
         if (r < 0)
-                text_say(stderr, "tenurectl: %s.",
-                         *ret && *tenure_call_error(*ret) ? tenure_call_error(*ret)
-                                                          : tenure_error(t));
+                say("%s", *ret && *tenure_call_error(*ret) ? tenure_call_error(*ret)
+                                                           : tenure_error(t));
         return r;
 }
 
@@ -173,5 +165,5 @@ int work_list(const struct ctl *c, struct tenure *t, const char *cluster, const 
         rows_fini(&rows);
         tenure_call_free(members);
         tenure_call_free(tasks);
-        return r < 0 ? 125 : 0; /* as in work.c */
+        return r < 0 ? -1 : 0;
 }

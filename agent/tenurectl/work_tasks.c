@@ -11,12 +11,6 @@ void work_names_fini(struct work_names *w)
         *w = (struct work_names){0};
 }
 
-static int fail(const char *what)
-{
-        fprintf(stderr, "tenurectl: %s.\n", what);
-        return -1;
-}
-
 static int read_file(const char *path, char **ret)
 {
         FILE *f = strcmp(path, "-") == 0 ? stdin : fopen(path, "re");
@@ -25,8 +19,7 @@ static int read_file(const char *path, char **ret)
         bool whole;
 
         if (!f || !text) {
-                fprintf(stderr, "tenurectl: cannot read tasks from %s: %s.\n", path,
-                        strerror(f ? ENOMEM : errno));
+                say("cannot read tasks from %s: %s", path, strerror(f ? ENOMEM : errno));
                 if (f && f != stdin)
                         fclose(f);
                 return -1;
@@ -35,13 +28,9 @@ static int read_file(const char *path, char **ret)
         whole = feof(f) && !ferror(f);
         if (f != stdin)
                 fclose(f);
-        if (!whole || memchr(text, '\0', n)) {
-                fprintf(stderr,
-                        "tenurectl: %s is not a list of tasks, one per line, of at most %d "
-                        "bytes.\n",
-                        path, WORK_RECORD_MAX);
-                return -1;
-        }
+        if (!whole || memchr(text, '\0', n))
+                return say("%s is not a list of tasks, one per line, of at most %d bytes", path,
+                           WORK_RECORD_MAX);
         text[n] = '\0';
         *ret = take_ptr(text);
         return 0;
@@ -61,10 +50,10 @@ static int split(struct work_names *w, const char *between, bool lines)
                 if (lines && (*s == '\0' || *s == '#'))
                         continue;
                 if (array_reserve(&w->names, &cap, w->n + 1, sizeof(*w->names)) < 0)
-                        return fail("out of memory");
+                        return say("out of memory");
                 w->names[w->n++] = s;
         }
-        return w->n > 0 ? 0 : fail("--tasks names no task");
+        return w->n > 0 ? 0 : say("--tasks names no task");
 }
 
 int work_names_parse(struct work_names *ret, const char *text)
@@ -75,13 +64,10 @@ int work_names_parse(struct work_names *ret, const char *text)
 
         if (*text && text[digits] == '\0') {
                 w.n = digits > 6 ? SIZE_MAX : strtoul(text, NULL, 10);
-                if (w.n < 1 || w.n > WORK_TASKS_MAX) {
-                        fprintf(stderr,
-                                "tenurectl: --tasks must be a number from 1 to %d, @FILE or "
-                                "names separated by commas, not '%s'.\n",
-                                WORK_TASKS_MAX, text);
-                        return -1;
-                }
+                if (w.n < 1 || w.n > WORK_TASKS_MAX)
+                        return say("--tasks must be a number from 1 to %d, @FILE or names "
+                                   "separated by commas, not '%s'",
+                                   WORK_TASKS_MAX, text);
                 *ret = w;
                 return 0;
         }
@@ -89,7 +75,7 @@ int work_names_parse(struct work_names *ret, const char *text)
                 r = read_file(text + 1, &w.text);
         } else {
                 w.text = strdup(text);
-                r = w.text ? 0 : fail("out of memory");
+                r = w.text ? 0 : say("out of memory");
         }
         if (r == 0)
                 r = split(&w, *text == '@' ? "\n" : ",", *text == '@');

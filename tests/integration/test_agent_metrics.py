@@ -1,5 +1,6 @@
 """What the agent counts: printed, as a file for node_exporter, and as the answer to a request."""
 import os
+import re
 import shutil
 import socket
 import urllib.error
@@ -157,10 +158,10 @@ def test_nothing_is_written_over_what_is_no_file(agent, shared_cluster, tmp_path
     path = tmp_path / "odd"
     make(path)
     before = path.lstat()
-    for words in (["metrics", f"--output={path}"],
-                  [f"--endpoints={shared_cluster.endpoints}", "core", "snapshot", "save", path]):
-        assert agent.refusal(*words)[0].startswith(
-            f"cannot write {path}: it is there, and is not a regular file")
+    sentence = f"cannot write {path}: it is there, and is not a regular file"
+    assert agent.refusal("metrics", f"--output={path}")[0].startswith(sentence)
+    with pytest.raises(ProgramError, match=re.escape(sentence)):
+        shared_cluster.ctl("core", "snapshot", "save", path)
     assert path.lstat() == before
 
 

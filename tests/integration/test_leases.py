@@ -83,9 +83,9 @@ def test_a_name_or_id_that_no_lease_has_is_an_error(leases, command):
 
 
 @pytest.mark.parametrize("words, sentence", [
-    (["soon"], "a time such as 500ms, 10s or 60, not 'soon'"),
+    (["soon"], "TTL must be a time from 1ms to 876000h such as 500ms or 10s, not 'soon'"),
     (["5", "x" * 1025], "a lease's name has 1 to 1024 bytes"),
-    ([], "usage: tenurectl"),
+    ([], "lease grant needs TTL [NAME]"),
 ])
 def test_a_grant_with_wrong_words_is_refused(leases, words, sentence):
     assert sentence in leases.refusal("grant", *words)

@@ -11,11 +11,10 @@ other_user = pytest.mark.skipif(os.getuid() != 0, reason="becomes another user, 
 
 
 @pytest.mark.parametrize("name, problem", [
-    ("", "has 1 to 900 bytes"),
     ("a" * 901, "has 1 to 900 bytes"),
     ("/tenure/default/nodes", "does not begin with /tenure/, where nodes and services are"),
     ("db/main", "has no slash: locks of names such as db and db/main would wait for each other"),
-], ids=["empty", "long", "nodes", "slash"])
+], ids=["long", "nodes", "slash"])
 def test_a_name_that_no_lock_can_have_is_refused(agent, name, problem):
     assert agent.refusal("lock", name, "--", "true") == (
         f"the name of a lock {problem}; '{name}' is not one.", 125)

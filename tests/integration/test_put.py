@@ -46,7 +46,7 @@ def test_a_key_is_written_while_the_place_is_held_and_the_revision_printed(agent
 
     written = engine.get(prefix + "k")
     assert written.value == "one"
-    assert said == f"Written at revision {written.mod_revision}.\n"
+    assert said == f"Wrote '{written.key}' at revision {written.mod_revision}.\n"
     said = json.loads(agent.ctl("--json=short", "put", prefix + "k", "", "--while-held"))
     written = engine.get(prefix + "k")
     assert (said, written.value) == ({"key": written.key, "revision": written.mod_revision}, "")

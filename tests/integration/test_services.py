@@ -60,7 +60,7 @@ def test_a_name_that_somebody_else_has_registered_is_refused(agent, entry):
 
 @pytest.mark.parametrize("words, sentence", [
     (["a,b"], "letters, digits"),
-    (["x", "Port=70000"], "Port= is a number from 1 to 65535"),
+    (["x", "Port=70000"], "Port= must be a whole number from 1 to 65535, not '70000'"),
 ])
 def test_a_service_that_cannot_be_is_refused(agent, words, sentence):
     assert sentence in agent.refusal("register", *words)[0]

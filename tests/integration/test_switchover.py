@@ -108,7 +108,7 @@ def test_no_two_hosts_act_at_once_however_often_the_lock_is_handed_over(engine, 
 
 @pytest.mark.parametrize("words, status, said", [
     (["h1"], 2, "Nobody holds the lock"), (["h9"], 2, "Nobody holds the lock"),
-    (["h1", "--wait=0"], 1, "1 ms to a day"), (["h1", "h2"], 1, "switchover needs NAME [NODE]")])
+    (["h1", "--wait=0"], 1, "1 ms to a day"), (["h1", "h2"], 1, "switchover does not take")])
 def test_a_lock_that_nobody_holds_cannot_be_handed_over(agent, duty, words, status, said):
     sentence, failed_with = agent.refusal("switchover", duty.lock, *words)
     assert failed_with == status and said in sentence

@@ -352,12 +352,12 @@ NAME_RULE = "has 1 to 255 letters, digits and . _ - :, without a leading dot; "
 
 
 @pytest.mark.parametrize("words, said", [
-    (["g", "--", "true"], "work needs GROUP --tasks=TASKS -- COMMAND"),
+    (["g", "--", "true"], "work needs --tasks=TASKS GROUP -- COMMAND"),
     (["g", "--tasks=a,b,a", "--", "true"], "the task 'a' is named twice"),
     (["g", "--tasks=a/b", "--", "true"], f"a task's name {NAME_RULE}'a/b' is not one"),
     (["g", "--tasks=10001", "--", "true"], "--tasks must be a number from 1 to 10000"),
     (["g", "--tasks=1", "--weight=0", "--", "true"],
-     "--weight must be a number from 1 to 10000, not '0'"),
+     "--weight must be a whole number from 1 to 10000, not '0'"),
     (["x" * 5000, "--endpoints=http://127.0.0.1:1", "--cluster=c"],
      f"a group's name {NAME_RULE}'xxx"),
     (["g", "--tasks=@/nowhere", "--", "true"], "cannot read tasks from /nowhere: No such file")])

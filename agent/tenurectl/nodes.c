@@ -1,0 +1,158 @@
+/* tenurectl nodes and watch: the nodes, and what changes. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <time.h>
+
+#include "base/utf8.h"
+#include "bus/signals.h"
+#include "text.h"
+#include "verbs.h"
+
+/* ---- nodes ---- */
+
+static const char *first_of(struct json_object *o, const char *key, char out[static TEXT_CELL])
+{
+        struct json_object *v;
+        const char *s;
+
+        if (!json_object_object_get_ex(o, key, &v) || json_object_array_length(v) == 0)
+                return "-";
+        s = json_object_get_string(json_object_array_get_idx(v, 0));
+        return text_cell(s, out);
+}
+
+static void node_row(struct json_object *o)
+{
+        char name[TEXT_CELL], address[TEXT_CELL], since[TEXT_CELL], id[TEXT_CELL],
+                why[CTL_SHOWN];
+        const char *degraded = ctl_shown(o, "Degraded", why);
+
+        printf("%-24s %-16s %-8g %-20s %s%s%s\n", ctl_cell(o, "Name", name),
+               first_of(o, "Addresses", address), (double) ctl_number(o, "TTLUSec") / 1e6,
+               ctl_cell(o, "Since", since), ctl_cell(o, "Id", id),
+               *degraded ? " degraded: " : "", degraded);
+}
+
+static void node_head(void)
+{
+        printf("%-24s %-16s %-8s %-20s %s\n", "NODE", "ADDRESS", "TTL", "SINCE", "ID");
+}
+
+int verb_nodes(struct ctl *c, int argc, char **argv)
+{
+        static const struct listing listing = {
+                .method = "GetNodes", .thing = "node", .head = node_head, .row = node_row};
+
+        return ctl_list(c, &listing, argc, argv);
+}
+
+/* ---- watch ---- */
+
+static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
+{
+        const char *member = sd_bus_message_get_member(m), *name = "", *id = "", *reason = "",
+                   *node = "", *instance = "";
+        struct ctl *c = userdata;
+        char when[32], text[640], shown[4 * sizeof(text)];
+        struct timespec ts;
+        int64_t revision = 0;
+        uint64_t usec = 0;
+        struct tm tm;
+        int r = 0;
+
+        (void) error;
+        clock_gettime(CLOCK_REALTIME, &ts);
+        localtime_r(&ts.tv_sec, &tm);
+        strftime(when, sizeof(when), "%H:%M:%S", &tm);
+        if (strcmp(member, "NodeLeft") == 0) {
+                r = sd_bus_message_read(m, "sssx", &name, &id, &reason, &revision);
+                snprintf(text, sizeof(text), "%s left: %s", name, reason);
+        } else if (strcmp(member, "NodeJoined") == 0 || strcmp(member, "NodeChanged") == 0) {
+                r = sd_bus_message_read(m, "ssx", &name, &id, &revision);
+                snprintf(text, sizeof(text), "%s %s", name,
+                         strcmp(member, "NodeJoined") == 0 ? "joined" : "changed");
+        } else if (strcmp(member, "ServiceRemoved") == 0) {
+                r = sd_bus_message_read(m, "ssssx", &name, &node, &instance, &reason,
+                                        &revision);
+                snprintf(text, sizeof(text), "service %s%s%s on %s is gone: %s", name,
+                         *instance ? " " : "", instance, node, reason);
+        } else if (strcmp(member, "ServiceAdded") == 0 ||
+                   strcmp(member, "ServiceChanged") == 0) {
+                r = sd_bus_message_read(m, "sssx", &name, &node, &instance, &revision);
+                snprintf(text, sizeof(text), "service %s%s%s on %s %s", name,
+                         *instance ? " " : "", instance, node,
+                         strcmp(member, "ServiceAdded") == 0 ? "is there" : "changed");
+        } else if (strcmp(member, "LeaseLost") == 0) {
+                r = sd_bus_message_read(m, "s", &reason);
+                snprintf(text, sizeof(text), "this host lost its place: %s", reason);
+        } else if (strcmp(member, "LeaseHeld") == 0 || strcmp(member, "LeaseJeopardy") == 0) {
+                r = sd_bus_message_read(m, "xt", &revision, &usec);
+                snprintf(text, sizeof(text), "this host %s",
+                         strcmp(member, "LeaseHeld") == 0
+                                 ? "holds its place"
+                                 : "may lose its place: renewals fail");
+                revision = 0;
+        } else {
+                return 0;
+        }
+        if (r < 0)
+                return r;
+        if (c->json != JSON_OFF) {
+                struct json_object *o = json_object_new_object();
+
+                json_object_object_add(o, "event", json_object_new_string(member));
+                if (*name) {
+                        json_object_object_add(o, "name", json_object_new_string(name));
+                        if (*id)
+                                json_object_object_add(o, "id", json_object_new_string(id));
+                }
+                if (*node) {
+                        json_object_object_add(o, "node", json_object_new_string(node));
+                        json_object_object_add(o, "instance", json_object_new_string(instance));
+                }
+                if (*reason)
+                        json_object_object_add(o, "reason", json_object_new_string(reason));
+                if (revision > 0)
+                        json_object_object_add(o, "revision", json_object_new_int64(revision));
+                json_object_object_add(o, "realtime_usec",
+                                       json_object_new_int64((int64_t) ts.tv_sec * 1000000 +
+                                                             ts.tv_nsec / 1000));
+                ctl_print(c, o);
+        } else if (revision > 0) {
+                printf("%s.%03ld %s (revision %" PRId64 ")\n", when, ts.tv_nsec / 1000000,
+                       utf8_shown(text, strlen(text), shown, sizeof(shown)), revision);
+        } else {
+                printf("%s.%03ld %s\n", when, ts.tv_nsec / 1000000,
+                       utf8_shown(text, strlen(text), shown, sizeof(shown)));
+        }
+        return 0;
+}
+
+static void on_moved(void *userdata unused_, const char *owner)
+{
+        say(*owner ? "the agent is back" : "the agent is gone; waiting for it");
+}
+
+int verb_watch(struct ctl *c, int argc unused_, char **argv unused_)
+{
+        cleanup_(signals_end) struct signals agent = {0};
+        int r;
+
+        /* First subscribe, then list, so that no change in between is missed. */
+        r = signals_follow(&agent, c->bus, NAME, on_moved, NULL);
+        if (r >= 0)
+                r = signals_add(&agent, NULL, "path='" ROOT "',interface='" MANAGER "'",
+                                on_signal, c);
+        if (r < 0)
+                return ctl_fail("cannot subscribe", r, NULL);
+        if (c->json == JSON_OFF && verb_nodes(c, 0, NULL) < 0)
+                return -1;
+        while (ctl_flush(c) == 0) {
+                r = sd_bus_process(c->bus, NULL);
+                if (r == 0)
+                        r = sd_bus_wait(c->bus, UINT64_MAX);
+                if (r < 0 && r != -EINTR)
+                        return ctl_fail("the bus connection ended", r, NULL);
+        }
+        return -1;
+}
