@@ -29,12 +29,13 @@ enum json_mode { JSON_OFF, JSON_SHORT, JSON_PRETTY };
 
 /* The options of single verbs, as they were given. */
 struct options {
-        bool voter, finish, once, keys, prefix, while_held, http, persistent;
+        bool voter, finish, once, keys, prefix, while_held, http, persistent, nonblock;
         bool no_legend, no_ask, no_pager, help, version;
         nsec_t wait; /* -1: not given */
         nsec_t interval, ttl, grace;
         uint64_t weight;
         uint64_t iterations; /* UINT64_MAX: not given */
+        uint64_t conflict;   /* the exit status if another holder has the lock */
         const char *lock, *file, *tasks, *name, *cluster, *filter, *sort, *output;
 };
 

@@ -23,6 +23,7 @@
 #include "host_lock.h"
 #include "keeper.h"
 #include "lock_env.h"
+#include "lock_holder.h"
 #include "loop/loop.h"
 #include "member/lock_name.h"
 #include "own_key.h"
@@ -183,9 +184,9 @@ static bool is_asked_to_end(struct locking *l)
 }
 
 /* Candidates for a lock have keys NAME/LEASE, as in etcd. */
-static void key_of(const struct locking *l, const char *name, char key[static 1024])
+static void key_of(const struct locking *l, const char *name, char key[static LOCK_KEY_MAX])
 {
-        snprintf(key, 1024, "%s/%" PRIx64, name, (uint64_t) l->lease);
+        snprintf(key, LOCK_KEY_MAX, "%s/%" PRIx64, name, (uint64_t) l->lease);
 }
 
 /* The token is the revision at which the key was created, as for all who lock by such keys:
@@ -214,7 +215,7 @@ static int mark(struct locking *l, int64_t *ret_token)
         Pb__RequestOp *ops[] = {&op, &look};
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
         Pb__RangeRequest range = PB__RANGE_REQUEST__INIT;
-        struct json_object *o = json_object_new_object();
+        struct json_object *o = lock_holder_value(l->node, l->command);
         struct talk t = {.path = "/etcdserverpb.KV/Txn",
                          .request = &txn.base,
                          .reply_type = &pb__txn_response__descriptor};
@@ -222,9 +223,6 @@ static int mark(struct locking *l, int64_t *ret_token)
         const char *text;
         int r;
 
-        json_object_object_add(o, "node", json_object_new_string(l->node));
-        json_object_object_add(o, "pid", json_object_new_int64(getpid()));
-        json_object_object_add(o, "command", json_object_new_string(l->command));
         text = json_object_to_json_string_ext(o, JSON_C_TO_STRING_NOSLASHESCAPE);
         c.key = put.key = range.key = pb_bytes(l->key, strlen(l->key));
         c.target = PB__COMPARE__COMPARE_TARGET__VERSION;
@@ -413,6 +411,9 @@ static int give_back(struct locking *l, const char *key)
 /* Reports why there is no lock; returns an exit status. */
 static int without(struct locking *l, const char *name, int r)
 {
+        struct core_options core = l->ctl->core;
+        struct lock_holder holder;
+
         if (r == -EINTR && is_asked_to_end(l))
                 return EXIT_OURS;
         if (r == -ENOLINK) {
@@ -421,8 +422,13 @@ static int without(struct locking *l, const char *name, int r)
         }
         if (r != -ETIMEDOUT)
                 return EXIT_OURS;
-        say("somebody else has the lock '%s'", name);
-        return EXIT_NOT_MINE;
+        if (l->follow)
+                core.endpoints = l->endpoint;
+        if (lock_holder_read(&core, name, "", true, &holder) == 0)
+                say("the lock '%s' is held by %s", name, holder.text);
+        else
+                say("somebody else has the lock '%s'", name);
+        return (int) l->ctl->o.conflict;
 }
 
 /* ---- switchovers ---- */
@@ -707,7 +713,9 @@ static int open_locking(struct locking *l, struct ctl *c, const char *name)
                               .turn = -1,
                               .tenancy = -1,
                               .watch = -1};
-        l->until = c->o.wait < 0 ? BOOT_TIME_NEVER : boot_add(boot_now(), c->o.wait);
+        l->until = c->o.nonblock   ? boot_now()
+                   : c->o.wait < 0 ? BOOT_TIME_NEVER
+                                   : boot_add(boot_now(), c->o.wait);
         return begin(l, name);
 }
 
@@ -718,6 +726,8 @@ int verb_lock(struct ctl *c, int argc unused_, char **argv)
 
         if (check_name(argv[0], true) < 0)
                 return -1;
+        if (c->o.nonblock && c->o.wait >= 0)
+                return say("lock takes --nonblock or --wait, not both");
         r = open_locking(&l, c, argv[0]);
         if (r == 0) {
                 r = host_lock(l.turn, l.lease, argv[0], l.sfd, l.until);
@@ -738,6 +748,29 @@ int verb_lock(struct ctl *c, int argc unused_, char **argv)
         return r;
 }
 
+/* In this host's turn: no command on this host runs with the lock. */
+static int unlock(struct locking *l)
+{
+        struct core_options core = l->ctl->core;
+        struct lock_holder holder;
+        char key[LOCK_KEY_MAX];
+        int r;
+
+        if (l->follow)
+                core.endpoints = l->endpoint;
+        key_of(l, l->name, key);
+        r = lock_holder_read(&core, l->name, key, false, &holder);
+        if (r == LOCK_HOLDER_E_NOBODY) {
+                say("nobody holds the lock '%s'", l->name);
+                return EXIT_NOT_SO;
+        }
+        if (r == 0 && !holder.waits) {
+                say("the lock '%s' is held by %s", l->name, holder.text);
+                return EXIT_NOT_MINE;
+        }
+        return r < 0 ? r : give_back(l, key);
+}
+
 int verb_unlock(struct ctl *c, int argc unused_, char **argv)
 {
         struct locking l;
@@ -755,10 +788,7 @@ int verb_unlock(struct ctl *c, int argc unused_, char **argv)
                 } else if (r < 0) {
                         r = ctl_fail("cannot wait for the turn of this host", r, NULL);
                 } else {
-                        char key[1024];
-
-                        key_of(&l, argv[0], key);
-                        r = give_back(&l, key);
+                        r = unlock(&l);
                 }
         }
         done(&l);

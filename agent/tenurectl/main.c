@@ -90,7 +90,8 @@ int main(int argc, char **argv)
                               .interval = NSEC_PER_SEC,
                               .ttl = 10 * NSEC_PER_SEC,
                               .grace = 10 * NSEC_PER_SEC,
-                              .iterations = UINT64_MAX}};
+                              .iterations = UINT64_MAX,
+                              .conflict = EXIT_NOT_MINE}};
         const struct verb *v;
         struct args a = {0};
         size_t n_words;

@@ -22,6 +22,7 @@ struct row {
 /* clang-format off */
 static const struct row rows[] = {
         {"cluster", "NAME", "the cluster [the agent's]", CONF_STRING, AT(o.cluster), .of = 0},
+        {"conflict-exit-code", "N", "the exit status if another holder has the lock [124]", CONF_UINT, AT(o.conflict), .of = 0, .letter = 'E', .min = 0, .max = 255},
         {"file", "FILE", "read the value from this file; -: standard input", CONF_STRING, AT(o.file), .of = 0},
         {"filter", "WORDS", "only members that have all these words; !WORD: that do not have it", CONF_STRING, AT(o.filter), .of = 0},
         {"finish", NULL, "raise the cluster version, after which no replica can be downgraded", CONF_BOOL, AT(o.finish), .of = 0},
@@ -32,6 +33,7 @@ static const struct row rows[] = {
         {"keys", NULL, "also print the keys that are attached to the lease", CONF_BOOL, AT(o.keys), .of = 0},
         {"lock", "NAME", "write only if, in addition, this host has that lock", CONF_STRING, AT(o.lock), .of = 0},
         {"name", "NAME", "the member's name [the host's]", CONF_STRING, AT(o.name), .of = 0},
+        {"nonblock", NULL, "do not wait for the lock: the same as --wait=0", CONF_BOOL, AT(o.nonblock), .of = 0, .letter = 'n'},
         {"once", NULL, "print or renew once, then end", CONF_BOOL, AT(o.once), .of = 0},
         {"output", "FILE", "write to this file, for node_exporter", CONF_STRING, AT(o.output), .of = 0},
         {"persistent", NULL, "stay out after a boot, too", CONF_BOOL, AT(o.persistent), .of = 0},

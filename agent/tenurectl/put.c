@@ -14,6 +14,7 @@
 #include "ctl.h"
 #include "keeper.h"
 #include "lock_env.h"
+#include "lock_holder.h"
 #include "member/lock_name.h"
 #include "talk.h"
 #include "text.h"
@@ -35,9 +36,9 @@ static int place_lost(const char *why)
         return EXIT_PLACE_LOST;
 }
 
-static int not_mine(const struct guard *g, const char *why)
+static int not_mine(const struct guard *g, const char *what, const char *holder)
 {
-        say("the lock '%s' %s; nothing was written", g->lock, why);
+        say("the lock '%s' %s%s; nothing was written", g->lock, what, holder);
         return EXIT_NOT_MINE;
 }
 
@@ -66,29 +67,16 @@ static int read_place(struct ctl *c, struct guard *g)
 
 static int look_at_lock(const struct core_options *core, struct guard *g)
 {
-        cleanup_(pb_freep) Pb__RangeResponse *p = NULL;
-        Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
-        char from[1024], to[1024];
-        int r;
+        struct lock_holder holder;
+        int r = lock_holder_read(core, g->lock, g->lock_key, false, &holder);
 
-        snprintf(from, sizeof(from), "%s/", g->lock);
-        snprintf(to, sizeof(to), "%s%c", g->lock, '/' + 1);
-        q.key = pb_bytes(from, strlen(from));
-        q.range_end = pb_bytes(to, strlen(to));
-        q.sort_order = PB__RANGE_REQUEST__SORT_ORDER__ASCEND;
-        q.sort_target = PB__RANGE_REQUEST__SORT_TARGET__CREATE;
-        q.limit = 1;
-        q.keys_only = true;
-        r = talk_call(core, "/etcdserverpb.KV/Range", &q.base, &pb__range_response__descriptor,
-                      (void **) &p);
         if (r < 0)
                 return -1; /* reported already */
-        if (p->n_kvs == 0)
-                return not_mine(g, "is held by nobody");
-        if (p->kvs[0]->key.len != strlen(g->lock_key) ||
-            memcmp(p->kvs[0]->key.data, g->lock_key, p->kvs[0]->key.len) != 0)
-                return not_mine(g, "is held by somebody else");
-        g->token = p->kvs[0]->create_revision;
+        if (r == LOCK_HOLDER_E_NOBODY)
+                return not_mine(g, "is held by ", "nobody");
+        if (strcmp(holder.key, g->lock_key) != 0)
+                return not_mine(g, "is held by ", holder.text);
+        g->token = holder.created;
         return 0;
 }
 
@@ -137,7 +125,7 @@ static int refused(const struct guard *g, const Pb__TxnResponse *p)
                 return say("the core's answer is invalid");
         found = op->response_range;
         if (found->n_kvs == 1 && found->kvs[0]->lease == g->lease)
-                return not_mine(g, "has been given up or lost since");
+                return not_mine(g, "has been given up or lost since", "");
         snprintf(why, sizeof(why),
                  "the core refused the write, because the lease %016" PRIx64
                  " of this host's place has ended",

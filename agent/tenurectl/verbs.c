@@ -31,7 +31,7 @@ const struct verb verbs[] = {
         {"ttl advise", NULL, "", "recommend a TTL on the evidence of the last day's renewals", AGENT | TABLE, .fn = verb_ttl_advise},
         {"metrics", "output http", "", "the agent's counters, in the format of Prometheus", BUS, .fn = verb_metrics},
         {"top", "once iterations interval sort filter cluster no-legend", "", "the members, the core's replicas and the last events, live", BUS | CORE, .fn = verb_top},
-        {"lock", "wait", "NAME -- COMMAND...", "run a command while this host has a lock", AGENT | CORE | POLKIT, .fn = verb_lock, .failed = EXIT_OURS, .rest = 3},
+        {"lock", "wait nonblock conflict-exit-code", "NAME -- COMMAND...", "run a command while this host has a lock", AGENT | CORE | POLKIT, .fn = verb_lock, .failed = EXIT_OURS, .rest = 3},
         {"unlock", NULL, "NAME", "give back a lock whose command was killed", AGENT | CORE | POLKIT, .fn = verb_unlock, .failed = EXIT_OURS},
         {"switchover", "wait", "NAME [NODE]", "ask the holder of a lock to hand it over to a node that waits for it", BUS | CORE | JSON, .fn = verb_switchover},
         {"work", "tasks name weight ttl grace cluster", "GROUP [-- COMMAND...]", "run a command for each task that this member gets, or list the tasks", BUS | CORE | TABLE, .fn = verb_work, .failed = EXIT_OURS, .rest = 3},

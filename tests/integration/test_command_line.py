@@ -337,3 +337,20 @@ def test_register_waits_for_an_agent_and_says_so(bus, agents):
     eventually(lambda: "no agent answers on this bus; waiting for it" in register.log_text())
     agents("h1", bus=bus)
     eventually(lambda: "Registered." in register.log_text())
+
+
+# ---- locks ----
+
+def test_who_has_a_lock_is_told_to_those_who_do_not_get_it(agents, duty):
+    agent, other = agents("h1"), agents("h2")
+    duty.begin(agent)
+    for words, status in (["-n"], 124), (["--wait=0"], 124), (["-n", "-E", "9"], 9):
+        said, ended_with = other.refusal("lock", *words, duty.lock, "--", "true")
+        assert ended_with == status
+        assert re.fullmatch(rf"the lock '{duty.lock}' is held by h1 since 2\S+Z\.", said)
+    said, status = other.refusal("unlock", duty.lock)
+    assert status == 124 and "is held by h1 since" in said
+
+
+def test_a_lock_that_nobody_holds_cannot_be_given_back(agent, duty):
+    assert agent.refusal("unlock", duty.lock) == (f"nobody holds the lock '{duty.lock}'.", 2)

@@ -65,8 +65,8 @@ def test_a_command_waits_for_its_turn_also_when_the_agent_is_restarted(agent, du
     agent.crash()
     eventually(agent.holds)
 
-    assert agent.refusal("lock", "--wait=1ms", duty.lock, "--", "true") == (
-        f"somebody else has the lock '{duty.lock}'.", 124)
+    sentence, status = agent.refusal("lock", "--wait=1ms", duty.lock, "--", "true")
+    assert status == 124 and f"the lock '{duty.lock}' is held by h1 since 2" in sentence
     sentence, status = agent.refusal("unlock", duty.lock)
     assert status == 124
     assert f"a command on this host has the lock '{duty.lock}'" in sentence

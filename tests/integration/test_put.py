@@ -95,7 +95,7 @@ def test_a_host_writes_with_the_lock_that_it_has_and_with_no_other(agents, engin
         f"the lock '{duty.lock}' is held by nobody; nothing was written.", 124)
     duty.begin(other)
     sentence, status = agent.refusal(*put)
-    assert status == 124 and f"the lock '{duty.lock}' is held by somebody else" in sentence
+    assert status == 124 and f"the lock '{duty.lock}' is held by h2 since 2" in sentence
     assert engine.get(prefix + "k") is None
 
     other.ctl(*put)  # from outside of the command
