@@ -197,7 +197,9 @@ install: deps-there
 	install -D -m 644 units/tenure-core.sysusers "$(DESTDIR)$(PREFIX)/lib/sysusers.d/tenure-core.conf"
 	install -D -m 644 units/tenured.sysusers "$(DESTDIR)$(PREFIX)/lib/sysusers.d/tenured.conf"
 	install -D -m 644 units/tenure.tmpfiles "$(DESTDIR)$(PREFIX)/lib/tmpfiles.d/tenure.conf"
-	install -D -m 644 conf/completion/tenurectl "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/tenurectl"
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/bash-completion/completions" conf/completion/tenurectl conf/completion/tenured
+	ln -sf tenured "$(DESTDIR)$(PREFIX)/share/bash-completion/completions/tenure-core"
+	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/zsh/$(if $(filter /usr,$(PREFIX)),vendor-completions,site-functions)" conf/completion/_tenurectl
 	install -D -m 644 conf/tenure.catalog "$(DESTDIR)$(PREFIX)/lib/systemd/catalog/tenure.catalog"
 	install -D -m 644 conf/org.tenure.Membership1.conf "$(DESTDIR)$(PREFIX)/share/dbus-1/system.d/org.tenure.Membership1.conf"
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/dbus-1/interfaces" $(INTROSPECTION)

@@ -29,7 +29,10 @@ int ctl_json_flags(const struct ctl *c)
 
 void ctl_print(const struct ctl *c, struct json_object *o)
 {
-        text_print_json(o, ctl_json_flags(c));
+        if (c->taken)
+                *c->taken = o;
+        else
+                text_print_json(o, ctl_json_flags(c));
 }
 
 void ctl_did(struct ctl *c, struct json_object *o, const char *fmt, ...)

@@ -49,6 +49,7 @@ struct ctl {
         struct options o;
         bool given[64]; /* of the rows in options.c */
         char *done;     /* owned: what the verb has done; NULL: nothing is known of that */
+        struct json_object **taken; /* gets what ctl_print() would print; NULL: nobody does */
 };
 
 /* Opens the bus. Returns 0, or -1 after printing why. */

@@ -37,16 +37,7 @@ int ctl_flush(struct ctl *c)
                    c->done ? "; what was done: " : "", c->done ? c->done : "");
 }
 
-static bool is_rest(char *const operands[], size_t n)
-{
-        size_t own;
-        const struct verb *v = n > 0 ? verb_find(operands, n, &own) : NULL;
-
-        return v && v->rest > 0 && n >= v->rest;
-}
-
-/* Calls the verb with what it needs. Returns an exit status, or -1. */
-static int call(struct ctl *c, const struct verb *v, int argc, char **argv)
+int verb_call(struct ctl *c, const struct verb *v, int argc, char **argv)
 {
         char login[TALK_LOGIN_MAX] = "", url[TALK_URL_MAX];
         const char *cursor = c->core.endpoints;
@@ -61,7 +52,7 @@ static int call(struct ctl *c, const struct verb *v, int argc, char **argv)
         if (r == 0)
                 r = v->fn(c, argc, argv);
         explicit_bzero(login, sizeof(login));
-        sd_bus_flush_close_unref(c->bus);
+        c->bus = sd_bus_flush_close_unref(c->bus);
         return r;
 }
 
@@ -80,7 +71,7 @@ static int run(struct ctl *c, const struct verb *v, const struct args *a, size_t
         else
                 r = verb_check(c, v, argc, argv);
         if (r == 0 && !c->o.version && !c->o.help)
-                r = call(c, v, argc, argv);
+                r = verb_call(c, v, argc, argv);
         return ctl_flush(c) < 0 ? -1 : r;
 }
 
@@ -98,7 +89,7 @@ int main(int argc, char **argv)
         int r;
 
         std_fds_reserve();
-        r = options_parse(&c, argc, argv, is_rest, &a);
+        r = options_parse(&c, argc, argv, verb_is_rest, &a);
         v = verb_find(a.operands, a.n_operands, &n_words);
         c.legend = !c.o.no_legend;
         c.ask = !c.o.no_ask;

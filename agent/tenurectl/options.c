@@ -14,7 +14,8 @@ struct row {
         size_t offset;      /* in struct ctl */
         enum options_of of; /* which verbs take it; 0: those that name it */
         int64_t min, max;
-        char letter; /* 0: none */
+        char letter;        /* 0: none */
+        const char *values; /* that it may have, for shells: "a|b"; NULL: those of no list */
 };
 
 #define AT(field) offsetof(struct ctl, field)
@@ -38,7 +39,7 @@ static const struct row rows[] = {
         {"output", "FILE", "write to this file, for node_exporter", CONF_STRING, AT(o.output), .of = 0},
         {"persistent", NULL, "stay out after a boot, too", CONF_BOOL, AT(o.persistent), .of = 0},
         {"prefix", NULL, "all keys that begin with KEY", CONF_BOOL, AT(o.prefix), .of = 0},
-        {"sort", "[-]COLUMN", "sort by node, state, left, ttl, age, address, zone or services [node]", CONF_STRING, AT(o.sort), .of = 0},
+        {"sort", "[-]COLUMN", "sort by node, state, left, ttl, age, address, zone or services [node]", CONF_STRING, AT(o.sort), .values = "node|state|left|ttl|age|address|zone|services", .of = 0},
         {"tasks", "TASKS", "the tasks: N for 1 to N, names separated by commas, or @FILE with one name per line", CONF_STRING, AT(o.tasks), .of = 0},
         {"ttl", "TIME", "the TTL of the member's lease [10s]", CONF_NSEC, AT(o.ttl), .of = 0, .min = NSEC_PER_MSEC, .max = YEAR},
         {"voter", NULL, "add it as a voter at once, not as a learner", CONF_BOOL, AT(o.voter), .of = 0},
@@ -52,7 +53,7 @@ static const struct row rows[] = {
         {"key", "FILE", "the key of the client's certificate", CONF_STRING, AT(core.key), .of = OF_CORE},
         {"user", "NAME[:PASSWORD]", "log in as this user; the password is asked for unless it is given", CONF_STRING, AT(core.user), .of = OF_CORE},
         {"password-file", "FILE", "read the password from this file", CONF_STRING, AT(core.password_file), .of = OF_CORE},
-        {"json", "short|pretty|off", "print JSON [off]; --json alone: pretty", CONF_ENUM, AT(json), .of = OF_JSON},
+        {"json", "short|pretty|off", "print JSON [off]; --json alone: pretty", CONF_ENUM, AT(json), .values = "short|pretty|off", .of = OF_JSON},
         {"no-legend", NULL, "omit headings and totals", CONF_BOOL, AT(o.no_legend), .of = OF_TABLE},
         {"no-ask-password", NULL, "do not let polkit ask for a password", CONF_BOOL, AT(o.no_ask), .of = OF_POLKIT},
         {"no-pager", NULL, "accepted and ignored; there is no pager", CONF_BOOL, AT(o.no_pager), .of = OF_ALL},
@@ -179,4 +180,26 @@ void options_print_help(const char *own, unsigned of, FILE *f)
                          o->hint ? o->hint : "");
                 fprintf(f, "  %s%-26s %s\n", letter, text, o->help);
         }
+}
+
+static void print_values(const struct row *o)
+{
+        if (!o->values)
+                puts(":file");
+        for (const char *p = o->values; p && *p; p += strcspn(p, "|"), p += *p == '|')
+                printf("--%s=%.*s\n", o->name, (int) strcspn(p, "|"), p);
+}
+
+void options_print_words(const char *typed, const char *own, unsigned of)
+{
+        const char *name = typed + strspn(typed, "-");
+        size_t len = strcspn(name, "=");
+
+        for (size_t i = 0; i < N_ROWS; i++)
+                if (!takes(&rows[i], own, of))
+                        continue;
+                else if (name[len] != '=')
+                        printf("--%s%s\n", rows[i].name, rows[i].hint ? "=" : "");
+                else if (strlen(rows[i].name) == len && strncmp(rows[i].name, name, len) == 0)
+                        print_values(&rows[i]);
 }

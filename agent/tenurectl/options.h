@@ -30,3 +30,5 @@ const char *options_refused(const struct ctl *c, const char *own, unsigned of);
 void options_print_synopsis(const char *own, FILE *f);
 /* Prints a line for each. */
 void options_print_help(const char *own, unsigned of, FILE *f);
+/* Prints what @typed may become: "--once" or "--wait=", a line for each, or values of one. */
+void options_print_words(const char *typed, const char *own, unsigned of);

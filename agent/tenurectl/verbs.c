@@ -52,6 +52,7 @@ const struct verb verbs[] = {
         {"core leases", NULL, "", "the same as lease list", CORE | TABLE, .fn = verb_lease_list},
         {"core snapshot save", NULL, "FILE", "save the state of a replica", CORE | JSON, .fn = verb_snapshot_save},
         {"core snapshot restore", NULL, "FILE [OPTION...]", "fill a new data directory; OPTION: of tenure-core", 0, .fn = verb_snapshot_restore, .rest = 3},
+        {"complete", NULL, "[WORD...]", "what may follow on a command line, for shells", 0, .fn = verb_complete, .rest = 1},
         {"help", NULL, "[COMMAND...]", "tell what a command takes", 0, .fn = verb_help},
 };
 /* clang-format on */
@@ -99,6 +100,29 @@ const struct verb *verb_find(char *const words[], size_t n, size_t *ret_n)
                         return &verbs[i];
         }
         return NULL;
+}
+
+bool verb_is_rest(char *const operands[], size_t n)
+{
+        size_t n_name;
+        const struct verb *v = n > 0 ? verb_find(operands, n, &n_name) : NULL;
+
+        return v && v->rest > 0 && n >= v->rest;
+}
+
+void verb_print_next(char *const words[], size_t n)
+{
+        size_t last = 0; /* those that begin with the same word stand together */
+
+        for (size_t i = 0; i < n_verbs; i++) {
+                const char *next = behind(verbs[i].name, words, n);
+                size_t len = next ? strcspn(next, " ") : 0;
+
+                if (len > 0 && (i == last || strncmp(verbs[last].name, verbs[i].name,
+                                                     (size_t) (next - verbs[i].name) + len)))
+                        printf("%.*s\n", (int) len, next);
+                last = i;
+        }
 }
 
 int verb_unknown(char *const words[], size_t n)

@@ -25,6 +25,16 @@ struct verb {
 extern const struct verb verbs[];
 extern const size_t n_verbs;
 
+/* Calls the verb with what it needs. Returns an exit status, or -1 after printing why it
+ * failed. */
+must_check_ int verb_call(struct ctl *c, const struct verb *v, int argc, char **argv);
+
+/* Whether what follows these words and operands is no option of ours. */
+bool verb_is_rest(char *const operands[], size_t n);
+
+/* Prints each word that may follow these in the name of a verb. */
+void verb_print_next(char *const words[], size_t n);
+
 /* Finds the verb that the words begin with, and in *@ret_n how many of them are its name.
  * Without any word it is `status`. Returns NULL if there is none. */
 const struct verb *verb_find(char *const words[], size_t n, size_t *ret_n);
@@ -47,6 +57,7 @@ must_check_ int verbs_help(char *const words[], size_t n);
 #define VERB(name) must_check_ int verb_##name(struct ctl *c, int argc, char **argv)
 VERB(cache);
 VERB(check_fencing);
+VERB(complete);
 VERB(core_add);
 VERB(core_members);
 VERB(core_move_leader);

@@ -70,7 +70,7 @@ def odd_word(rng):
 
 def wrong_line(rng, table):
     """A command line with one mistake, and the exit status that it deserves."""
-    verb = rng.choice([verb for verb in table.values() if verb.name != "help"])
+    verb = rng.choice([verb for verb in table.values() if verb.name not in ("complete", "help")])
     line, free = verb.line(), verb.name not in ("lock", "work", "core snapshot restore")
     valued = [name for name, hint in verb.options.items() if hint]
     kind = rng.randrange(9)
@@ -194,10 +194,51 @@ def test_the_manual_page_has_the_synopsis_of_each_verb(table):
 
 
 def test_the_manual_page_tells_of_each_verb_and_option(table):
-    for verb in set(table) - {"help"}:
+    for verb in set(table) - {"complete", "help"}:
         assert re.search(rf"^\.It Cm {verb}\b", MANUAL, re.M), verb
     for option in {option for verb in table.values() for option in verb.options}:
         assert re.search(rf"\bFl (\w+ , )?-{option}\b", MANUAL), option
+
+
+# ---- completion ----
+
+# Has bash split the line as it does for a person, and prints what it offers.
+COMPLETE = r"""
+. "$1"; COMP_LINE=$2; COMP_POINT=${#2}; COMP_WORDS=() COMP_CWORD=
+while [[ $2 =~ ^([[:space:]]*)([=:]|[^[:space:]=:]+)(.*)$ ]]; do
+    COMP_WORDS+=("${BASH_REMATCH[2]}"); set -- "$1" "${BASH_REMATCH[3]}"; done
+[[ $COMP_LINE != *[[:space:]] ]] || COMP_WORDS+=("")
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
+$(complete -p "${COMP_WORDS[0]}" | sed 's/.*-F \([^ ]*\).*/\1/') "${COMP_WORDS[0]}"
+printf '%s\n' "${COMPREPLY[@]}"
+"""
+
+
+def offered(line, program="tenurectl"):
+    return set(run("bash", "-c", COMPLETE, "bash", TOP / "conf/completion" / program, line,
+                   PATH=f"{BIN}:/usr/bin:/bin").split())
+
+
+def test_words_and_options_are_offered_as_the_table_has_them(table):
+    assert offered("tenurectl ") == {verb.words[0] for verb in table.values()}
+    assert offered("tenurectl lease ") == {
+        verb.words[1] for verb in table.values() if verb.words[0] == "lease"}
+    assert offered("tenurectl core snapshot s") == {"save"}
+    assert offered("tenurectl leave --p") == {"--persistent"}
+    assert not offered("tenurectl nodes --w")
+    assert offered("tenurectl nodes --json=s") == {"short"}
+    assert offered("tenurectl top --sort=") >= {"node", "zone"}
+    assert offered("tenured --fence-l", "tenured") == {"--fence-lead"}
+    assert "--data-dir" in offered("tenure-core --data", "tenured")
+
+
+def test_names_are_offered_by_whom_the_options_on_the_line_name(agent, shared_cluster):
+    eventually(agent.nodes)
+    core = f"--endpoints={shared_cluster.endpoints}"
+    assert offered(f"tenurectl --bus={agent.bus.address} nodes ") == {"h1"}
+    assert offered(f"tenurectl --bus={agent.bus.address} switchover job h") == {"h1"}
+    assert set(shared_cluster.members()) < offered(f"tenurectl {core} core move-leader ")
+    assert offered("tenurectl --endpoints=http://127.0.0.1:1 core move-leader ") == set()
 
 
 # ---- JSON ----

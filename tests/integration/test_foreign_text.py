@@ -12,7 +12,7 @@ from harness.waiting import ProgramError, eventually
 # Completes the words, the last of which is being typed, and prints what is offered.
 COMPLETE = """
 . "$1"; shift
-COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1))
+COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMP_LINE="$*"
 _tenurectl tenurectl "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD - 1]}"
 printf '%s\\n' "${COMPREPLY[@]}"
 """
