@@ -5,6 +5,7 @@
 #include <time.h>
 
 #include "base/utf8.h"
+#include "member/lock_name.h"
 #include "text.h"
 
 /* Up to this many members, the leases of all are asked for, shown or not. */
@@ -13,6 +14,7 @@
 /* The locks are asked for once in so many rounds. */
 #define LOCKS_EACH 5
 #define SESSIONS 256
+#define LINE 32 /* candidates of a lock that are named */
 /* If the core does not answer this, it is not asked again. */
 #define GIVE_UP_AFTER (10 * NSEC_PER_SEC)
 
@@ -200,19 +202,26 @@ static void take_lock_names(struct top_feed *f, const struct tenure_call *c)
         }
 }
 
-static int by_creation(const void *a, const void *b)
+/* Puts @kv where it belongs among the first of a line, @n by now. Returns how many there are.
+ */
+static size_t line_up(const struct tenure_kv *line[static LINE], size_t n,
+                      const struct tenure_kv *kv)
 {
-        const struct tenure_kv *const *p = a, *const *q = b;
+        size_t at = n < LINE ? n++ : LINE - 1;
 
-        return ((*p)->create_revision > (*q)->create_revision) -
-               ((*p)->create_revision < (*q)->create_revision);
+        if (at == LINE - 1 && line[at] && line[at]->create_revision < kv->create_revision)
+                return n;
+        for (; at > 0 && line[at - 1]->create_revision > kv->create_revision; at--)
+                line[at] = line[at - 1];
+        line[at] = kv;
+        return n;
 }
 
 /* The candidate that asked first has the lock. */
 static void take_lock(struct top_feed *f, const struct asked *a)
 {
-        const struct tenure_kv *line[32];
-        size_t n = 0, at = 0, all = tenure_call_n_kvs(a->call, 0);
+        const struct tenure_kv *line[LINE] = {NULL};
+        size_t n = 0, at = 0, all = 0;
         struct top_lock *l = NULL;
         char who[TOP_NAME];
         size_t i;
@@ -224,12 +233,16 @@ static void take_lock(struct top_feed *f, const struct asked *a)
                 }
         if (!l)
                 return;
-        for (size_t k = 0; k < all && n < ARRAY_SIZE(line); k++)
-                if (tenure_call_kv(a->call, 0, k)->lease != 0)
-                        line[n++] = tenure_call_kv(a->call, 0, k);
+        for (size_t k = 0; k < tenure_call_n_kvs(a->call, 0); k++) {
+                const struct tenure_kv *kv = tenure_call_kv(a->call, 0, k);
+
+                if (kv->lease == 0 || !lock_name_has(l->name, kv->key, kv->key_len))
+                        continue;
+                n = line_up(line, n, kv);
+                all++;
+        }
         if (n == 0)
                 return top_lock_drop(f->model, i);
-        qsort(line, n, sizeof(line[0]), by_creation);
         name_of_lease(f, line[0]->lease, who);
         if (*l->holder && l->token != line[0]->create_revision)
                 top_event(f->model, time(NULL), TOP_NEWS, "lock %s: %s has it, %s had it",
@@ -358,7 +371,7 @@ static void ask(struct top_feed *f, enum question what, const char *name, int64_
                                                 [PERMISSION] = {"/tenure/", "/nodes/"}};
         struct asked *a = is_asked(f, what, name) ? NULL : slot(f);
         char prefix[3 * TOP_NAME];
-        struct tenure_range q = {.key = prefix, .prefix = true, .limit = SESSIONS};
+        struct tenure_range q = {.key = prefix, .prefix = true};
         int r;
 
         if (!a || strlen(name) >= sizeof(a->name))
@@ -377,6 +390,7 @@ static void ask(struct top_feed *f, enum question what, const char *name, int64_
                 q.key_len = (size_t) snprintf(prefix, sizeof(prefix), "%s%s%s", around[what][0],
                                               name, around[what][1]);
                 q.keys_only = true;
+                q.limit = what == LOCK ? 0 : SESSIONS; /* who has it may be any of them */
                 r = tenure_get(f->tenure, &q, &a->call);
         }
         if (r < 0) {

@@ -134,6 +134,18 @@ def test_keys_filter_sort_and_explain(page):
     page.shows("^db1 ")
 
 
+def test_who_has_a_lock_is_whose_key_is_the_oldest_however_many_wait(agent, core):
+    agent.background("lock", "top-line", "--", "sleep", "3600")
+    eventually(lambda: core.range("top-line/"))
+    lease = core.grant(60)
+    for n in range(40):  # their keys come first in the order of keys, and there are more than 32
+        core.put(f"top-line/0{n:02}", "", lease=lease)
+
+    table = agent.ctl("top", "--once")
+
+    assert re.search(r"^top-line +h1 +\d+ +40: ", table, re.M), table
+
+
 def test_the_page_shows_what_happens_to_services_locks_and_hosts(page, hosts, agents):
     hosts[0].background("register", "web", "Port=80")
     page.shows("^db1 .* web")
