@@ -51,91 +51,99 @@ void ctl_did(struct ctl *c, struct json_object *o, const char *fmt, ...)
                 text_say(stdout, "%.*s", (int) strcspn(p, "\n"), p);
 }
 
-static struct json_object *json_hex(int64_t v)
+static int read_value(sd_bus_message *m, struct json_object **ret);
+
+/* Reads the rest of an array into @o: a list, or an object if its elements are pairs. */
+static int read_elements(sd_bus_message *m, struct json_object *o)
 {
-        char text[24];
+        bool pairs = json_object_is_type(o, json_type_object);
+        struct json_object *v;
+        const char *key;
+        char id[24];
+        int r = 0;
 
-        snprintf(text, sizeof(text), "%016" PRIx64, (uint64_t) v);
-        return json_object_new_string(text);
-}
-
-/* Reads a list of strings, or of pairs of them. */
-static int read_list(sd_bus_message *m, struct json_object **ret)
-{
-        struct json_object *o = json_object_new_array();
-        const char *s;
-        int r = sd_bus_message_enter_container(m, 'v', "as");
-
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'a', "s");
-        while (r >= 0 && (r = sd_bus_message_read(m, "s", &s)) > 0)
-                json_object_array_add(o, json_object_new_string(s));
-        if (r >= 0)
-                r = sd_bus_message_exit_container(m);
-        *ret = o;
-        return r < 0 ? r : sd_bus_message_exit_container(m);
-}
-
-static int read_pairs(sd_bus_message *m, struct json_object **ret)
-{
-        struct json_object *o = json_object_new_object();
-        const char *k, *s;
-        int r = sd_bus_message_enter_container(m, 'v', "a{ss}");
-
-        if (r >= 0)
-                r = sd_bus_message_enter_container(m, 'a', "{ss}");
-        while (r >= 0 && (r = sd_bus_message_read(m, "{ss}", &k, &s)) > 0)
-                json_object_object_add(o, k, json_object_new_string(s));
-        if (r >= 0)
-                r = sd_bus_message_exit_container(m);
-        *ret = o;
-        return r < 0 ? r : sd_bus_message_exit_container(m);
-}
-
-int ctl_read_properties(sd_bus_message *m, struct json_object *o)
-{
-        int r = sd_bus_message_enter_container(m, 'a', "{sv}");
-
-        while (r >= 0 && (r = sd_bus_message_enter_container(m, 'e', "sv")) > 0) {
-                struct json_object *list = NULL;
-                const char *key, *type, *s;
-                uint16_t q;
-                uint64_t t;
-                int64_t x;
-                int b;
-
-                r = sd_bus_message_read(m, "s", &key);
+        while (r >= 0 && (r = sd_bus_message_at_end(m, false)) == 0) {
+                if (pairs)
+                        r = sd_bus_message_enter_container(m, 'e', NULL);
+                if (r >= 0 && pairs)
+                        r = sd_bus_message_read_basic(m, 's', &key);
                 if (r >= 0)
-                        r = sd_bus_message_peek_type(m, NULL, &type);
-                if (r < 0)
-                        break;
-                if (strcmp(type, "as") == 0 || strcmp(type, "a{ss}") == 0) {
-                        r = type[1] == 's' ? read_list(m, &list) : read_pairs(m, &list);
-                        json_object_object_add(o, key, list);
-                } else if (strcmp(type, "q") == 0 &&
-                           (r = sd_bus_message_read(m, "v", "q", &q)) >= 0)
-                        json_object_object_add(o, key, json_object_new_int(q));
-                else if (strcmp(type, "s") == 0 &&
-                         (r = sd_bus_message_read(m, "v", "s", &s)) >= 0)
-                        json_object_object_add(o, key, json_object_new_string(s));
-                else if (strcmp(type, "t") == 0 &&
-                         (r = sd_bus_message_read(m, "v", "t", &t)) >= 0)
-                        json_object_object_add(o, key, json_object_new_int64((int64_t) t));
-                else if (strcmp(type, "x") == 0 &&
-                         (r = sd_bus_message_read(m, "v", "x", &x)) >= 0)
-                        json_object_object_add(o, key,
-                                               strcmp(key, "LeaseId") == 0
-                                                       ? json_hex(x)
-                                                       : json_object_new_int64(x));
-                else if (strcmp(type, "b") == 0 &&
-                         (r = sd_bus_message_read(m, "v", "b", &b)) >= 0)
-                        json_object_object_add(o, key, json_object_new_boolean(b));
+                        r = read_value(m, &v);
+                if (r >= 0 && pairs && strcmp(key, "LeaseId") == 0) {
+                        snprintf(id, sizeof(id), "%016" PRIx64,
+                                 (uint64_t) json_object_get_int64(v));
+                        json_object_put(v);
+                        v = json_object_new_string(id);
+                }
+                if (r >= 0 && pairs)
+                        json_object_object_add(o, key, v);
                 else if (r >= 0)
-                        r = sd_bus_message_skip(m, "v");
-                if (r >= 0)
+                        json_object_array_add(o, v);
+                if (r >= 0 && pairs)
                         r = sd_bus_message_exit_container(m);
         }
-        return r < 0 ? r : sd_bus_message_exit_container(m);
+        return r;
+}
+
+static int read_value(sd_bus_message *m, struct json_object **ret)
+{
+        union {
+                int b;
+                uint16_t q;
+                uint32_t u;
+                int64_t x;
+                const char *s;
+        } v;
+        const char *inside;
+        char type;
+        int r = sd_bus_message_peek_type(m, &type, &inside);
+
+        *ret = NULL;
+        if (r >= 0 && (type == 'v' || type == 'a')) {
+                r = sd_bus_message_enter_container(m, type, inside);
+                if (r >= 0 && type == 'a') {
+                        *ret = *inside == '{' ? json_object_new_object()
+                                              : json_object_new_array();
+                        r = read_elements(m, *ret);
+                } else if (r >= 0) {
+                        r = read_value(m, ret);
+                }
+                return r < 0 ? r : sd_bus_message_exit_container(m);
+        }
+        if (r >= 0)
+                r = sd_bus_message_read_basic(m, type, &v);
+        if (r < 0)
+                return r;
+        switch (type) {
+        case 'b':
+                *ret = json_object_new_boolean(v.b);
+                break;
+        case 'q':
+                *ret = json_object_new_int(v.q);
+                break;
+        case 'u':
+                *ret = json_object_new_int64(v.u);
+                break;
+        case 't': /* all of the agent's are smaller */
+        case 'x':
+                *ret = json_object_new_int64(v.x);
+                break;
+        case 's':
+                *ret = json_object_new_string(v.s);
+                break;
+        }
+        return 0;
+}
+
+int ctl_read_properties(sd_bus_message *m, struct json_object **ret)
+{
+        int r = read_value(m, ret);
+
+        if (r < 0) {
+                json_object_put(*ret);
+                *ret = NULL;
+        }
+        return r;
 }
 
 int ctl_get_all(struct ctl *c, const char *path, const char *interface,
@@ -143,19 +151,13 @@ int ctl_get_all(struct ctl *c, const char *path, const char *interface,
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        struct json_object *o = json_object_new_object();
         int r;
 
         r = sd_bus_call_method(c->bus, NAME, path, "org.freedesktop.DBus.Properties", "GetAll",
                                &error, &m, "s", interface);
         if (r >= 0)
-                r = ctl_read_properties(m, o);
-        if (r < 0) {
-                json_object_put(o);
-                return ctl_fail("cannot ask the agent", r, &error);
-        }
-        *ret = o;
-        return 0;
+                r = ctl_read_properties(m, ret);
+        return r < 0 ? ctl_fail("cannot ask the agent", r, &error) : 0;
 }
 
 const char *ctl_text(struct json_object *o, const char *key)
@@ -165,11 +167,9 @@ const char *ctl_text(struct json_object *o, const char *key)
         return json_object_object_get_ex(o, key, &v) ? json_object_get_string(v) : "";
 }
 
-const char *ctl_shown(struct json_object *o, const char *key, char out[static CTL_SHOWN])
+const char *ctl_shown(struct json_object *o, const char *key, char out[static TEXT_SHOWN])
 {
-        const char *text = ctl_text(o, key);
-
-        return utf8_shown(text, strlen(text), out, CTL_SHOWN);
+        return text_shown(ctl_text(o, key), out);
 }
 
 const char *ctl_cell(struct json_object *o, const char *key, char out[static TEXT_CELL])
@@ -206,11 +206,11 @@ static int read_page(struct ctl *c, const struct listing *l, int argc, char **ar
         if (r >= 0)
                 r = sd_bus_message_enter_container(m, 'a', "(oa{sv})");
         while (r >= 0 && (r = sd_bus_message_enter_container(m, 'r', "oa{sv}")) > 0) {
-                struct json_object *o = json_object_new_object();
+                struct json_object *o = NULL;
 
                 r = sd_bus_message_read(m, "o", &at);
                 if (r >= 0)
-                        r = ctl_read_properties(m, o);
+                        r = ctl_read_properties(m, &o);
                 if (r >= 0)
                         r = sd_bus_message_exit_container(m);
                 if (r >= 0 && is_wanted(ctl_text(o, "Name"), argc, argv))

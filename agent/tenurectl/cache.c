@@ -37,26 +37,23 @@ static void write_json(struct buf *b, const struct ctl *c, const struct tenure_e
         const struct tenure_kv *kv;
         bool cached = e->type == TENURE_CACHED;
 
-        json_object_object_add(o, "event",
-                               json_object_new_string(cached ? "Cached" : "Uncached"));
+        json_put_text(o, "event", cached ? "Cached" : "Uncached");
         if (cached) {
-                json_object_object_add(o, "revision", json_object_new_int64(e->revision));
+                json_put_number(o, "revision", e->revision);
                 keys = json_object_new_array();
                 for (size_t i = 0; (kv = tenure_cache_kv(e->cache, i)); i++) {
                         key = json_object_new_object();
                         json_object_object_add(key, "key", text_json(key_of(kv)));
                         json_object_object_add(key, "value", text_json(value_of(kv)));
-                        json_object_object_add(key, "mod_revision",
-                                               json_object_new_int64(kv->mod_revision));
+                        json_put_number(key, "mod_revision", kv->mod_revision);
                         json_object_array_add(keys, key);
                 }
                 json_object_object_add(o, "keys", keys);
         } else {
-                json_object_object_add(o, "reason", json_object_new_string(e->reason));
+                json_put_text(o, "reason", e->reason);
         }
-        json_object_object_add(
-                o, "realtime_usec",
-                json_object_new_int64((int64_t) now->tv_sec * 1000000 + now->tv_nsec / 1000));
+        json_put_number(o, "realtime_usec",
+                        (int64_t) now->tv_sec * 1000000 + now->tv_nsec / 1000);
         text_add_json(b, o, ctl_json_flags(c));
         json_object_put(o);
 }

@@ -32,18 +32,13 @@ static const char *role_of(const Pb__Member *m, const Pb__StatusResponse *s)
         return m->islearner ? "learner" : m->id == s->leader ? "leader" : "voter";
 }
 
-static void add_text(struct json_object *o, const char *key, const char *text)
-{
-        json_object_object_add(o, key, json_object_new_string(text));
-}
-
 static void add_id(struct json_object *o, const char *key, uint64_t id)
 {
         char text[24] = "";
 
         if (id != 0)
                 snprintf(text, sizeof(text), "%016" PRIx64, id);
-        add_text(o, key, text);
+        json_put_text(o, key, text);
 }
 
 static struct json_object *json_member(const Pb__Member *m, const Pb__StatusResponse *s)
@@ -54,10 +49,10 @@ static struct json_object *json_member(const Pb__Member *m, const Pb__StatusResp
         for (size_t k = 0; k < m->n_clienturls; k++)
                 json_object_array_add(urls, json_object_new_string(m->clienturls[k]));
         add_id(o, "id", m->id);
-        add_text(o, "name", m->name);
-        add_text(o, "role", role_of(m, s));
-        add_text(o, "version", v ? v->version : "");
-        add_text(o, "peer_url", m->n_peerurls ? m->peerurls[0] : "");
+        json_put_text(o, "name", m->name);
+        json_put_text(o, "role", role_of(m, s));
+        json_put_text(o, "version", v ? v->version : "");
+        json_put_text(o, "peer_url", m->n_peerurls ? m->peerurls[0] : "");
         json_object_object_add(o, "client_urls", urls);
         add_id(o, "cluster", s->header ? s->header->cluster_id : 0);
         add_id(o, "ancestor", s->header ? s->header->ancestor : 0);
@@ -112,7 +107,7 @@ static int find(const struct ctl *c, const char *what, uint64_t *ret)
 static void print_notes(const Pb__MemberListResponse *p, const Pb__StatusResponse *s)
 {
         static const char ours[] = "tenure: ";
-        char name[CORE_SHOWN], id[24];
+        char name[TEXT_SHOWN], id[24];
 
         for (size_t i = 0; i < p->n_members; i++) {
                 const Pb__Member *m = p->members[i];
@@ -125,7 +120,7 @@ static void print_notes(const Pb__MemberListResponse *p, const Pb__StatusRespons
                                "Start it with the old directory, or run: tenurectl core "
                                "replace "
                                "%s\n",
-                               id, *m->name ? core_shown(m->name, name) : id);
+                               id, *m->name ? text_shown(m->name, name) : id);
                 if (v && v->replaces)
                         printf("%s takes the place of a member that was replaced; "
                                "it has to start with an empty data directory, and becomes a "
@@ -135,7 +130,7 @@ static void print_notes(const Pb__MemberListResponse *p, const Pb__StatusRespons
         for (size_t i = 0; i < s->n_errors; i++)
                 if (strncmp(s->errors[i], ours, strlen(ours)) == 0)
                         printf("The replica that was asked says: %s.\n",
-                               core_shown(s->errors[i] + strlen(ours), name));
+                               text_shown(s->errors[i] + strlen(ours), name));
 }
 
 int verb_core_members(struct ctl *c, int argc unused_, char **argv unused_)
@@ -185,8 +180,8 @@ int verb_core_add(struct ctl *c, int argc unused_, char **argv)
                 return ctl_fail("cannot show it", -ENOMEM, NULL);
         o = json_object_new_object();
         add_id(o, "id", p->member ? p->member->id : 0);
-        add_text(o, "role", c->o.voter ? "voter" : "learner");
-        add_text(o, "initial_cluster", (const char *) buf_head(&all));
+        json_put_text(o, "role", c->o.voter ? "voter" : "learner");
+        json_put_text(o, "initial_cluster", (const char *) buf_head(&all));
         ctl_did(c, o,
                 "Added %016" PRIx64 ". Start it with an empty data directory and\n"
                 "  --initial-cluster-state=existing --initial-cluster=%s%s",
@@ -195,37 +190,41 @@ int verb_core_add(struct ctl *c, int argc unused_, char **argv)
         return 0;
 }
 
+/* A member was changed, and is what the sentence says. */
+static int did(struct ctl *c, const char *before, uint64_t id, const char *role,
+               const char *behind)
+{
+        struct json_object *o = json_object_new_object();
+
+        add_id(o, "id", id);
+        if (role)
+                json_put_text(o, "role", role);
+        ctl_did(c, o, "%s%016" PRIx64 "%s.", before, id, behind);
+        return 0;
+}
+
 int verb_core_remove(struct ctl *c, int argc unused_, char **argv)
 {
         cleanup_(pb_freep) Pb__MemberRemoveResponse *p = NULL;
         Pb__MemberRemoveRequest q = PB__MEMBER_REMOVE_REQUEST__INIT;
-        struct json_object *o;
 
         if (find(c, argv[0], &q.id) < 0 ||
             talk_call(&c->core, "/etcdserverpb.Cluster/MemberRemove", &q.base,
                       &pb__member_remove_response__descriptor, (void **) &p) < 0)
                 return -1;
-        o = json_object_new_object();
-        add_id(o, "id", q.id);
-        ctl_did(c, o, "Removed %016" PRIx64 "; it stops by itself.", q.id);
-        return 0;
+        return did(c, "Removed ", q.id, NULL, "; it stops by itself");
 }
 
 int verb_core_promote(struct ctl *c, int argc unused_, char **argv)
 {
         cleanup_(pb_freep) Pb__MemberPromoteResponse *p = NULL;
         Pb__MemberPromoteRequest q = PB__MEMBER_PROMOTE_REQUEST__INIT;
-        struct json_object *o;
 
         if (find(c, argv[0], &q.id) < 0 ||
             talk_call(&c->core, "/etcdserverpb.Cluster/MemberPromote", &q.base,
                       &pb__member_promote_response__descriptor, (void **) &p) < 0)
                 return -1;
-        o = json_object_new_object();
-        add_id(o, "id", q.id);
-        add_text(o, "role", "voter");
-        ctl_did(c, o, "%016" PRIx64 " is a voter now.", q.id);
-        return 0;
+        return did(c, "", q.id, "voter", " is a voter now");
 }
 
 int verb_core_move_leader(struct ctl *c, int argc unused_, char **argv)
@@ -235,7 +234,6 @@ int verb_core_move_leader(struct ctl *c, int argc unused_, char **argv)
         cleanup_(pb_freep) Pb__MoveLeaderResponse *p = NULL;
         Pb__MoveLeaderRequest q = PB__MOVE_LEADER_REQUEST__INIT;
         struct core_options at = c->core;
-        struct json_object *o;
 
         if (find(c, argv[0], &q.targetid) < 0 || core_ask_members(&c->core, &list) < 0 ||
             core_ask_status(&c->core, &s) < 0)
@@ -244,11 +242,7 @@ int verb_core_move_leader(struct ctl *c, int argc unused_, char **argv)
         if (talk_call(&at, "/etcdserverpb.Maintenance/MoveLeader", &q.base,
                       &pb__move_leader_response__descriptor, (void **) &p) < 0)
                 return -1;
-        o = json_object_new_object();
-        add_id(o, "id", q.targetid);
-        add_text(o, "role", "leader");
-        ctl_did(c, o, "%016" PRIx64 " is the leader now.", q.targetid);
-        return 0;
+        return did(c, "", q.targetid, "leader", " is the leader now");
 }
 
 /* ---- upgrades ---- */
@@ -284,13 +278,13 @@ static struct json_object *json_versions(const Pb__MemberListResponse *p,
                 struct json_object *o = json_object_new_object();
 
                 add_id(o, "id", p->members[i]->id);
-                add_text(o, "name", p->members[i]->name);
-                add_text(o, "version", v ? v->version : "");
-                add_text(o, "newest_cluster_version", v ? v->newest_cluster_version : "");
+                json_put_text(o, "name", p->members[i]->name);
+                json_put_text(o, "version", v ? v->version : "");
+                json_put_text(o, "newest_cluster_version", v ? v->newest_cluster_version : "");
                 json_object_object_add(o, "linked", json_object_new_boolean(v && v->linked));
                 json_object_array_add(list, o);
         }
-        add_text(all, "cluster_version", s->cluster_version);
+        json_put_text(all, "cluster_version", s->cluster_version);
         json_object_object_add(all, "members", list);
         return all;
 }
@@ -306,18 +300,18 @@ static int finish(struct ctl *c, const struct core_options *leader)
 {
         cleanup_(pb_freep) Pb__FinishUpgradeResponse *p = NULL;
         Pb__FinishUpgradeRequest q = PB__FINISH_UPGRADE_REQUEST__INIT;
-        char version[CORE_SHOWN];
+        char version[TEXT_SHOWN];
         struct json_object *o;
 
         if (talk_call(leader, "/tenurepb.Maintenance/FinishUpgrade", &q.base,
                       &pb__finish_upgrade_response__descriptor, (void **) &p) < 0)
                 return -1;
         o = json_object_new_object();
-        add_text(o, "cluster_version", p->cluster_version);
+        json_put_text(o, "cluster_version", p->cluster_version);
         ctl_did(c, o,
                 "The cluster version is %s. The data directories are in its formats: no older "
                 "release can use them.",
-                core_shown(p->cluster_version, version));
+                text_shown(p->cluster_version, version));
         return 0;
 }
 

@@ -1,7 +1,7 @@
 /* How the lease core is reached. */
 #pragma once
 
-#include "base/base.h"
+#include "client/endpoint.h"
 
 struct core_options {
         const char *endpoints; /* joined by commas */
@@ -9,4 +9,5 @@ struct core_options {
         const char *cacert, *cert, *key;
         const char *user; /* NAME or NAME:PASSWORD; NULL: nobody */
         const char *password_file;
+        struct endpoint_login login; /* what follows from these two; see talk_log_in() */
 };

@@ -3,13 +3,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "base/utf8.h"
 #include "talk.h"
-
-const char *core_shown(const char *text, char out[static CORE_SHOWN])
-{
-        return utf8_shown(text, strlen(text), out, CORE_SHOWN);
-}
 
 int core_ask_members(const struct core_options *o, Pb__MemberListResponse **ret)
 {

@@ -4,11 +4,6 @@
 #include "core.h"
 #include "wire/pb.h"
 
-#define CORE_SHOWN 512
-
-/* Makes @text, which comes from a member or whoever added it, safe for a terminal. */
-const char *core_shown(const char *text, char out[static CORE_SHOWN]);
-
 /* Both return 0, or a negative errno after printing why; the caller frees *@ret. */
 must_check_ int core_ask_members(const struct core_options *o, Pb__MemberListResponse **ret);
 must_check_ int core_ask_status(const struct core_options *o, Pb__StatusResponse **ret);

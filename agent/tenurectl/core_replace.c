@@ -20,7 +20,7 @@ struct replacing {
         struct ctl *c;
         const char *what; /* the name or id that was given */
         uint64_t former, id;
-        char url[CORE_SHOWN];
+        char url[TEXT_SHOWN];
         enum stage told; /* the last stage that was told */
         bool live;       /* there is a line of progress on the terminal */
 };
@@ -68,7 +68,7 @@ static void tell_what_to_do(struct replacing *p)
 
 static int refuse_etcd(const char *what, const Pb__Member *m)
 {
-        char url[CORE_SHOWN], name[CORE_SHOWN];
+        char url[TEXT_SHOWN], name[TEXT_SHOWN];
 
         fprintf(stderr,
                 "tenurectl: the replica that was asked is an etcd, or runs release 0.1.0, and "
@@ -77,9 +77,9 @@ static int refuse_etcd(const char *what, const Pb__Member *m)
                 "  tenurectl core add %s\n"
                 "  (start it with an empty data directory, as that command says)\n"
                 "  tenurectl core promote %s\n",
-                core_shown(what, name),
-                m->n_peerurls > 0 ? core_shown(m->peerurls[0], url) : "PEER-URL",
-                core_shown(what, name));
+                text_shown(what, name),
+                m->n_peerurls > 0 ? text_shown(m->peerurls[0], url) : "PEER-URL",
+                text_shown(what, name));
         return -EOPNOTSUPP;
 }
 
@@ -101,7 +101,7 @@ static void go_on_with(struct replacing *p, const Pb__Member *m)
 {
         p->id = m->id;
         if (m->n_peerurls > 0)
-                (void) core_shown(m->peerurls[0], p->url);
+                (void) text_shown(m->peerurls[0], p->url);
         tell(p, "%016" PRIx64 " at %s takes the place of a member that was replaced already.\n",
              p->id, p->url);
 }
@@ -127,7 +127,7 @@ static int ask(struct replacing *p, const Pb__Member *m)
                 return r;
         p->id = reply->member->id;
         if (m->n_peerurls > 0)
-                (void) core_shown(m->peerurls[0], p->url);
+                (void) text_shown(m->peerurls[0], p->url);
         tell(p,
              "Replaced %016" PRIx64 " by %016" PRIx64 " at %s%s.\n"
              "This command may be interrupted: the core goes on, and so does this command when "
@@ -144,7 +144,7 @@ static int begin(struct replacing *p)
         cleanup_(pb_freep) Pb__StatusResponse *s = NULL;
         const Pb__MemberVersion *v;
         const Pb__Member *m;
-        char shown[CORE_SHOWN];
+        char shown[TEXT_SHOWN];
         int r = core_ask_members(&p->c->core, &list);
 
         if (r == 0)
@@ -157,7 +157,7 @@ static int begin(struct replacing *p)
                 if (!m)
                         return say("no member is named '%s'; see tenurectl core members",
                                    p->what);
-                tell(p, "No member is named '%s' now.\n", core_shown(p->what, shown));
+                tell(p, "No member is named '%s' now.\n", text_shown(p->what, shown));
                 go_on_with(p, m);
                 return 0;
         }
@@ -238,13 +238,10 @@ static int follow(struct replacing *p)
                 char id[24];
 
                 snprintf(id, sizeof(id), "%016" PRIx64, p->id);
-                json_object_object_add(j, "id", json_object_new_string(id));
-                json_object_object_add(j, "name", json_object_new_string(m->name));
-                json_object_object_add(
-                        j, "role", json_object_new_string(m->islearner ? "learner" : "voter"));
-                json_object_object_add(
-                        j, "peer_url",
-                        json_object_new_string(m->n_peerurls > 0 ? m->peerurls[0] : ""));
+                json_put_text(j, "id", id);
+                json_put_text(j, "name", m->name);
+                json_put_text(j, "role", m->islearner ? "learner" : "voter");
+                json_put_text(j, "peer_url", m->n_peerurls > 0 ? m->peerurls[0] : "");
                 ctl_print(p->c, j);
         }
         return 0;

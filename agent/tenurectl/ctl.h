@@ -87,6 +87,10 @@ void ctl_did(struct ctl *c, struct json_object *o, const char *fmt, ...) printf_
  * it could not be written. */
 must_check_ int ctl_flush(struct ctl *c);
 
+/* Writes what was printed, and handles the next message of the bus, or waits for it. Returns 0,
+ * or -1 after printing why that is over. */
+must_check_ int ctl_hear(struct ctl *c);
+
 /* Gets all properties of an object; the caller calls json_object_put(). Returns 0, or -1 after
  * printing why. */
 must_check_ int ctl_get_all(struct ctl *c, const char *path, const char *interface,
@@ -99,15 +103,14 @@ must_check_ int ctl_get_connected(struct ctl *c, struct json_object **ret);
 /* Whether the properties of the manager say that the host holds its place. */
 bool ctl_is_held(struct json_object *manager);
 
-/* Reads a{sv} into a JSON object: strings, numbers, booleans, lists and pairs. Returns 0 or
- * more, or a negative errno. */
-must_check_ int ctl_read_properties(sd_bus_message *m, struct json_object *o);
+/* Reads a{sv} into a JSON object, which the caller owns. Returns 0 or more, or a negative
+ * errno. */
+must_check_ int ctl_read_properties(sd_bus_message *m, struct json_object **ret);
 
 /* A field of @o; "" or 0 if there is none. */
 const char *ctl_text(struct json_object *o, const char *key);
 /* The same, made safe for a terminal in @out, since anybody may have written it. */
-#define CTL_SHOWN 512
-const char *ctl_shown(struct json_object *o, const char *key, char out[static CTL_SHOWN]);
+const char *ctl_shown(struct json_object *o, const char *key, char out[static TEXT_SHOWN]);
 /* The same, as one cell of a table. */
 const char *ctl_cell(struct json_object *o, const char *key, char out[static TEXT_CELL]);
 int64_t ctl_number(struct json_object *o, const char *key);

@@ -50,14 +50,9 @@ static struct json_object *json_lease(int64_t id, const ProtobufCBinaryData *nam
         char text[24];
 
         snprintf(text, sizeof(text), "%016" PRIx64, (uint64_t) id);
-        json_object_object_add(j, "id", json_object_new_string(text));
+        json_put_text(j, "id", text);
         json_object_object_add(j, "name", text_json(view_of(name)));
         return j;
-}
-
-static void add_ms(struct json_object *j, const char *key, int64_t ms)
-{
-        json_object_object_add(j, key, json_object_new_int64(ms));
 }
 
 /* In seconds, as etcdctl prints it. */
@@ -187,9 +182,9 @@ static struct json_object *json_row(const Pb__LeaseStatus *l)
         struct json_object *j = json_lease(l->id, &l->name);
 
         if (l->granted_ttl_ms > 0) {
-                add_ms(j, "ttl_ms", l->granted_ttl_ms);
-                add_ms(j, "left_ms", l->ttl_ms);
-                add_ms(j, "keys", (int64_t) l->keys);
+                json_put_number(j, "ttl_ms", l->granted_ttl_ms);
+                json_put_number(j, "left_ms", l->ttl_ms);
+                json_put_number(j, "keys", (int64_t) l->keys);
         }
         return j;
 }
@@ -248,7 +243,7 @@ int verb_lease_grant(struct ctl *c, int argc, char **argv)
         p = t.reply;
         ttl_ms = p->ttl_ms > 0 ? p->ttl_ms : p->ttl * 1000;
         j = json_lease(p->id, &q.name);
-        add_ms(j, "ttl_ms", ttl_ms);
+        json_put_number(j, "ttl_ms", ttl_ms);
         ctl_did(c, j, "lease %016" PRIx64 " granted with TTL(%s)%s", (uint64_t) p->id,
                 time_text(ttl_ms), name_text(&q.name));
         pb_free(t.reply);
@@ -282,7 +277,7 @@ static int revoke_one(struct asking *a, const char *text)
         text_add(&b, view_str(name));
         j = json_object_new_object();
         json_object_object_add(j, "lease", text_json(view_str(name)));
-        json_object_object_add(j, "event", json_object_new_string("Revoked"));
+        json_put_text(j, "event", "Revoked");
         ctl_did(a->c, j, "lease %.*s revoked", (int) buf_len(&b), (const char *) buf_head(&b));
         return 0;
 }
@@ -328,7 +323,7 @@ static int renew(struct asking *a, const struct which *w, nsec_t patience, int64
                 a->core.endpoints = a->first;
                 *ret_ttl_ms = p->ttl_ms > 0 ? p->ttl_ms : p->ttl * 1000;
                 j = json_lease(p->id, &p->name);
-                add_ms(j, "ttl_ms", *ret_ttl_ms);
+                json_put_number(j, "ttl_ms", *ret_ttl_ms);
                 ctl_did(a->c, j, "lease %016" PRIx64 " keepalived with TTL(%s)%s",
                         (uint64_t) p->id, time_text(*ret_ttl_ms), name_text(&p->name));
                 if (ctl_flush(a->c) < 0)
@@ -377,8 +372,8 @@ static struct json_object *json_time(const Pb__LeaseTimeToLiveResponse *p, int64
 {
         struct json_object *j = json_lease(p->id, &p->name), *keys = json_object_new_array();
 
-        add_ms(j, "ttl_ms", granted);
-        add_ms(j, "left_ms", left);
+        json_put_number(j, "ttl_ms", granted);
+        json_put_number(j, "left_ms", left);
         for (size_t i = 0; i < p->n_keys; i++)
                 json_object_array_add(keys, text_json(view_of(&p->keys[i])));
         if (with_keys)

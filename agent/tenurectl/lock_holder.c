@@ -19,10 +19,10 @@ struct json_object *lock_holder_value(const char *node, const char *command)
         struct tm tm;
 
         strftime(since, sizeof(since), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&now, &tm));
-        json_object_object_add(o, "node", json_object_new_string(node));
-        json_object_object_add(o, "pid", json_object_new_int64(getpid()));
-        json_object_object_add(o, "command", json_object_new_string(command));
-        json_object_object_add(o, "since", json_object_new_string(since));
+        json_put_text(o, "node", node);
+        json_put_number(o, "pid", getpid());
+        json_put_text(o, "command", command);
+        json_put_text(o, "since", since);
         return o;
 }
 

@@ -37,9 +37,21 @@ int ctl_flush(struct ctl *c)
                    c->done ? "; what was done: " : "", c->done ? c->done : "");
 }
 
+int ctl_hear(struct ctl *c)
+{
+        int r;
+
+        if (ctl_flush(c) < 0)
+                return -1;
+        r = sd_bus_process(c->bus, NULL);
+        if (r == 0)
+                r = sd_bus_wait(c->bus, UINT64_MAX);
+        return r < 0 && r != -EINTR ? ctl_fail("the bus connection ended", r, NULL) : 0;
+}
+
 int verb_call(struct ctl *c, const struct verb *v, int argc, char **argv)
 {
-        char login[TALK_LOGIN_MAX] = "", url[TALK_URL_MAX];
+        char user[TALK_USER], password[TALK_PASSWORD], url[TALK_URL_MAX];
         const char *cursor = c->core.endpoints;
         int r = 0;
 
@@ -48,10 +60,10 @@ int verb_call(struct ctl *c, const struct verb *v, int argc, char **argv)
         if (v->of & VERB_AGENT)
                 r = ctl_open_bus(c);
         if (r == 0 && (v->of & OF_CORE))
-                r = talk_log_in_once(&c->core, login);
+                r = talk_log_in(&c->core, user, password);
         if (r == 0)
                 r = v->fn(c, argc, argv);
-        explicit_bzero(login, sizeof(login));
+        explicit_bzero(password, sizeof(password));
         c->bus = sd_bus_flush_close_unref(c->bus);
         return r;
 }

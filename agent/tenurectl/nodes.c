@@ -24,7 +24,7 @@ static const char *first_of(struct json_object *o, const char *key, char out[sta
 static void node_row(struct json_object *o)
 {
         char name[TEXT_CELL], address[TEXT_CELL], since[TEXT_CELL], id[TEXT_CELL],
-                why[CTL_SHOWN];
+                why[TEXT_SHOWN];
         const char *degraded = ctl_shown(o, "Degraded", why);
 
         printf("%-24s %-16s %-8g %-20s %s%s%s\n", ctl_cell(o, "Name", name),
@@ -100,23 +100,22 @@ static int on_signal(sd_bus_message *m, void *userdata, sd_bus_error *error)
         if (c->json != JSON_OFF) {
                 struct json_object *o = json_object_new_object();
 
-                json_object_object_add(o, "event", json_object_new_string(member));
+                json_put_text(o, "event", member);
                 if (*name) {
-                        json_object_object_add(o, "name", json_object_new_string(name));
+                        json_put_text(o, "name", name);
                         if (*id)
-                                json_object_object_add(o, "id", json_object_new_string(id));
+                                json_put_text(o, "id", id);
                 }
                 if (*node) {
-                        json_object_object_add(o, "node", json_object_new_string(node));
-                        json_object_object_add(o, "instance", json_object_new_string(instance));
+                        json_put_text(o, "node", node);
+                        json_put_text(o, "instance", instance);
                 }
                 if (*reason)
-                        json_object_object_add(o, "reason", json_object_new_string(reason));
+                        json_put_text(o, "reason", reason);
                 if (revision > 0)
-                        json_object_object_add(o, "revision", json_object_new_int64(revision));
-                json_object_object_add(o, "realtime_usec",
-                                       json_object_new_int64((int64_t) ts.tv_sec * 1000000 +
-                                                             ts.tv_nsec / 1000));
+                        json_put_number(o, "revision", revision);
+                json_put_number(o, "realtime_usec",
+                                (int64_t) ts.tv_sec * 1000000 + ts.tv_nsec / 1000);
                 ctl_print(c, o);
         } else if (revision > 0) {
                 printf("%s.%03ld %s (revision %" PRId64 ")\n", when, ts.tv_nsec / 1000000,
@@ -147,12 +146,7 @@ int verb_watch(struct ctl *c, int argc unused_, char **argv unused_)
                 return ctl_fail("cannot subscribe", r, NULL);
         if (c->json == JSON_OFF && verb_nodes(c, 0, NULL) < 0)
                 return -1;
-        while (ctl_flush(c) == 0) {
-                r = sd_bus_process(c->bus, NULL);
-                if (r == 0)
-                        r = sd_bus_wait(c->bus, UINT64_MAX);
-                if (r < 0 && r != -EINTR)
-                        return ctl_fail("the bus connection ended", r, NULL);
-        }
+        while (ctl_hear(c) == 0)
+                ;
         return -1;
 }

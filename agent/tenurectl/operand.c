@@ -22,13 +22,12 @@ int operand_count(const char *what, const char *text, int64_t min, int64_t max, 
                     text, ret);
 }
 
-int operand_pair(char *text, const char **ret_value)
+int operand_pair(char *text)
 {
         char *eq = strchr(text, '=');
 
         if (!eq || eq == text)
                 return say("'%s' is not NAME=VALUE", text);
         *eq = '\0';
-        *ret_value = eq + 1;
         return 0;
 }

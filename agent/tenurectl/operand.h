@@ -10,5 +10,5 @@ must_check_ int operand_time(const char *what, const char *text, nsec_t min, nse
                              nsec_t *ret);
 must_check_ int operand_count(const char *what, const char *text, int64_t min, int64_t max,
                               uint64_t *ret);
-/* Ends the name at its =. *@ret_value points into @text. */
-must_check_ int operand_pair(char *text, const char **ret_value);
+/* Ends the name at its =; the value is behind that. */
+must_check_ int operand_pair(char *text);

@@ -147,7 +147,7 @@ static void print(struct ctl *c, const char *key, int64_t revision)
         struct json_object *o = json_object_new_object();
 
         json_object_object_add(o, "key", text_json(view_str(key)));
-        json_object_object_add(o, "revision", json_object_new_int64(revision));
+        json_put_number(o, "revision", revision);
         ctl_did(c, o, "Wrote '%s' at revision %" PRId64 ".", key, revision);
 }
 

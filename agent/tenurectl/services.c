@@ -9,36 +9,28 @@
 
 /* ---- tags ---- */
 
-/* NAME=VALUE of the operands. */
-struct pair {
-        const char *name, *value;
-};
-
-/* Returns them, which the caller frees; NULL after printing which one is none. */
-static struct pair *read_pairs(int argc, char **argv)
+/* Ends each name at its =. Returns 0, or -1 after printing which operand has none. */
+static int split(int argc, char **argv)
 {
-        struct pair *all = calloc((size_t) argc + 1, sizeof(*all));
-
-        if (!all)
-                (void) ctl_fail("cannot read the tags", -ENOMEM, NULL);
-        for (int i = 0; all && i < argc; i++) {
-                all[i].name = argv[i];
-                if (operand_pair(argv[i], &all[i].value) < 0) {
-                        free(all);
-                        return NULL;
-                }
-        }
-        return all;
+        for (int i = 0; i < argc; i++)
+                if (operand_pair(argv[i]) < 0)
+                        return -1;
+        return 0;
 }
 
-/* Appends an a{ss} of those with a name. */
-static int append_pairs(sd_bus_message *m, const struct pair *all, size_t n)
+static const char *value_of(const char *pair)
+{
+        return pair + strlen(pair) + 1;
+}
+
+/* Appends an a{ss} of those that are not NULL. */
+static int append_pairs(sd_bus_message *m, int argc, char **argv)
 {
         int r = sd_bus_message_open_container(m, 'a', "{ss}");
 
-        for (size_t i = 0; r >= 0 && i < n; i++)
-                if (all[i].name)
-                        r = sd_bus_message_append(m, "{ss}", all[i].name, all[i].value);
+        for (int i = 0; r >= 0 && i < argc; i++)
+                if (argv[i])
+                        r = sd_bus_message_append(m, "{ss}", argv[i], value_of(argv[i]));
         return r < 0 ? r : sd_bus_message_close_container(m);
 }
 
@@ -46,14 +38,13 @@ int verb_set_tags(struct ctl *c, int argc, char **argv)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        cleanup_(freep) struct pair *tags = read_pairs(argc, argv);
         int r;
 
-        if (!tags)
+        if (split(argc, argv) < 0)
                 return -1;
         r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, "SetTags");
         if (r >= 0)
-                r = append_pairs(m, tags, (size_t) argc);
+                r = append_pairs(m, argc, argv);
         if (r >= 0)
                 r = ctl_call(c, m, CTL_ASK_USEC, &error, NULL);
         return r < 0 ? ctl_fail("cannot set the tags", r, &error) : 0;
@@ -88,7 +79,7 @@ int verb_wait_revision(struct ctl *c, int argc, char **argv)
         if (r < 0)
                 return ctl_fail("cannot wait", r, &error);
         o = json_object_new_object();
-        json_object_object_add(o, "revision", json_object_new_int64(reached));
+        json_put_number(o, "revision", reached);
         ctl_did(c, o, "%" PRId64, reached);
         return 0;
 }
@@ -153,26 +144,25 @@ int verb_services(struct ctl *c, int argc, char **argv)
 struct registering {
         struct ctl *ctl;
         const char *name, *instance;
-        struct pair *tags; /* but Port= and Address=, whose names are NULL */
-        size_t n;
+        int argc;
+        char **argv;         /* the tags; NULL where Port= and Address= were */
         uint64_t port;       /* 0: none */
         const char *address; /* NULL: the node's */
         int r;
 };
 
-/* Takes what is no tag from the pairs. Returns 0, or -1 after printing what is wrong. */
+/* Takes what is no tag. Returns 0, or -1 after printing what is wrong. */
 static int take_properties(struct registering *g)
 {
-        for (size_t i = 0; i < g->n; i++) {
-                struct pair *p = &g->tags[i];
-
-                if (strcmp(p->name, "Address") == 0)
-                        g->address = p->value;
-                else if (strcmp(p->name, "Port") != 0)
+        for (int i = 0; i < g->argc; i++) {
+                if (strcmp(g->argv[i], "Address") == 0)
+                        g->address = value_of(g->argv[i]);
+                else if (strcmp(g->argv[i], "Port") != 0)
                         continue;
-                else if (operand_count("Port=", p->value, 1, UINT16_MAX, &g->port) < 0)
+                else if (operand_count("Port=", value_of(g->argv[i]), 1, UINT16_MAX, &g->port) <
+                         0)
                         return -1;
-                p->name = NULL;
+                g->argv[i] = NULL;
         }
         return 0;
 }
@@ -194,7 +184,7 @@ static int append_service(sd_bus_message *m, const struct registering *g)
         if (r >= 0)
                 r = sd_bus_message_open_container(m, 'v', "a{ss}");
         if (r >= 0)
-                r = append_pairs(m, g->tags, g->n);
+                r = append_pairs(m, g->argc, g->argv);
         for (int i = 0; r >= 0 && i < 3; i++) /* the variant, its entry, {sv} */
                 r = sd_bus_message_close_container(m);
         return r;
@@ -207,9 +197,9 @@ static int on_registered(sd_bus_message *m, void *userdata, sd_bus_error *error 
 
         if (!sd_bus_message_is_method_error(m, NULL)) {
                 o = json_object_new_object();
-                json_object_object_add(o, "event", json_object_new_string("Registered"));
-                json_object_object_add(o, "name", json_object_new_string(g->name));
-                json_object_object_add(o, "instance", json_object_new_string(g->instance));
+                json_put_text(o, "event", "Registered");
+                json_put_text(o, "name", g->name);
+                json_put_text(o, "instance", g->instance);
                 ctl_did(g->ctl, o, "Registered.");
                 return 0;
         }
@@ -248,17 +238,13 @@ static void on_moved(void *userdata, const char *owner)
 
 int verb_register(struct ctl *c, int argc, char **argv)
 {
-        cleanup_(freep) struct pair *tags = read_pairs(argc - 1, argv + 1);
         cleanup_(signals_end) struct signals from = {0};
         char *slash = strchr(argv[0], '/');
-        struct registering g = {.ctl = c,
-                                .name = argv[0],
-                                .instance = "",
-                                .tags = tags,
-                                .n = (size_t) argc - 1};
+        struct registering g = {
+                .ctl = c, .name = argv[0], .instance = "", .argc = argc - 1, .argv = argv + 1};
         int r;
 
-        if (!tags || take_properties(&g) < 0)
+        if (split(g.argc, g.argv) < 0 || take_properties(&g) < 0)
                 return -1;
         if (slash) {
                 *slash = '\0';
@@ -268,12 +254,7 @@ int verb_register(struct ctl *c, int argc, char **argv)
         if (r < 0)
                 return ctl_fail("cannot register", r, NULL);
         g.r = register_now(&g);
-        while (g.r == 0 && (g.r = ctl_flush(c)) == 0) {
-                r = sd_bus_process(c->bus, NULL);
-                if (r == 0)
-                        r = sd_bus_wait(c->bus, UINT64_MAX);
-                if (r < 0 && r != -EINTR)
-                        return ctl_fail("the bus connection ended", r, NULL);
-        }
-        return g.r;
+        while (g.r == 0 && ctl_hear(c) == 0)
+                ;
+        return -1;
 }

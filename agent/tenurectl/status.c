@@ -14,7 +14,7 @@ static double seconds_until(int64_t usec)
 static void print_status(struct json_object *o)
 {
         const char *stays_out = ctl_text(o, "Maintenance");
-        char text[CTL_SHOWN];
+        char text[TEXT_SHOWN];
 
         printf("      Node: %s (%s)\n", ctl_text(o, "NodeName"), ctl_text(o, "NodeId"));
         printf("   Cluster: %s, %" PRId64 " node(s), revision %" PRId64 "%s\n",

@@ -18,27 +18,27 @@ static struct json_object *json_of(const char *name, const struct tenure_switche
 {
         struct json_object *o = json_object_new_object();
 
-        json_object_object_add(o, "lock", json_object_new_string(name));
-        json_object_object_add(o, "from", json_object_new_string(s->from));
-        json_object_object_add(o, "to", json_object_new_string(s->to));
-        json_object_object_add(o, "token", json_object_new_int64(s->token));
-        json_object_object_add(o, "stop_usec", json_object_new_int64(s->stop_us));
+        json_put_text(o, "lock", name);
+        json_put_text(o, "from", s->from);
+        json_put_text(o, "to", s->to);
+        json_put_number(o, "token", s->token);
+        json_put_number(o, "stop_usec", s->stop_us);
         if (s->pause_us >= 0)
-                json_object_object_add(o, "pause_usec", json_object_new_int64(s->pause_us));
+                json_put_number(o, "pause_usec", s->pause_us);
         return o;
 }
 
 static void print(struct ctl *c, const char *name, const struct tenure_switched *s)
 {
-        char from[CTL_SHOWN], to[CTL_SHOWN], pause[32] = "now";
+        char from[TEXT_SHOWN], to[TEXT_SHOWN], pause[32] = "now";
 
         if (s->pause_us >= 0)
                 snprintf(pause, sizeof(pause), "%.1f ms later", (double) s->pause_us / 1e3);
         ctl_did(c, json_of(name, s),
                 "%s held '%s' and stopped within %.1f ms; %s has it %s (token %" PRId64 ")%s.",
-                utf8_shown(s->from, strlen(s->from), from, sizeof(from)), name,
-                (double) s->stop_us / 1e3, utf8_shown(s->to, strlen(s->to), to, sizeof(to)),
-                pause, s->token, s->pause_us < 0 ? ", but does not report since when" : "");
+                text_shown(s->from, from), name, (double) s->stop_us / 1e3,
+                text_shown(s->to, to), pause, s->token,
+                s->pause_us < 0 ? ", but does not report since when" : "");
 }
 
 int verb_switchover(struct ctl *c, int argc, char **argv)

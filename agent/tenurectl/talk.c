@@ -117,52 +117,36 @@ static int make_tls(const struct core_options *o, struct tls **ret)
         return -EINVAL;
 }
 
-int talk_login(const struct core_options *o, struct endpoint_login *ret, char name[TALK_NAME],
-               char password[TALK_PASSWORD])
+int talk_log_in(struct core_options *o, char user[static TALK_USER],
+                char password[static TALK_PASSWORD])
 {
         const char *colon = o->user ? strchr(o->user, ':') : NULL;
-        char prompt[300];
+        char prompt[TALK_USER + 32];
         int r;
 
         if (!o->user)
                 return 0;
-        snprintf(name, TALK_NAME, "%.*s", (int) (colon ? colon - o->user : TALK_NAME - 1),
+        snprintf(user, TALK_USER, "%.*s", (int) (colon ? colon - o->user : TALK_USER - 1),
                  o->user);
-        *ret = (struct endpoint_login){.user = name, .password = password};
+        o->login = (struct endpoint_login){.user = user, .password = password};
         if (colon) {
                 snprintf(password, TALK_PASSWORD, "%s", colon + 1);
                 return 0;
         }
         if (o->password_file) {
                 r = secret_read(o->password_file, password, TALK_PASSWORD);
-                if (r < 0)
-                        say("cannot read a password from %s: %s", o->password_file,
-                            strerror(-r));
-                return r;
+                return r < 0 ? say("cannot read a password from %s: %s", o->password_file,
+                                   strerror(-r))
+                             : 0;
         }
-        snprintf(prompt, sizeof(prompt), "Password of %s: ", name);
+        snprintf(prompt, sizeof(prompt), "Password of %s: ", user);
         if (readpassphrase(prompt, password, TALK_PASSWORD, RPP_REQUIRE_TTY))
                 return 0;
-        say("no terminal to ask for the password of %s; give --password-file", name);
-        return -ENOTTY;
-}
-
-int talk_log_in_once(struct core_options *o, char login[static TALK_LOGIN_MAX])
-{
-        struct endpoint_login l = {0};
-        char name[256], password[512];
-        int r = talk_login(o, &l, name, password);
-
-        if (r == 0 && l.user) {
-                snprintf(login, TALK_LOGIN_MAX, "%s:%s", name, password);
-                o->user = login;
-        }
-        explicit_bzero(password, sizeof(password));
-        return r;
+        return say("no terminal to ask for the password of %s; give --password-file", user);
 }
 
 /* Asks one endpoint. Returns 0 if it answered, whatever the answer. */
-static int ask(struct talk *t, const char *url)
+static int ask(struct talk *t, const char *url, const struct endpoint_login *login)
 {
         int r = loop_new(&t->loop);
 
@@ -175,8 +159,8 @@ static int ask(struct talk *t, const char *url)
         snprintf(t->url, sizeof(t->url), "%s", url);
         t->code = RPC_UNAVAILABLE;
         snprintf(t->text, sizeof(t->text), "no answer in time");
-        r = endpoint_new(&t->ep, t->loop, t->resolver, url, t->tls,
-                         t->login.user ? &t->login : NULL, &endpoint_ops, t);
+        r = endpoint_new(&t->ep, t->loop, t->resolver, url, t->tls, login->user ? login : NULL,
+                         &endpoint_ops, t);
         if (r == 0) {
                 loop_timer_in(&t->timer, t->patience > 0 ? t->patience : TRY_FOR);
                 endpoint_want(t->ep);
@@ -197,16 +181,14 @@ static int ask(struct talk *t, const char *url)
 int talk(const struct core_options *o, struct talk *t)
 {
         const char *cursor = o->endpoints;
-        char url[TALK_URL_MAX], name[TALK_NAME], password[TALK_PASSWORD];
-        int r = talk_login(o, &t->login, name, password);
+        char url[TALK_URL_MAX];
+        int r = make_tls(o, &t->tls);
 
-        if (r == 0)
-                r = make_tls(o, &t->tls);
         if (r < 0)
                 return r;
         r = -EINVAL;
         while (r < 0 && t->gave_up == 0 && list_next(&cursor, url, sizeof(url))) {
-                r = ask(t, url);
+                r = ask(t, url, &o->login);
                 if (r == 0 && *cursor && t->code == RPC_UNAVAILABLE &&
                     strcmp(t->text, LEARNER) == 0) {
                         r = -EHOSTUNREACH; /* it has done nothing; try the others */
@@ -220,7 +202,6 @@ int talk(const struct core_options *o, struct talk *t)
                             t->down);
         }
         t->tls = tls_free(t->tls);
-        explicit_bzero(password, sizeof(password));
         if (t->gave_up < 0)
                 return t->gave_up;
         if (r == 0 && t->code != RPC_OK && t->again && strcmp(t->text, t->again) == 0)

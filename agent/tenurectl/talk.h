@@ -1,13 +1,11 @@
 /* One call to the lease core, waiting for its answer. */
 #pragma once
 
-#include "client/endpoint.h"
 #include "core.h"
 #include "loop/tls.h"
 #include "wire/pb.h"
 
 #define TALK_URL_MAX 320
-#define TALK_LOGIN_MAX 800
 
 /* One call, and the loop that runs for it. */
 struct talk {
@@ -15,7 +13,6 @@ struct talk {
         struct resolver *resolver;
         struct endpoint *ep;
         struct tls *tls;
-        struct endpoint_login login; /* user NULL: none */
         struct loop_timer timer;
         struct loop_io broken;
         const char *path;
@@ -51,16 +48,12 @@ struct talk {
  * negative errno after printing what went wrong. */
 must_check_ int talk(const struct core_options *o, struct talk *t);
 
-/* Finds out whom to log in as, which may be nobody, by the options @o; @name and @password
- * store it. Returns 0, or a negative errno after printing what is wrong. */
-#define TALK_NAME 256
+/* Finds out whom to log in as, which may be nobody, and with which password: o->login borrows
+ * @user and @password. Returns 0, or -1 after printing what is wrong. */
+#define TALK_USER 256
 #define TALK_PASSWORD 512
-must_check_ int talk_login(const struct core_options *o, struct endpoint_login *ret,
-                           char name[TALK_NAME], char password[TALK_PASSWORD]);
-
-/* For several calls: finds the password once, and stores it in @login, which @o refers to from
- * then on. Returns 0, or a negative errno after printing why. */
-must_check_ int talk_log_in_once(struct core_options *o, char login[static TALK_LOGIN_MAX]);
+must_check_ int talk_log_in(struct core_options *o, char user[static TALK_USER],
+                            char password[static TALK_PASSWORD]);
 
 /* A call with the usual settings; the caller frees *@ret, the reply, with pb_free(). */
 must_check_ int talk_call(const struct core_options *o, const char *path,

@@ -35,6 +35,11 @@ void text_print(struct view v)
                 fwrite(b.data, 1, buf_len(&b), stdout);
 }
 
+const char *text_shown(const char *text, char out[static TEXT_SHOWN])
+{
+        return utf8_shown(text, strlen(text), out, TEXT_SHOWN);
+}
+
 const char *text_cell(const char *text, char out[static TEXT_CELL])
 {
         cleanup_(buf_fini) struct buf b = {0};
@@ -44,6 +49,16 @@ const char *text_cell(const char *text, char out[static TEXT_CELL])
         if (buf_len(&b) == 0)
                 buf_add(&b, "-", 1);
         return utf8_shown(buf_head(&b), buf_len(&b), out, TEXT_CELL);
+}
+
+void json_put_text(struct json_object *o, const char *key, const char *text)
+{
+        json_object_object_add(o, key, json_object_new_string(text));
+}
+
+void json_put_number(struct json_object *o, const char *key, int64_t n)
+{
+        json_object_object_add(o, key, json_object_new_int64(n));
 }
 
 #define TEXT_MAX 4096

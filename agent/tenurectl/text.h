@@ -13,6 +13,14 @@ void text_add(struct buf *b, struct view v);
 void text_print(struct view v);
 struct json_object *text_json(struct view v);
 
+/* Adds a field of that type to @o. */
+void json_put_text(struct json_object *o, const char *key, const char *text);
+void json_put_number(struct json_object *o, const char *key, int64_t n);
+
+/* Makes @text, which anybody may have written, safe for a terminal. Returns @out. */
+#define TEXT_SHOWN 512
+const char *text_shown(const char *text, char out[static TEXT_SHOWN]);
+
 /* Writes @text as one cell of a table: without spaces, and "-" if it is empty. Returns @out. */
 #define TEXT_CELL 512
 const char *text_cell(const char *text, char out[static TEXT_CELL]);

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "talk.h"
 #include "text.h"
 
 #define BUS "DBUS_SYSTEM_BUS_ADDRESS"
@@ -41,19 +40,12 @@ int tie_fail(const struct tenure *t)
 
 int tie_set(struct tenure *t, const struct core_options *o)
 {
-        char name[TALK_NAME], password[TALK_PASSWORD];
-        struct endpoint_login login = {0};
-        int r = talk_login(o, &login, name, password);
+        int r = o->given ? tenure_set_endpoints(t, o->endpoints) : 0;
 
-        if (r < 0)
-                return -1;
-        if (o->given)
-                r = tenure_set_endpoints(t, o->endpoints);
         if (r == 0)
                 r = tenure_set_tls(t, o->cacert, o->cert, o->key);
-        if (r == 0 && login.user)
-                r = tenure_set_user(t, login.user, login.password);
-        explicit_bzero(password, sizeof(password));
+        if (r == 0 && o->login.user)
+                r = tenure_set_user(t, o->login.user, o->login.password);
         return r < 0 ? tie_fail(t) : 0;
 }
 

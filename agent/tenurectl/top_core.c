@@ -31,8 +31,6 @@ struct top_core {
         const struct core_options *options;
         struct resolver *resolver;
         struct tls *tls;
-        struct endpoint_login login;
-        char user[TALK_NAME], password[TALK_PASSWORD];
         struct conn *conns[2 * TOP_REPLICAS]; /* owned */
         size_t n_conns;
         struct boot_time members_at, leases_at;
@@ -343,7 +341,7 @@ static int add(struct top_core *c, const char *url)
         n->core = c;
         snprintf(n->url, sizeof(n->url), "%s", url);
         r = endpoint_new(&n->ep, c->loop, c->resolver, url, c->tls,
-                         c->login.user ? &c->login : NULL, &endpoint_ops, n);
+                         c->options->login.user ? &c->options->login : NULL, &endpoint_ops, n);
         if (r < 0) {
                 free(n);
                 return r;
@@ -493,9 +491,6 @@ int top_core_new(struct top_core **ret, struct loop *l, struct top_model *m,
                 c->loop = l;
                 c->model = m;
                 c->options = o;
-                r = talk_login(o, &c->login, c->user, c->password);
-                if (r < 0)
-                        return top_core_free(c), r;
                 r = resolver_new(&c->resolver, l);
         }
         if (r < 0) {
@@ -519,7 +514,6 @@ struct top_core *top_core_free(struct top_core *c)
         }
         resolver_free(c->resolver);
         tls_free(c->tls);
-        explicit_bzero(c->password, sizeof(c->password));
         free(c);
         return NULL;
 }

@@ -78,12 +78,11 @@ static void gone(struct top_host_bus *h)
 static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         struct top_host_bus *h = userdata;
-        struct json_object *o;
+        struct json_object *o = NULL;
 
         (void) error;
         h->asked = sd_bus_slot_unref(h->asked);
-        o = json_object_new_object();
-        if (sd_bus_message_is_method_error(m, NULL) || ctl_read_properties(m, o) < 0)
+        if (sd_bus_message_is_method_error(m, NULL) || ctl_read_properties(m, &o) < 0)
                 gone(h);
         else
                 take(h, o);

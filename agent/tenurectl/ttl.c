@@ -29,9 +29,9 @@ static int read_ttls(sd_bus_message *m, struct json_object *list)
         while (r >= 0 && (r = sd_bus_message_read(m, "(txu)", &ttl, &bridges, &too_long)) > 0) {
                 struct json_object *o = json_object_new_object();
 
-                json_object_object_add(o, "TTLUSec", json_object_new_int64((int64_t) ttl));
-                json_object_object_add(o, "BridgesUSec", json_object_new_int64(bridges));
-                json_object_object_add(o, "MinutesTooLong", json_object_new_int64(too_long));
+                json_put_number(o, "TTLUSec", (int64_t) ttl);
+                json_put_number(o, "BridgesUSec", bridges);
+                json_put_number(o, "MinutesTooLong", too_long);
                 json_object_array_add(list, o);
         }
         return r < 0 ? r : sd_bus_message_exit_container(m);
@@ -122,21 +122,24 @@ int verb_ttl_advise(struct ctl *c, int argc unused_, char **argv unused_)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
-        struct json_object *o = json_object_new_object(), *list = json_object_new_array();
+        struct json_object *o = NULL, *list = json_object_new_array();
         int r;
 
         r = sd_bus_call_method(c->bus, NAME, ROOT, MANAGER, "AdviseTTL", &error, &m, "");
         if (r >= 0)
-                r = ctl_read_properties(m, o);
+                r = ctl_read_properties(m, &o);
         if (r >= 0)
                 r = read_ttls(m, list);
+        if (r < 0) {
+                json_object_put(list);
+                json_object_put(o);
+                return ctl_fail("cannot ask the agent", r, &error);
+        }
         json_object_object_add(o, "TTLs", list);
-        if (r < 0)
-                r = ctl_fail("cannot ask the agent", r, &error);
-        else if (c->json == JSON_OFF)
+        if (c->json == JSON_OFF)
                 print_all(c, o, list);
-        if (r >= 0 && c->json != JSON_OFF)
+        else
                 ctl_print(c, json_object_get(o));
         json_object_put(o);
-        return r < 0 ? r : 0;
+        return 0;
 }

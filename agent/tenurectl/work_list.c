@@ -88,10 +88,10 @@ static void print_rows(const struct ctl *c, const struct rows *rows)
                         printf("%-32s %-32s -\n", text_cell(r->task, task), "-");
                 if (!o)
                         continue;
-                json_object_object_add(o, "task", json_object_new_string(r->task));
+                json_put_text(o, "task", r->task);
                 if (r->token > 0) {
-                        json_object_object_add(o, "member", json_object_new_string(r->member));
-                        json_object_object_add(o, "token", json_object_new_int64(r->token));
+                        json_put_text(o, "member", r->member);
+                        json_put_number(o, "token", r->token);
                 }
                 json_object_array_add(all, o);
         }
