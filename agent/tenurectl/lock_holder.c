@@ -49,6 +49,8 @@ int lock_holder_read(const struct core_options *core, const char *name, const ch
                          .request = &q.base,
                          .reply_type = &pb__range_response__descriptor,
                          .asks_again = quiet,
+                         .quiet = quiet ? RPC_PERMISSION_DENIED : 0,
+                         .patience = quiet ? QUIET_FOR : 0,
                          .limit = quiet ? QUIET_FOR : 0};
         char from[LOCK_KEY_MAX], to[LOCK_KEY_MAX];
         const Pb__RangeResponse *p;
