@@ -18,7 +18,8 @@ static void on_joined(const struct member_node *n, int64_t revision, void *userd
         struct agent *a = userdata;
 
         news_add(a, NEWS_NODE_JOINED, n->record.name, n->record.id, "", "", revision);
-        stability_nodes(&a->stability, member_nodes(a->member)->n, false, boot_now());
+        brake_joined(&a->stability.brake, n->record.name);
+        stability_nodes(&a->stability, member_nodes(a->member)->n, boot_now());
 }
 
 static void on_left(const struct member_node *n, const char *reason, int64_t revision,
@@ -27,8 +28,9 @@ static void on_left(const struct member_node *n, const char *reason, int64_t rev
         struct agent *a = userdata;
 
         news_add(a, NEWS_NODE_LEFT, n->record.name, n->record.id, "", reason, revision);
-        stability_nodes(&a->stability, member_nodes(a->member)->n,
-                        strcmp(reason, "expired") == 0, boot_now());
+        if (strcmp(reason, "expired") == 0)
+                brake_expired(&a->stability.brake, n->record.name, boot_now());
+        stability_nodes(&a->stability, member_nodes(a->member)->n, boot_now());
 }
 
 static void on_changed(const struct member_node *n, int64_t revision, void *userdata)
@@ -57,16 +59,18 @@ void agent_brake(struct stability *s)
 {
         struct agent *a = container_of(s, struct agent, stability);
         const char *fields[] = {MESSAGE_MASS, NULL};
+        size_t missing = s->brake.n_missing, of = s->n_nodes + missing;
 
         if (s->brake.on)
                 log_full(LOG_WARNING, fields,
-                         "At least %u %% of the nodes have gone within %" PRId64
+                         "%zu of %zu nodes have expired within %" PRId64
                          " s; software that moves work should wait.",
-                         s->brake_cfg.percent, s->brake_cfg.window / NSEC_PER_SEC);
+                         missing, of, s->brake_cfg.window / NSEC_PER_SEC);
         else
-                log_notice("No mass failure any more: fewer than %u %% of the nodes have gone "
-                           "within the last %" PRId64 " s.",
-                           s->brake_cfg.percent, s->brake_cfg.window / NSEC_PER_SEC);
+                log_notice("No mass failure any more: %zu of %zu nodes are missing. Those that "
+                           "expired more than %" PRId64 " s ago do not count.",
+                           missing, of,
+                           max_of(s->brake_cfg.window, BRAKE_MISSED_FOR) / NSEC_PER_SEC);
         root_changed(a, "MassFailure");
 }
 

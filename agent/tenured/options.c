@@ -42,7 +42,7 @@ const struct conf_option options_table[] = {
         {"Steadiness", "FlapLimit", "flap-limit", CONF_UINT, FIELD(flap_limit), "0", "a node that has lost its place this often within FlapWindow stays out for FlapRest; 0: never", 0, 16, true, NULL},
         {"Steadiness", "FlapWindow", "flap-window", CONF_NSEC, FIELD(flap_window), "1h", "period in which losses are counted for FlapLimit", 1000 * MS, 86400000 * MS, true, NULL},
         {"Steadiness", "FlapRest", "flap-rest", CONF_NSEC, FIELD(flap_rest), "10min", "how long a node that has reached FlapLimit stays out", 1000 * MS, 86400000 * MS, true, NULL},
-        {"Steadiness", "MassFailurePercent", "mass-failure-percent", CONF_UINT, FIELD(mass_failure_percent), "55", "when this percentage of the nodes, at least four in all, has expired within MassFailureWindow, the agent reports MassFailure; 0: never", 0, 100, true, NULL},
+        {"Steadiness", "MassFailurePercent", "mass-failure-percent", CONF_UINT, FIELD(mass_failure_percent), "55", "when this percentage of the nodes, at least four in all, has expired within MassFailureWindow and is not back, the agent reports MassFailure, until less than half of that is missing; 0: never", 0, 100, true, NULL},
         {"Steadiness", "MassFailureWindow", "mass-failure-window", CONF_NSEC, FIELD(mass_failure_window), "1min", "see MassFailurePercent", 1000 * MS, 86400000 * MS, true, NULL},
         {"TLS", "CertFile", "cert-file", CONF_STRING, FIELD(cert_file), NULL, "the agent's certificate (PEM)", 0, 0, true, NULL},
         {"TLS", "KeyFile", "key-file", CONF_STRING, FIELD(key_file), NULL, "its key (PEM); a bare name is a credential of the unit", 0, 0, true, NULL},

@@ -88,6 +88,7 @@ void settings_reload(struct agent *a)
                 }
                 publish_reload(a);
                 settings_steady(a);
+                stability_nodes(&a->stability, member_nodes(a->member)->n, boot_now());
                 log_set_level(a->opt.log_level);
                 member_set_ttl(a->member, a->opt.ttl);
                 watchdog_set(a);

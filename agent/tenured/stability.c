@@ -48,6 +48,7 @@ void stability_init(struct stability *s, struct loop *l,
                     void (*brake_changed)(struct stability *s))
 {
         loop_timer_init(&s->timer, l, on_timer);
+        brake_init(&s->brake);
         s->brake_changed = brake_changed;
         if (runtime_path("losses", s->file))
                 load(s);
@@ -55,8 +56,10 @@ void stability_init(struct stability *s, struct loop *l,
 
 void stability_fini(struct stability *s)
 {
-        if (s->timer.loop)
-                loop_timer_disarm(&s->timer);
+        if (!s->timer.loop)
+                return;
+        loop_timer_disarm(&s->timer);
+        brake_fini(&s->brake);
 }
 
 bool stability_lost(struct stability *s, struct boot_time now)
@@ -76,10 +79,8 @@ void stability_forgive(struct stability *s)
         save(s);
 }
 
-void stability_nodes(struct stability *s, size_t n_nodes, bool expired, struct boot_time now)
+void stability_nodes(struct stability *s, size_t n_nodes, struct boot_time now)
 {
         s->n_nodes = n_nodes;
-        if (expired)
-                brake_expired(&s->brake, now);
         look(s, now);
 }

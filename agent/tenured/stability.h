@@ -29,5 +29,6 @@ bool stability_lost(struct stability *s, struct boot_time now);
 /* An operator lets this node in again. */
 void stability_forgive(struct stability *s);
 
-/* There are @n_nodes now; @expired says whether one of them has just expired. */
-void stability_nodes(struct stability *s, size_t n_nodes, bool expired, struct boot_time now);
+/* There are @n_nodes now, and `brake` knows who has expired or joined; or its settings have
+ * changed. */
+void stability_nodes(struct stability *s, size_t n_nodes, struct boot_time now);

@@ -2,29 +2,46 @@
  * The mass-failure brake: when most of the nodes are gone at once, it is more likely that
  * something between them and us has failed than that they have. Software that moves work should
  * wait, and asks here. The brake delays nothing itself: what has expired has expired (I2).
- * Pure.
+ *
+ * A node is missing from when it expires until it joins again, however often that happens; one
+ * that left in order is not. The brake is on once `percent` of the nodes, those that are there
+ * and those that are missing, expired within `window`, and until fewer than half of that
+ * percentage are missing. Meanwhile a node counts as missing for an hour, or for `window` if
+ * that is longer; after that nobody expects it back. Pure. A call costs O(log missing).
  */
 #pragma once
 
+#include <bsd/sys/queue.h>
+
 #include "base/base.h"
 #include "base/clock.h"
+#include "base/tree.h"
 
 #define BRAKE_NODES_MIN 4 /* with fewer nodes, two failures would count as a mass failure */
-#define BRAKE_KEEP 4096
+#define BRAKE_MISSED_FOR (3600 * NSEC_PER_SEC)
+#define BRAKE_MISSING_MAX ((size_t) 1 << 17) /* the oldest ones beyond that are forgotten */
 
 struct brake_config {
-        unsigned percent; /* of the nodes, expired within @window; 0: never */
+        unsigned percent; /* 0: never */
         nsec_t window;
 };
 
+RB_HEAD(brake_tree, missing_node);
+TAILQ_HEAD(brake_list, missing_node);
+
 struct brake {
-        struct boot_time expired[BRAKE_KEEP]; /* times of expiries: a ring, oldest at `from` */
-        size_t from, n;
+        struct brake_tree by_name;
+        struct brake_list oldest_first;
+        size_t n_missing;
         bool on;
 };
 
-/* A node has expired. */
-void brake_expired(struct brake *b, struct boot_time now);
+void brake_init(struct brake *b);
+void brake_fini(struct brake *b);
+
+/* Node @name has expired, or has joined. Without memory, an expired node is not counted. */
+void brake_expired(struct brake *b, const char *name, struct boot_time now);
+void brake_joined(struct brake *b, const char *name);
 
 /* @n_nodes: the nodes that are there now. Returns whether `on` has changed. */
 bool brake_update(struct brake *b, const struct brake_config *cfg, size_t n_nodes,

@@ -1,7 +1,6 @@
 #include <stdio.h>
 
 #include "base/utf8.h"
-#include "member/brake.h"
 #include "member/json.h"
 #include "member/services.h"
 #include "member/tags.h"
@@ -223,34 +222,4 @@ TEST(a_record_with_too_many_tags_is_not_read_to_its_end)
         CHECK_EQ(node_record_read(&n, text, len), 0);
         CHECK_STR(n.name, "h");
         CHECK_STR(n.tags, "last=1");
-}
-
-#define AT(s) ((struct boot_time){(s) *NSEC_PER_SEC})
-
-TEST(most_of_the_nodes_gone_at_once)
-{
-        static struct brake b;
-        struct brake_config cfg = {55, 60 * NSEC_PER_SEC};
-
-        memset(&b, 0, sizeof(b));
-        CHECK(!brake_update(&b, &cfg, 10, AT(1)));
-        CHECK_EQ(brake_wakeup(&b, &cfg).ns, BOOT_TIME_NEVER.ns);
-        for (int i = 0; i < 5; i++)
-                brake_expired(&b, AT(10));
-        CHECK(!brake_update(&b, &cfg, 5, AT(10))); /* half of them */
-        brake_expired(&b, AT(11));
-        CHECK(brake_update(&b, &cfg, 4, AT(11)) && b.on);
-        CHECK_EQ(brake_wakeup(&b, &cfg).ns, AT(70).ns);
-        CHECK(!brake_update(&b, &cfg, 4, AT(69)));
-        CHECK(brake_update(&b, &cfg, 4, AT(70)) &&
-              !b.on); /* a minute later that is how it is */
-        for (int i = 0; i < 3; i++)
-                brake_expired(&b, AT(100));
-        CHECK(!brake_update(&b, &cfg, 0, AT(100))); /* three nodes are no mass */
-        for (int i = 0; i < 2 * BRAKE_KEEP; i++)
-                brake_expired(&b, AT(101));
-        CHECK(brake_update(&b, &cfg, 100, AT(101)));
-        CHECK(brake_update(&b, &cfg, 100000, AT(102)) && !b.on); /* they came back */
-        cfg.percent = 0;
-        CHECK(!brake_update(&b, &cfg, 0, AT(103)));
 }
