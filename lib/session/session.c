@@ -362,8 +362,9 @@ void session_leave(struct session *s)
 
 void session_join(struct session *s)
 {
-        struct session_config cfg = s->cfg;
-
         if (s->state == SESSION_LEFT)
-                session_init(s, &cfg);
+                *s = (struct session){.cfg = s->cfg,
+                                      .state = SESSION_JOINING,
+                                      .n_sent = s->n_sent,
+                                      .suppressed_until = s->suppressed_until};
 }

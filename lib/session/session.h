@@ -146,7 +146,7 @@ void session_suppress(struct session *s, struct boot_time until);
 /* Begins to leave; SESSION_REVOKE follows if there is a lease to give back. */
 void session_leave(struct session *s);
 
-/* Joins again, after SESSION_LEFT. */
+/* Joins again, after SESSION_LEFT, once session_suppress() lets it. */
 void session_join(struct session *s);
 
 /* "joining", ... */

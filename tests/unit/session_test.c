@@ -364,6 +364,23 @@ TEST(who_has_left_may_join_again)
         CHECK_EQ(s.cfg.drift_ppm, 1000);
 }
 
+/* A host that was suspended has not rested, and what it counts goes on. */
+TEST(a_leave_and_a_join_end_no_rest_and_no_count)
+{
+        struct session s = held_since(0);
+
+        session_sent(&s, T(50));
+        session_suppress(&s, T(5000));
+        session_leave(&s);
+        CHECK_EQ(session_next_action(&s, T(100)), SESSION_REVOKE);
+        session_left(&s);
+        session_join(&s);
+        CHECK_EQ(session_next_action(&s, T(4999)), SESSION_WAIT);
+        CHECK_EQ(session_wakeup(&s).ns, T(5000).ns);
+        CHECK_EQ(session_next_action(&s, T(5000)), SESSION_GRANT);
+        CHECK_EQ(s.n_sent, 1);
+}
+
 TEST(a_lease_that_ages_while_it_is_registered_is_not_used)
 {
         struct session_config cfg = {
