@@ -145,6 +145,7 @@ static unsigned open_up(struct fencing *f, struct boot_time now)
         f->state = FENCING_UP;
         f->known = f->opened = true;
         f->closed = f->found = f->started = f->starved = f->slow = false;
+        f->frozen = f->perhaps_frozen = false;
         if (!f->earlier)
                 f->up_since = now;
         /* A control group sometimes outlives its unit; if it is still frozen, the unit would

@@ -449,6 +449,22 @@ TEST(what_an_earlier_life_left_up_is_stopped_without_a_gate)
         CHECK(fencing_is_down(&f));
 }
 
+/* The agent starts late in the place of an earlier run, which left no word of what is up: it
+ * freezes, and then sees that nothing is. What it starts itself is frozen as well, if the agent
+ * is late again. */
+TEST(what_was_frozen_before_a_start_is_frozen_again)
+{
+        struct fencing_place p = held_until(10000);
+        struct fencing f;
+
+        fencing_init(&f, &cfg, false, false);
+        CHECK(fencing_next(&f, &p, T(9950)) & FENCING_FREEZE);
+        fencing_saw(&f, FENCING_SAW_DOWN);
+        p = held_until(13960);
+        CHECK_EQ(fencing_next(&f, &p, T(9960)), FENCING_THAW | FENCING_OPEN | FENCING_START);
+        CHECK(fencing_next(&f, &p, T(13900)) & FENCING_FREEZE);
+}
+
 /* At boot nothing is ordered before a look. Units that run without permission are killed, but
  * the machine is not rebooted for them. */
 TEST(what_runs_without_a_place_is_stopped)
