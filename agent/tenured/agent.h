@@ -82,7 +82,7 @@ struct agent {
         struct boot_time delay_log_at; /* a holder delays leaving: when that is logged; 0: none
                                         * does */
         enum maintenance maintenance;  /* stay out until an order to join */
-        bool persisted;                /* `maintenance` is written to disk */
+        bool persisted;                /* nothing of `maintenance` has to be written to disk */
         sd_bus_message *leave_call;    /* the Leave() call that waits until the place is given
                                         * back; NULL: none */
         struct logind logind;
@@ -125,9 +125,11 @@ void agent_tell_status(struct agent *a);
 void agent_brake(struct stability *s);
 
 /* leave.c: agent_leave() leaves, and stays out until the next boot or, if @m says so, after it
- * as well; agent_join() joins again. False: the agent is about to exit. */
+ * as well; false: the agent is about to exit. agent_join() joins again and returns 0,
+ * AGENT_E_EXITS, or a negative errno if the next boot may find that it has to stay out. */
+enum { AGENT_E_EXITS = 1 };
 bool agent_leave(struct agent *a, enum maintenance m);
-bool agent_join(struct agent *a);
+must_check_ int agent_join(struct agent *a);
 void agent_exit(struct agent *a); /* leaves and exits; a second call exits at once */
 void leave_init(struct agent *a);
 struct boot_time leave_run(struct agent *a, struct boot_time now);

@@ -57,21 +57,24 @@ bool agent_leave(struct agent *a, enum maintenance m)
         return true;
 }
 
-bool agent_join(struct agent *a)
+int agent_join(struct agent *a)
 {
+        int r = 0;
+
         if (a->leaving.causes & LEAVING_EXIT)
-                return false;
+                return AGENT_E_EXITS;
         leaving_end(&a->leaving, LEAVING_MAINTENANCE | LEAVING_SLEEP);
-        if (a->maintenance != MAINTENANCE_NONE) {
+        if (a->maintenance != MAINTENANCE_NONE || !a->persisted) {
                 a->maintenance = MAINTENANCE_NONE;
                 maintenance_set(MAINTENANCE_NONE);
-                (void) !maintenance_persist(MAINTENANCE_NONE);
+                r = maintenance_persist(MAINTENANCE_NONE);
+                a->persisted = r == 0;
                 root_changed(a, "Maintenance");
         }
         stability_forgive(&a->stability);
         held_keep_out(a);
         loop_hook_again(&a->hook);
-        return true;
+        return r;
 }
 
 /* A host that sleeps cannot renew, so it leaves before, with everything fenced down. A host
@@ -83,7 +86,6 @@ static void on_sleep(void *userdata, bool begins)
 
         if (begins && !leaving_is_under_way(&a->leaving)) {
                 log_info("The host is going to sleep.");
-                a->persisted = true;
                 leaving_begin(&a->leaving, LEAVING_SLEEP, "suspend");
         } else if (!begins && (a->leaving.causes & LEAVING_SLEEP)) {
                 leaving_end(&a->leaving, LEAVING_SLEEP);
@@ -94,21 +96,25 @@ static void on_sleep(void *userdata, bool begins)
 
 /* ---- carrying out ---- */
 
-/* If this fails, the caller gets an error that says that the order will not survive a boot. */
+/* If this fails, the caller gets an error that says what the next boot will do instead. */
 static void persist(struct agent *a)
 {
         int r;
 
-        if (a->persisted)
+        if (a->persisted || a->maintenance == MAINTENANCE_NONE)
                 return;
         a->persisted = true;
         r = maintenance_persist(a->maintenance);
         if (r == 0 || !a->leave_call)
                 return;
-        (void) sd_bus_reply_method_errorf(a->leave_call, SD_BUS_ERROR_IO_ERROR,
-                                          "this host has left, but will join again at its next "
-                                          "boot: the order to stay out cannot be saved (%s)",
-                                          strerror(-r));
+        (void) sd_bus_reply_method_errorf(
+                a->leave_call, SD_BUS_ERROR_IO_ERROR,
+                a->maintenance == MAINTENANCE_PERSISTENT
+                        ? "this host has left, but will join again at its next boot: the order "
+                          "to stay out cannot be saved (%s)"
+                        : "this host has left, but will stay out after its next boot as well: "
+                          "an earlier order cannot be removed (%s)",
+                strerror(-r));
         a->leave_call = sd_bus_message_unref(a->leave_call);
 }
 
@@ -174,11 +180,11 @@ void leave_init(struct agent *a)
 {
         logind_init(&a->logind, on_sleep, a);
         a->maintenance = maintenance_load();
+        a->persisted = true;
         if (a->maintenance == MAINTENANCE_NONE)
                 return;
         log_notice("This host stays out until tenurectl join, as requested%s.",
                    a->maintenance == MAINTENANCE_PERSISTENT ? " for good" : "");
-        a->persisted = true;
         leaving_begin(&a->leaving, LEAVING_MAINTENANCE, "left");
         /* A place that an earlier run holds is given back in order. Otherwise we take none. */
         if (!a->resumed) {

@@ -30,10 +30,13 @@ static bool state_path(char path[static RUNTIME_PATH_MAX])
  * file counts, not its content. */
 static int settle(void)
 {
-        int fd = open(getenv("STATE_DIRECTORY"), O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+        const char *dir = getenv("STATE_DIRECTORY");
+        int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
 
-        if (fd < 0 || fsync(fd) < 0)
+        if (fd < 0 || fsync(fd) < 0) {
                 r = -errno;
+                log_error("%s: cannot sync it: %s.", dir, strerror(-r));
+        }
         if (fd >= 0)
                 close(fd);
         return r;
@@ -45,12 +48,15 @@ static void write_text(const void *userdata, FILE *f)
         fputs("# This host stays out of the cluster until `tenurectl join`.\n", f);
 }
 
-static void forget(const char *path)
+static int forget(const char *path)
 {
-        if (*path && unlink(path) < 0 && errno != ENOENT)
+        int r = unlink(path) < 0 && errno != ENOENT ? -errno : 0;
+
+        if (r < 0)
                 log_error(
                         "%s: cannot remove it: %s. This host will stay out at the next start.",
-                        path, strerror(errno));
+                        path, strerror(-r));
+        return r;
 }
 
 enum maintenance maintenance_load(void)
@@ -71,7 +77,7 @@ void maintenance_set(enum maintenance m)
         if (!runtime_path(FILE_NAME, path))
                 return;
         if (m == MAINTENANCE_NONE)
-                forget(path);
+                (void) !forget(path);
         else
                 runtime_write(path, write_text, NULL, "join again");
 }
@@ -80,6 +86,7 @@ int maintenance_persist(enum maintenance m)
 {
         char path[RUNTIME_PATH_MAX];
         bool known = state_path(path), wanted = m == MAINTENANCE_PERSISTENT;
+        int r = 0;
 
         if (!known) {
                 if (wanted)
@@ -89,9 +96,9 @@ int maintenance_persist(enum maintenance m)
         }
         if (wanted)
                 runtime_write(path, write_text, NULL, "join again");
-        else if (access(path, F_OK) < 0)
-                return 0;
-        else
-                forget(path);
-        return wanted && access(path, F_OK) < 0 ? -errno : settle();
+        if (access(path, F_OK) < 0)
+                return wanted ? -errno : 0;
+        if (!wanted)
+                r = forget(path);
+        return r < 0 ? r : settle();
 }

@@ -12,7 +12,7 @@ enum maintenance maintenance_load(void);
 /* Sets the order. The file that outlives a boot is on a disk, which may hang;
  * maintenance_persist() writes it once no place is held. */
 void maintenance_set(enum maintenance m);
-/* Returns 0, or a negative errno if the next boot will not find the order; that is logged as
+/* Returns 0, or a negative errno if the next boot may find another order; that is logged as
  * well. */
 must_check_ int maintenance_persist(enum maintenance m);
 

@@ -102,8 +102,16 @@ static int method_leave_with_flags(sd_bus_message *m, void *userdata, sd_bus_err
 
 static int do_join(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
-        if (!agent_join(userdata))
+        int r = agent_join(userdata);
+
+        if (r == AGENT_E_EXITS)
                 return refuse(error);
+        if (r < 0)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_IO_ERROR,
+                                         "This host joins again, but will stay out after its "
+                                         "next boot: the order to stay out cannot be removed "
+                                         "(%s).",
+                                         strerror(-r));
         return sd_bus_reply_method_return(m, NULL);
 }
 

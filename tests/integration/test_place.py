@@ -193,6 +193,25 @@ def test_who_cannot_write_that_it_stays_out_leaves_and_says_so(agent):
     (agent.folder / "away").rename(state)
 
 
+def test_who_cannot_forget_that_it_stays_out_joins_and_says_so(agent):
+    agent.ctl("leave", "--persistent")
+    order = agent.folder / "state/maintenance"
+    order.unlink()
+    order.mkdir()  # that is not removed like a file
+
+    for _ in range(2):
+        sentence, _ = agent.refusal("join")
+        assert re.search("will stay out after its next boot: .*Is a directory", sentence)
+        eventually(agent.holds)
+    sentence, _ = agent.refusal("leave")
+    assert re.search("will stay out after its next boot as well: .*Is a directory", sentence)
+
+    order.rmdir()
+    agent.ctl("join")
+    agent.boot()
+    eventually(agent.holds)
+
+
 # ---- what ends it ----
 
 def test_a_node_that_flaps_stays_out_until_somebody_lets_it_in(agents, core):
