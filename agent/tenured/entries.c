@@ -76,13 +76,15 @@ static int check(struct settings *s, const char *path, const char *file,
         if (*s->instance && !service_name_is_valid(s->instance))
                 return refuse(err, path,
                               "Instance= must be letters, digits and . _ - : (at most 63)");
-        if (*s->unit && (!dot || !dot[1] || strlen(s->unit) >= sizeof(r->unit)))
+        if (*s->unit && (!dot || !dot[1] || strlen(s->unit) >= sizeof(r->unit) ||
+                         !tags_value_is_valid(s->unit)))
                 return refuse(err, path,
                               "Unit= must be a unit's full name such as web.service");
-        if (strlen(s->address) >= sizeof(r->address))
-                return refuse(err, path, "Address= is too long");
+        if (!service_address_is_valid(s->address))
+                return refuse(err, path, "Address= must be a host or an address");
         if (tags_set_list(r->tags, s->tags) < 0)
-                return refuse(err, path, "Tags= must be name=value, at most 511 bytes in all");
+                return refuse(err, path,
+                              "Tags= must be name=value in UTF-8, at most 511 bytes in all");
         strcpy(r->name, name);
         strcpy(r->instance, s->instance);
         strcpy(r->unit, s->unit);

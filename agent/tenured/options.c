@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/url.h"
+#include "base/utf8.h"
 #include "link/table.h"
 #include "member/node_record.h"
 
@@ -180,8 +181,9 @@ int options_resolve(struct options *o, struct conf_error *err)
                 }
         if (tags_set_list(tags, o->tags) < 0) {
                 snprintf(err->text, sizeof(err->text),
-                         "Tags= must be name=value, at most 511 bytes in all, not '%.200s'",
-                         o->tags);
+                         "Tags= must be name=value in UTF-8, at most 511 bytes in all, not "
+                         "'%s'",
+                         utf8_shown(o->tags, strlen(o->tags), text, 200));
                 return -EINVAL;
         }
         if (!o->user != !o->password_file) {

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/base.h"
+#include "base/utf8.h"
 
 #define KEY "PRETTY_NAME="
 
@@ -23,6 +23,7 @@ static void unquote(const char *word, char *out, size_t size)
         /* Do not cut within a UTF-8 character. */
         while (n > 0 && (*word & 0xc0) == 0x80)
                 word--, n--;
+        utf8_dbus_mend(out, n);
         out[n] = '\0';
 }
 

@@ -96,8 +96,7 @@ static int read_service(sd_bus_message *m, struct service_record *s, sd_bus_erro
                         r = sd_bus_message_read(m, "v", "q", &s->port);
                 } else if (strcmp(key, "Address") == 0) {
                         r = sd_bus_message_read(m, "v", "s", &text);
-                        if (r >= 0 &&
-                            (strlen(text) >= sizeof(s->address) || strpbrk(text, " \t\n,")))
+                        if (r >= 0 && !service_address_is_valid(text))
                                 return bad(error, "Address is a host or an address.");
                         if (r >= 0)
                                 strcpy(s->address, text);

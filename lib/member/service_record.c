@@ -15,6 +15,12 @@ bool service_name_is_valid(const char *name)
         return strlen(name) <= SERVICE_NAME_MAX && node_name_is_valid(name);
 }
 
+bool service_address_is_valid(const char *address)
+{
+        return strlen(address) < sizeof(((struct service_record *) NULL)->address) &&
+               tags_value_is_valid(address) && !strchr(address, ' ');
+}
+
 void service_record_write(const struct service_record *s, struct buf *out)
 {
         struct json_object *o = json_object_new_object();

@@ -44,3 +44,6 @@ must_check_ int service_record_read_key(struct service_record *s, struct view ke
 
 /* Whether the name can be that of a service or an instance: as a node's, but shorter. */
 bool service_name_is_valid(const char *name);
+
+/* Whether the address fits, and is one word of text, or "". */
+bool service_address_is_valid(const char *address);

@@ -3,6 +3,8 @@
 #include <ctype.h>
 #include <stdio.h>
 
+#include "base/utf8.h"
+
 static bool is_name(const char *s)
 {
         if (!*s)
@@ -13,11 +15,15 @@ static bool is_name(const char *s)
         return true;
 }
 
-static bool is_value(const char *s)
+bool tags_value_is_valid(const char *s)
 {
-        for (; *s; s++)
-                if ((unsigned char) *s < ' ' || *s == ',' || *s == 0x7f)
+        size_t n = strlen(s);
+
+        for (size_t i = 0, len; i < n; i += len) {
+                len = utf8_dbus((const uint8_t *) s + i, n - i);
+                if (len == 0 || (unsigned char) s[i] < ' ' || s[i] == ',' || s[i] == 0x7f)
                         return false;
+        }
         return true;
 }
 
@@ -45,7 +51,7 @@ int tags_set(char tags[static TAGS_MAX], const char *name, const char *value)
         size_t len = 0;
         bool done = *value == '\0';
 
-        if (!is_name(name) || !is_value(value))
+        if (!is_name(name) || !tags_value_is_valid(value))
                 return -EINVAL;
         for (;;) {
                 bool more = tags_next(&cursor, k, v);

@@ -10,8 +10,11 @@
 /* As many as fit: "a=b," has four letters. A list with more members is not read to its end. */
 #define TAGS_COUNT_MAX (TAGS_MAX / 4)
 
+/* Whether it is UTF-8 that D-Bus and JSON take, without controls and commas. */
+bool tags_value_is_valid(const char *s);
+
 /* Sets, or with an empty @value removes, one tag. A name is letters, digits and . _ - ; a value
- * is printable, without a comma. Returns 0, -EINVAL, or -ENOSPC when it does not fit. */
+ * is valid as above. Returns 0, -EINVAL, or -ENOSPC when it does not fit. */
 must_check_ int tags_set(char tags[static TAGS_MAX], const char *name, const char *value);
 
 /* Sets all of "a=1,b=2", as in a setting. Returns 0, -EINVAL or -ENOSPC. */

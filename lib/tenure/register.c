@@ -56,7 +56,6 @@ static int read_service(struct tenure *t, const struct tenure_service *s,
         strcpy(ret->state, "running");
         /* As in records of others; the bus takes no other text. */
         utf8_dbus_mend(ret->address, strlen(ret->address));
-        utf8_dbus_mend(ret->tags, strlen(ret->tags));
         return 0;
 }
 

@@ -28,11 +28,31 @@ TEST(tags_are_kept_in_order_and_once)
         CHECK_EQ(tags_set(t, "", "x"), -EINVAL);
         CHECK_EQ(tags_set(t, "a b", "x"), -EINVAL);
         CHECK_EQ(tags_set(t, "a", "x,y"), -EINVAL);
+        CHECK_EQ(tags_set(t, "a", "x\xff"), -EINVAL);
+        CHECK_EQ(tags_set(t, "a", "caf\xc3"), -EINVAL);
+        CHECK_EQ(tags_set(t, "a", "\xef\xbf\xbf"), -EINVAL); /* U+FFFF, which the bus refuses */
+        CHECK_EQ(tags_set(t, "utf8", "caf\xc3\xa9"), 0);
+        CHECK_EQ(tags_set(t, "utf8", ""), 0);
         memset(long_value, 'x', sizeof(long_value));
         long_value[TAGS_MAX - 1] = '\0';
         CHECK_EQ(tags_set(t, "a", long_value), -ENOSPC);
         CHECK_EQ(strcmp(t, "arch=x,zone=b=c"), 0); /* and nothing has changed */
         CHECK_EQ(tags_set_list(t, "b=1,c"), -EINVAL);
+}
+
+TEST(address_of_a_service_is_one_word_of_text)
+{
+        static const char *const bad[] = {"a b", "a,b", "a\nb", "caf\xe9", "a\x7f", "\xc3"};
+        char name[65];
+
+        CHECK(service_address_is_valid("") && service_address_is_valid("2001:db8::1"));
+        CHECK(service_address_is_valid("b\xc3\xbc"
+                                       "cher.example"));
+        for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+                CHECK(!service_address_is_valid(bad[i]));
+        memset(name, 'a', 64);
+        name[64] = '\0';
+        CHECK(!service_address_is_valid(name) && service_address_is_valid(name + 1));
 }
 
 /* A text that the bus rejects would break every list that it is in. */
