@@ -66,6 +66,13 @@ def test_a_service_that_cannot_be_is_refused(agent, words, sentence):
     assert sentence in agent.refusal("register", *words)[0]
 
 
+def test_a_tag_of_a_registered_service_keeps_its_long_name(agent):
+    name = "k" * 300
+    agent.background("register", "web", f"{name}=b", "Port=80")
+    eventually_is([{name: "b"}], lambda: [service.tags for service in agent.services()])
+    assert "at most 511 bytes" in agent.refusal("register", "mail", f"{name * 2}=b")[0]
+
+
 def test_a_registered_service_goes_with_the_connection_of_its_caller(agent):
     watch = agent.watch()
     caller = agent.background("register", "cache/a", "Port=11211", "role=primary")
