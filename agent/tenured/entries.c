@@ -16,7 +16,6 @@ struct settings {
 struct entry {
         TAILQ_ENTRY(entry) entry;
         char file[256]; /* its name, without the folder */
-        bool seen;      /* found during the present load */
         struct service_record record;
 };
 
@@ -33,16 +32,11 @@ static const struct conf_option table[] = {
 };
 /* clang-format on */
 
-void entries_init(struct entries *e, struct member *m, struct units *u)
+void entries_init(struct entries *e, struct member *m, struct units *u, entries_taken_fn *taken,
+                  void *userdata)
 {
-        *e = (struct entries){.member = m, .units = u};
+        *e = (struct entries){.member = m, .units = u, .is_taken = taken, .userdata = userdata};
         TAILQ_INIT(&e->list);
-}
-
-static void drop(struct entries *e, struct entry *n)
-{
-        TAILQ_REMOVE(&e->list, n, entry);
-        free(n);
 }
 
 void entries_fini(struct entries *e)
@@ -51,8 +45,10 @@ void entries_fini(struct entries *e)
 
         if (!e->member)
                 return;
-        while ((n = TAILQ_FIRST(&e->list)))
-                drop(e, n);
+        while ((n = TAILQ_FIRST(&e->list))) {
+                TAILQ_REMOVE(&e->list, n, entry);
+                free(n);
+        }
 }
 
 /* ---- reading a file ---- */
@@ -114,13 +110,18 @@ static int read_entry(const char *path, const char *file, struct service_record 
 
 /* ---- publishing ---- */
 
+static bool is_taken(const struct entries *e, const struct service_record *r)
+{
+        return e->is_taken(e->userdata, r->name, r->instance);
+}
+
 static void publish(struct entries *e, struct entry *n)
 {
         struct service_record r = n->record;
         const struct unit_state *s = NULL;
         int q;
 
-        if (*r.unit && !e->units)
+        if ((*r.unit && !e->units) || is_taken(e, &r))
                 return;
         if (*r.unit) {
                 s = units_state(e->units, r.unit);
@@ -147,23 +148,51 @@ void entries_follow(struct entries *e, const char *unit, const struct unit_state
                         publish(e, n);
 }
 
-static struct entry *find(const struct entries *e, const char *name, const char *instance)
+static struct entry *find(const struct entry_list *l, const char *name, const char *instance)
 {
         struct entry *n;
 
-        TAILQ_FOREACH (n, &e->list, entry)
+        TAILQ_FOREACH (n, l, entry)
                 if (strcmp(n->record.name, name) == 0 &&
                     strcmp(n->record.instance, instance) == 0)
                         return n;
         return NULL;
 }
 
-bool entries_have(const struct entries *e, const char *name, const char *instance)
+const char *entries_owner(const struct entries *e, const char *name, const char *instance)
 {
-        return find(e, name, instance) != NULL;
+        const struct entry *n = find(&e->list, name, instance);
+
+        return n ? n->file : NULL;
 }
 
-static struct entry *find_file(const struct entries *e, const char *file)
+void entries_released(struct entries *e, const char *name, const char *instance)
+{
+        struct entry *n = find(&e->list, name, instance);
+
+        if (n)
+                publish(e, n);
+}
+
+/* ---- files ---- */
+
+struct loading {
+        struct entries *e;
+        struct entry_list list; /* what is published from now on */
+        char **read;            /* names of files; those in later folders are hidden */
+        size_t n_read, cap;
+        bool unread; /* a folder could not be read */
+};
+
+static bool was_read(const struct loading *l, const char *file)
+{
+        for (size_t i = 0; i < l->n_read; i++)
+                if (strcmp(l->read[i], file) == 0)
+                        return true;
+        return false;
+}
+
+static const struct entry *find_file(const struct entries *e, const char *file)
 {
         struct entry *n;
 
@@ -173,95 +202,51 @@ static struct entry *find_file(const struct entries *e, const char *file)
         return NULL;
 }
 
-static void withdraw(struct entries *e, struct entry *n)
+static void add(struct loading *l, const char *file, const struct service_record *r)
 {
-        member_withdraw(e->member, n->record.name, n->record.instance);
-        if (*n->record.unit && e->units)
-                units_leave(e->units, n->record.unit);
-        drop(e, n);
-}
+        const struct entry *other = find(&l->list, r->name, r->instance);
+        struct units *u = *r->unit ? l->e->units : NULL;
+        struct entry *n;
 
-static bool is_same(const struct service_record *a, const struct service_record *b)
-{
-        return strcmp(a->name, b->name) == 0 && strcmp(a->instance, b->instance) == 0 &&
-               strcmp(a->unit, b->unit) == 0;
-}
-
-static int add(struct entries *e, const char *file, const struct service_record *r)
-{
-        struct entry *n = find_file(e, file);
-
-        /* Another name or another unit makes it another service; otherwise only its values
-         * change. */
-        if (n && !is_same(&n->record, r)) {
-                withdraw(e, n);
-                n = NULL;
+        if (other)
+                return log_error("%s: the service %s%s%s is already published by %s.", file,
+                                 r->name, *r->instance ? " " : "", r->instance, other->file);
+        n = calloc(1, sizeof(*n));
+        if (!n || (u && units_follow(u, r->unit) < 0)) {
+                free(n);
+                return log_error("%s: %s.", file, strerror(ENOMEM));
         }
-        if (!n) {
-                n = calloc(1, sizeof(*n));
-                if (!n || (*r->unit && e->units && units_follow(e->units, r->unit) < 0)) {
-                        free(n);
-                        return -ENOMEM;
-                }
-                snprintf(n->file, sizeof(n->file), "%s", file);
-                TAILQ_INSERT_TAIL(&e->list, n, entry);
-        }
+        strcpy(n->file, file);
         n->record = *r;
-        n->seen = true;
-        if (*r->unit && !e->units)
+        TAILQ_INSERT_TAIL(&l->list, n, entry);
+        if (*r->unit && !u)
                 log_warning("%s: there is no service manager; %s cannot be followed.", file,
                             r->unit);
-        publish(e, n);
-        return 0;
-}
-
-/* ---- files ---- */
-
-struct loading {
-        struct entries *e;
-        bool (*is_taken)(void *userdata, const char *name, const char *instance);
-        void *userdata;
-        char **hidden; /* names of files that an earlier folder has hidden */
-        size_t n_hidden, cap;
-        bool unread; /* a folder could not be read */
-};
-
-static bool is_hidden(const struct loading *l, const char *file)
-{
-        for (size_t i = 0; i < l->n_hidden; i++)
-                if (strcmp(l->hidden[i], file) == 0)
-                        return true;
-        return false;
+        if (is_taken(l->e, r))
+                log_warning("%s: a program has registered the service %s%s%s; the file counts "
+                            "once that program is gone.",
+                            file, r->name, *r->instance ? " " : "", r->instance);
 }
 
 static void load_file(struct loading *l, const char *folder, const char *file)
 {
+        const struct entry *was = find_file(l->e, file);
         struct conf_error err = {""};
         struct service_record r;
         char path[4096], name[256];
-        struct entry *other, *was = find_file(l->e, file);
         int q;
 
         snprintf(path, sizeof(path), "%s/%s", folder, file);
         snprintf(name, sizeof(name), "%.*s", (int) (strlen(file) - strlen(SUFFIX)), file);
         q = read_entry(path, name, &r, &err);
-        if (q == 1) {
-                other = find(l->e, r.name, r.instance);
-                if ((other && other != was) || l->is_taken(l->userdata, r.name, r.instance)) {
-                        snprintf(err.text, sizeof(err.text),
-                                 "%s: the service %s%s%s is already published by %s", path,
-                                 r.name, *r.instance ? " " : "", r.instance,
-                                 other ? other->file : "a program");
-                        q = -EEXIST;
-                } else {
-                        q = add(l->e, file, &r);
-                }
-        }
         if (q < 0) {
                 log_error("%s.", *err.text ? err.text : strerror(-q));
-                if (was)
-                        was->seen = true; /* keep what the file said before */
+                if (!was)
+                        return;
+                r = was->record; /* what the file said before */
         }
+        if (q != 0)
+                add(l, file, &r);
 }
 
 static int is_entry(const struct dirent *d)
@@ -287,12 +272,12 @@ static void load_folder(struct loading *l, const char *folder)
         for (int i = 0; i < n; i++) {
                 char *copy;
 
-                if (!is_hidden(l, files[i]->d_name)) {
+                if (!was_read(l, files[i]->d_name)) {
                         copy = strdup(files[i]->d_name);
-                        if (!copy || array_reserve(&l->hidden, &l->cap, l->n_hidden + 1,
-                                                   sizeof(char *)) < 0)
+                        if (!copy ||
+                            array_reserve(&l->read, &l->cap, l->n_read + 1, sizeof(char *)) < 0)
                                 abort();
-                        l->hidden[l->n_hidden++] = copy;
+                        l->read[l->n_read++] = copy;
                         load_file(l, folder, copy);
                 }
                 free(files[i]);
@@ -300,22 +285,40 @@ static void load_folder(struct loading *l, const char *folder)
         free(files);
 }
 
-void entries_load(struct entries *e, const char *path,
-                  bool (*is_taken)(void *userdata, const char *name, const char *instance),
-                  void *userdata)
+/* A service stays as it is, whichever file it is in now, unless it has another unit. */
+static void replace(struct entries *e, struct entry_list *by)
 {
-        struct loading l = {.e = e, .is_taken = is_taken, .userdata = userdata};
-        struct entry *n, *next;
+        struct entry *n, *is;
+
+        while ((n = TAILQ_FIRST(&e->list))) {
+                struct service_record *r = &n->record;
+
+                TAILQ_REMOVE(&e->list, n, entry);
+                is = find(by, r->name, r->instance);
+                if ((!is || strcmp(is->record.unit, r->unit) != 0) && !is_taken(e, r))
+                        member_withdraw(e->member, r->name, r->instance);
+                if (*r->unit && e->units)
+                        units_leave(e->units, r->unit);
+                free(n);
+        }
+        TAILQ_CONCAT(&e->list, by, entry);
+        TAILQ_FOREACH (n, &e->list, entry)
+                publish(e, n);
+}
+
+void entries_load(struct entries *e, const char *path)
+{
+        struct loading l = {.e = e, .list = TAILQ_HEAD_INITIALIZER(l.list)};
+        struct entry *n;
         char folder[2048];
 
-        TAILQ_FOREACH (n, &e->list, entry)
-                n->seen = false;
         while (list_next(&path, folder, sizeof(folder)))
                 load_folder(&l, folder);
-        TAILQ_FOREACH_SAFE (n, &e->list, entry, next)
-                if (!n->seen && !l.unread) /* its file may be among those that were not read */
-                        withdraw(e, n);
-        for (size_t i = 0; i < l.n_hidden; i++)
-                free(l.hidden[i]);
-        free(l.hidden);
+        TAILQ_FOREACH (n, &e->list, entry)
+                if (l.unread && !was_read(&l, n->file)) /* perhaps it is in that folder */
+                        add(&l, n->file, &n->record);
+        replace(e, &l.list);
+        for (size_t i = 0; i < l.n_read; i++)
+                free(l.read[i]);
+        free(l.read);
 }

@@ -104,6 +104,16 @@ static void on_registry_known(void *userdata)
         check_known(a);
 }
 
+static void on_released(void *userdata, const char *name, const char *instance)
+{
+        struct agent *a = userdata;
+
+        entries_released(&a->entries, name, instance);
+}
+
+static const struct registry_ops registry_ops = {.known = on_registry_known,
+                                                 .released = on_released};
+
 static bool is_registered(void *userdata, const char *name, const char *instance)
 {
         struct agent *a = userdata;
@@ -119,16 +129,16 @@ int publish_start(struct agent *a)
                 return r;
         link_table_init(&a->no_links);
         health_init(&a->health);
-        entries_init(&a->entries, a->member, a->units);
-        registry_init(&a->registry, a->member, on_registry_known, a);
+        entries_init(&a->entries, a->member, a->units, is_registered, a);
+        registry_init(&a->registry, a->member, &registry_ops, a);
         make_links(a);
-        entries_load(&a->entries, a->opt.services_path, is_registered, a);
+        entries_load(&a->entries, a->opt.services_path);
         return 0;
 }
 
 void publish_reload(struct agent *a)
 {
-        entries_load(&a->entries, a->opt.services_path, is_registered, a);
+        entries_load(&a->entries, a->opt.services_path);
         agent_publish(a);
 }
 

@@ -30,8 +30,12 @@ static void drop(struct registration *n)
 
 static void end(struct registration *n)
 {
-        member_withdraw(n->registry->member, n->record.name, n->record.instance);
+        struct service_record was = n->record;
+        struct registry *r = n->registry;
+
+        member_withdraw(r->member, was.name, was.instance);
         drop(n);
+        r->ops->released(r->userdata, was.name, was.instance);
 }
 
 static struct registration *find(const struct registry *r, const char *name,
@@ -63,7 +67,7 @@ static void check_known(struct registry *r)
         if (r->known)
                 return;
         r->known = true;
-        r->now_known(r->userdata);
+        r->ops->known(r->userdata);
 }
 
 /* ---- the file ---- */
@@ -113,7 +117,7 @@ static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error)
                 registry_save(r);
         } else if (member_publish(r->member, &n->record) < 0) {
                 log_error("Cannot publish the service %s any more.", n->record.name);
-                drop(n);
+                end(n);
         }
         check_known(r);
         return 0;
@@ -176,8 +180,6 @@ static void restore(struct registry *r, char *line)
         n->record = s;
         snprintf(n->sender, sizeof(n->sender), "%s", sender);
         TAILQ_INSERT_TAIL(&r->list, n, entry);
-        if (follow(n) < 0)
-                drop(n);
 }
 
 static void load(struct registry *r)
@@ -185,7 +187,6 @@ static void load(struct registry *r)
         FILE *f = *r->file ? fopen(r->file, "re") : NULL;
         char *line = NULL;
         size_t cap = 0;
-        bool same_bus = false;
 
         while (f && getline(&line, &cap, f) > 0) {
                 char *rest = line;
@@ -194,10 +195,10 @@ static void load(struct registry *r)
                 line[strcspn(line, "\n")] = '\0';
                 key = next_field(&rest);
                 if (strcmp(key, "BUS") == 0)
-                        same_bus = strcmp(next_field(&rest), r->bus_id) == 0;
+                        snprintf(r->bus_id, sizeof(r->bus_id), "%s", next_field(&rest));
                 else if (strcmp(key, "TAGS") == 0)
                         (void) !tags_set_list(r->tags, next_field(&rest));
-                else if (strcmp(key, "SERVICE") == 0 && same_bus && r->sd)
+                else if (strcmp(key, "SERVICE") == 0)
                         restore(r, rest);
         }
         free(line);
@@ -206,6 +207,16 @@ static void load(struct registry *r)
 }
 
 /* ---- the bus ---- */
+
+/* Asks for each program that an earlier run left whether it is still there. */
+static void ask_all(struct registry *r, bool same_bus)
+{
+        struct registration *n, *after;
+
+        TAILQ_FOREACH_SAFE (n, &r->list, entry, after)
+                if (!same_bus || follow(n) < 0)
+                        end(n);
+}
 
 static int on_id(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
@@ -216,9 +227,9 @@ static int on_id(sd_bus_message *m, void *userdata, sd_bus_error *error)
         r->asked = sd_bus_slot_unref(r->asked);
         if (!sd_bus_message_is_method_error(m, NULL))
                 (void) !sd_bus_message_read(m, "s", &id);
-        snprintf(r->bus_id, sizeof(r->bus_id), "%s", id);
         if (!r->known)
-                load(r);
+                ask_all(r, strcmp(id, r->bus_id) == 0);
+        snprintf(r->bus_id, sizeof(r->bus_id), "%s", id);
         check_known(r);
         return 0;
 }
@@ -237,19 +248,18 @@ void registry_attach(struct registry *r, sd_bus *sd)
                 end(n);
         if (any)
                 registry_save(r);
-        if (!r->known)
-                load(r); /* for the tags alone */
         check_known(r);
 }
 
 /* ---- ---- */
 
-void registry_init(struct registry *r, struct member *m, void (*now_known)(void *userdata),
+void registry_init(struct registry *r, struct member *m, const struct registry_ops *ops,
                    void *userdata)
 {
-        *r = (struct registry){.member = m, .now_known = now_known, .userdata = userdata};
+        *r = (struct registry){.member = m, .ops = ops, .userdata = userdata};
         TAILQ_INIT(&r->list);
         (void) runtime_path("registered", r->file);
+        load(r);
 }
 
 void registry_fini(struct registry *r)

@@ -15,22 +15,26 @@
 struct registration;
 TAILQ_HEAD(registration_list, registration);
 
+struct registry_ops {
+        void (*known)(void *userdata); /* ... which of an earlier run's registrations remain */
+        void (*released)(void *userdata, const char *name, const char *instance);
+};
+
 struct registry {
         struct member *member;
-        void (*now_known)(void *userdata); /* called when it is known which of the earlier
-                                            * registrations remain */
+        const struct registry_ops *ops;
         void *userdata;
         struct registration_list list;
         sd_bus *sd;         /* borrowed; NULL: no connection */
         sd_bus_slot *match; /* while programs have registered something: who leaves the bus */
         sd_bus_slot *asked;
         char bus_id[64];
-        bool known;
+        bool known;                  /* until then the list has all that an earlier run left */
         char tags[TAGS_MAX];         /* set over D-Bus; they override those of the settings */
         char file[RUNTIME_PATH_MAX]; /* "": nothing is kept */
 };
 
-void registry_init(struct registry *r, struct member *m, void (*now_known)(void *userdata),
+void registry_init(struct registry *r, struct member *m, const struct registry_ops *ops,
                    void *userdata);
 void registry_fini(struct registry *r);
 

@@ -124,6 +124,7 @@ static int read_service(sd_bus_message *m, struct service_record *s, sd_bus_erro
 static int do_register(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         struct agent *a = userdata;
+        const char *file = NULL;
         struct service_record s;
         int r;
 
@@ -132,13 +133,14 @@ static int do_register(sd_bus_message *m, void *userdata, sd_bus_error *error)
                 r = read_service(m, &s, error);
         if (r < 0)
                 return r;
-        r = entries_have(&a->entries, s.name, s.instance) ? -EEXIST
-                                                          : registry_add(&a->registry, m, &s);
+        if (!registry_owner(&a->registry, s.name, s.instance))
+                file = entries_owner(&a->entries, s.name, s.instance);
+        r = file ? -EEXIST : registry_add(&a->registry, m, &s);
         if (r == -EEXIST)
                 return sd_bus_error_setf(
                         error, NAME ".ServiceExists",
-                        "The service '%s'%s%s on this host belongs to somebody else.", s.name,
-                        *s.instance ? " " : "", s.instance);
+                        "The service '%s'%s%s on this host is published by %s.", s.name,
+                        *s.instance ? " " : "", s.instance, file ? file : "another program");
         if (r == -ENOSPC)
                 return sd_bus_error_setf(error, SD_BUS_ERROR_LIMITS_EXCEEDED,
                                          "This host has %d services, which is the maximum.",

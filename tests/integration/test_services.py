@@ -41,21 +41,66 @@ def test_a_file_that_says_something_else_is_read_again_and_one_with_an_error_is_
     agent.log_has("services.d/bad.service-entry:2: Port= must be a whole number")
 
 
-def test_of_two_files_of_one_service_one_counts(agent, entry):
+def test_of_two_files_of_one_service_the_first_counts(agent, entry):
+    entry("www", "Port=82")
+    eventually_is([("www", 82)], lambda: published(agent))
     entry("a", "Name=www", "Port=81")
-    entry("www", "Name=www", "Port=82")
+
     agent.log_has("www.service-entry: the service www is already published by a.service-entry")
+    eventually_is([("www", 81)], lambda: published(agent))
+    agent.restart()
+    agent.ctl("set-tags", "settled=yes")
     eventually_is([("www", 81)], lambda: published(agent))
 
 
-def test_a_name_that_somebody_else_has_registered_is_refused(agent, entry):
+def test_a_service_stays_as_it_is_when_its_file_gets_another_name(agent, entry):
+    entry("web", "Name=www", "Port=80")
+    entry("mail", "Name=smtp", "Port=25")
+    before = eventually(lambda: len(agent.services()) == 2 and agent.services())
+    watch = agent.watch()
+    folder = agent.folder / "services.d"
+
+    (folder / "web.service-entry").rename(folder / "x.service-entry")
+    (folder / "mail.service-entry").rename(folder / "web.service-entry")  # two swap their names
+    (folder / "x.service-entry").rename(folder / "mail.service-entry")
+    agent.reload()
+    agent.ctl("set-tags", "settled=yes")
+
+    eventually_is(["NodeChanged"], lambda: [event.event for event in watch.events()])
+    assert agent.services() == before
+    assert not agent.said("already published")
+
+
+def test_a_service_that_a_file_or_another_program_publishes_is_refused(agent, entry):
     entry("web", "Port=80")
     agent.background("register", "cache/a")
     eventually(lambda: len(agent.services()) == 2)
 
-    for name, shown in ("web", "'web'"), ("cache/a", "'cache' a"):
+    for name, shown, owner in (("web", "'web'", "web.service-entry"),
+                               ("cache/a", "'cache' a", "another program")):
         assert agent.refusal("register", name) == (
-            f"cannot register: The service {shown} on this host belongs to somebody else.", 1)
+            f"cannot register: The service {shown} on this host is published by {owner}.", 1)
+
+
+def test_a_file_waits_until_the_program_is_gone_that_was_there_before(agent, entry):
+    program = agent.background("register", "web", "Port=81")
+    eventually_is([("web", 81)], lambda: published(agent))
+
+    entry("web", "Port=80")
+
+    agent.log_has("web.service-entry: a program has registered the service web")
+    assert published(agent) == [("web", 81)]
+    agent.restart()
+    eventually_is(["Registered."] * 2, program.lines)
+    assert published(agent) == [("web", 81)]
+    agent.reload()
+    assert published(agent) == [("web", 81)]
+
+    program.kill()
+    eventually_is([("web", 80)], lambda: published(agent))
+    agent.restart()
+    assert published(agent) == [("web", 80)]
+    assert "is published by web.service-entry" in agent.refusal("register", "web")[0]
 
 
 @pytest.mark.parametrize("words, sentence", [
