@@ -156,6 +156,10 @@ void publish_reload(struct agent *a); /* after a change of the settings */
 struct boot_time publish_run(struct agent *a, struct boot_time now);
 void publish_stop(struct agent *a);
 void agent_publish(struct agent *a); /* after a change of anything that is published */
+/* The tags of the settings and those that are @set over D-Bus. Returns 0, or -ENOSPC if some of
+ * these do not fit. */
+must_check_ int publish_tags(const struct agent *a, const char *set,
+                             char tags[static TAGS_MAX]);
 
 /* waits.c */
 void waits_init(struct waits *w);

@@ -9,16 +9,17 @@
 
 #define LAG_MIN (50 * NSEC_PER_MSEC)
 
-static void merge_tags(struct agent *a, char tags[static TAGS_MAX])
+int publish_tags(const struct agent *a, const char *set, char tags[static TAGS_MAX])
 {
         char name[TAGS_MAX], value[TAGS_MAX];
-        const char *cursor = a->registry.tags;
+        int r = 0;
 
         tags[0] = '\0';
         (void) !tags_set_list(tags, a->opt.tags);
-        while (tags_next(&cursor, name, value))
+        while (tags_next(&set, name, value))
                 if (tags_set(tags, name, value) < 0)
-                        log_warning("There is no room for the tag %s.", name);
+                        r = -ENOSPC;
+        return r;
 }
 
 /* Keeps the published address towards the core while this host has it: another core host that
@@ -41,7 +42,9 @@ void agent_publish(struct agent *a)
 
         /* If a DNS name stands for several hosts, each endpoint has its own source address. */
         snprintf(a->published_at, sizeof(a->published_at), "%s", member_endpoint(a->member));
-        merge_tags(a, tags);
+        if (publish_tags(a, a->registry.tags, tags) < 0)
+                log_warning("Tags= leaves too little room for the tags that were set on D-Bus: "
+                            "some of these are not published.");
         strcpy(was, self->addresses);
         choose_addresses(a, addresses, sizeof(addresses));
         /* Without a link and without a core there is nobody to tell, so keep the former

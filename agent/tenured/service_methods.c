@@ -16,7 +16,7 @@
 
 #define BAD_TAGS                                                                           \
         "Tags' names are letters, digits and . _ -, their values without commas, at most " \
-        "511 bytes in all."
+        "511 bytes in all, with those in the settings."
 
 #define BAD_NAMES                                                                      \
         "A service's and an instance's name are letters, digits and . _ - : (at most " \
@@ -197,17 +197,62 @@ int method_unregister_service(sd_bus_message *m, void *userdata, sd_bus_error *e
 
 /* ---- tags ---- */
 
+static bool has_tag(const char *tags, const char *name)
+{
+        char n[TAGS_MAX], value[TAGS_MAX];
+
+        while (tags_next(&tags, n, value))
+                if (strcmp(n, name) == 0)
+                        return true;
+        return false;
+}
+
+/* The first of the tags to be removed that is not: it is in the settings, and was not set here.
+ * Borrowed from @m. */
+static const char *kept_by_settings(struct agent *a, sd_bus_message *m)
+{
+        const char *name, *value;
+
+        if (sd_bus_message_rewind(m, 1) < 0 ||
+            sd_bus_message_enter_container(m, 'a', "{ss}") < 0)
+                return NULL;
+        while (sd_bus_message_read(m, "{ss}", &name, &value) > 0)
+                if (!*value && !has_tag(a->registry.tags, name) && has_tag(a->opt.tags, name))
+                        return name;
+        return NULL;
+}
+
+/* Reads what is to be set over D-Bus from then on, if all of it can be published. */
+static int read_changes(struct agent *a, sd_bus_message *m, char tags[static TAGS_MAX],
+                        sd_bus_error *error)
+{
+        char all[TAGS_MAX], shown[64];
+        const char *kept;
+        int r;
+
+        memcpy(tags, a->registry.tags, TAGS_MAX);
+        r = read_tags(m, tags);
+        if (r >= 0)
+                r = publish_tags(a, tags, all);
+        if (r == -EINVAL || r == -ENOSPC)
+                return bad(error, BAD_TAGS);
+        kept = r < 0 ? NULL : kept_by_settings(a, m);
+        if (kept)
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                         "The tag '%s' is in the settings, which alone can "
+                                         "remove it; set another value here.",
+                                         utf8_shown(kept, strlen(kept), shown, sizeof(shown)));
+        return r;
+}
+
 static int do_set_tags(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         struct agent *a = userdata;
         char tags[TAGS_MAX];
         int r = sd_bus_message_rewind(m, 1);
 
-        memcpy(tags, a->registry.tags, sizeof(tags));
         if (r >= 0)
-                r = read_tags(m, tags);
-        if (r == -EINVAL || r == -ENOSPC)
-                return bad(error, BAD_TAGS);
+                r = read_changes(a, m, tags, error);
         if (r < 0)
                 return r;
         memcpy(a->registry.tags, tags, sizeof(tags));
@@ -220,12 +265,9 @@ int method_set_tags(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         struct agent *a = userdata;
         char tags[TAGS_MAX];
-        int r;
+        int r = read_changes(a, m, tags,
+                             error); /* as a service is read, before polkit is asked */
 
-        memcpy(tags, a->registry.tags, sizeof(tags));
-        r = read_tags(m, tags); /* as a service is read before polkit is asked */
-        if (r == -EINVAL || r == -ENOSPC)
-                return bad(error, BAD_TAGS);
         return r < 0 ? r
                      : authorize(&a->callers, m, SET_TAGS,
                                  ((const char *const[]){"node", a->opt.node_name, NULL}),

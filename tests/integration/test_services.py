@@ -143,3 +143,18 @@ def test_who_has_registered_a_service_does_so_again_when_the_agent_is_another_on
     eventually_is(["Registered."] * 2, caller.lines)
     eventually_is(before, agent.services)
     assert caller.log_text() == "tenurectl: the agent is gone; waiting for it.\n"
+
+
+def test_tags_that_cannot_be_set_or_removed_are_refused(agents):
+    agent = agents("h1", Tags=f"zone=a,long={'x' * 150}")
+
+    agent.ctl("set-tags", "zone=b")
+    for words in ["zone=c", f"more={'y' * 400}"], ["zone=c", "long="]:
+        sentence, status = agent.refusal("set-tags", *words)
+        assert re.search("at most 511 bytes in all|'long' is in the settings", sentence)
+        assert status == 1
+    agent.ctl("set-tags", "other=1")
+    eventually_is({"zone": "b", "long": "x" * 150, "other": "1"}, lambda: agent.node("h1").tags)
+
+    agent.ctl("set-tags", "zone=", "other=", "nothing=")
+    eventually_is({"zone": "a", "long": "x" * 150}, lambda: agent.node("h1").tags)
