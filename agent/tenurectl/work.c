@@ -453,14 +453,18 @@ static int turn(struct working *w)
 
 /* ---- the beginning ---- */
 
-/* The name given or else the host's; a host in two groups has two sessions. */
+/* The name given or else the host's; a host in two groups has two sessions. The last colon ends
+ * the group's name, which may have others: a:b and c are not the same as a and b:c. */
 static int read_name(struct working *w, const char *given)
 {
         char host[HOST_NAME_MAX + 1] = "";
 
         if (gethostname(host, sizeof(host) - 1) < 0)
                 return ctl_fail("cannot read this host's name", -errno, NULL);
-        if (snprintf(w->name, sizeof(w->name), "%s:%s", w->group, given ? given : host) >=
+        given = given ? given : host;
+        if (strchr(given, ':'))
+                return say("a member's name, --name, has no colon; '%s' has", given);
+        if (snprintf(w->name, sizeof(w->name), "%s:%s", w->group, given) >=
             (int) sizeof(w->name))
                 return ctl_fail("the group's and the member's name are too long together",
                                 -ENAMETOOLONG, NULL);

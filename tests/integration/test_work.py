@@ -358,6 +358,8 @@ NAME_RULE = "has 1 to 255 letters, digits and . _ - :, without a leading dot; "
     (["g", "--tasks=10001", "--", "true"], "--tasks must be a number from 1 to 10000"),
     (["g", "--tasks=1", "--weight=0", "--", "true"],
      "--weight must be a whole number from 1 to 10000, not '0'"),
+    (["a", "--tasks=1", "--name=b:c", "--", "true"],
+     "a member's name, --name, has no colon; 'b:c' has"),
     (["x" * 5000, "--endpoints=http://127.0.0.1:1", "--cluster=c"],
      f"a group's name {NAME_RULE}'xxx"),
     (["g", "--tasks=@/nowhere", "--", "true"], "cannot read tasks from /nowhere: No such file")])
