@@ -19,6 +19,13 @@
 #define QUESTION_TIMEOUT (2 * NSEC_PER_SEC)
 #define OUT_OF_MEMORY "out of memory"
 
+/* What is followed, below our prefix: claims/, nodes/ and services/, which are neighbours. What
+ * is behind them, sessions/ and work/, may change many times a second, and each change would
+ * wake each agent. */
+#define FIRST "claims/"
+#define BEHIND "services0" /* '0' follows '/' */
+#define KEY_MAX 1024       /* a cluster's name has 255 bytes at most */
+
 static void set_synced(struct member *m, bool synced)
 {
         if (m->synced == synced)
@@ -257,13 +264,10 @@ static void watch_close(struct rpc_call *call)
 static const struct rpc_handler watch_handler = {
         .on_message = watch_message, .on_status = watch_status, .on_close = watch_close};
 
-static ProtobufCBinaryData prefix_end(const struct member *m, uint8_t *end)
+static ProtobufCBinaryData below(const struct member *m, const char *name,
+                                 char key[static KEY_MAX])
 {
-        size_t n = strlen(m->prefix);
-
-        memcpy(end, m->prefix, n);
-        end[n - 1]++; /* the prefix ends in '/' */
-        return pb_bytes(end, n);
+        return pb_bytes(key, (size_t) snprintf(key, KEY_MAX, "%s%s", m->prefix, name));
 }
 
 static void start_watch(struct member *m, struct peer *p)
@@ -271,10 +275,10 @@ static void start_watch(struct member *m, struct peer *p)
         Pb__WatchCreateRequest create = PB__WATCH_CREATE_REQUEST__INIT;
         Pb__WatchRequest q = PB__WATCH_REQUEST__INIT;
         cleanup_(buf_fini) struct buf b = {0};
-        uint8_t end[1024];
+        char first[KEY_MAX], behind[KEY_MAX];
 
-        create.key = pb_bytes(m->prefix, strlen(m->prefix));
-        create.range_end = prefix_end(m, end);
+        create.key = below(m, FIRST, first);
+        create.range_end = below(m, BEHIND, behind);
         create.start_revision = min_of(m->members.revision, INT64_MAX - 1) + 1;
         q.request_union_case = PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST;
         q.create_request = &create;
@@ -409,10 +413,10 @@ static void end_range(struct member *m, struct peer *p)
 static void send_range(struct member *m, struct peer *p)
 {
         Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
-        uint8_t end[1024];
+        char behind[KEY_MAX];
 
         q.key = pb_bytes(buf_head(&m->range_from), buf_len(&m->range_from));
-        q.range_end = prefix_end(m, end);
+        q.range_end = below(m, BEHIND, behind);
         q.limit = m->page;
         q.revision = m->range_revision;
         if (member_call(p, ++m->view_op, "/etcdserverpb.KV/Range", &q.base,
@@ -428,7 +432,7 @@ static void start_range(struct member *m, struct peer *p)
                 m->page = m->page_most = PAGE;
         m->range_revision = m->told = 0;
         buf_clear(&m->range_from);
-        buf_add(&m->range_from, m->prefix, strlen(m->prefix));
+        buf_printf(&m->range_from, "%s" FIRST, m->prefix);
         if (buf_error(&m->range_from) < 0)
                 return again(m, OUT_OF_MEMORY);
         send_range(m, p);

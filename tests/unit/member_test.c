@@ -588,6 +588,30 @@ TEST(a_watch_goes_on_where_it_was)
         end();
 }
 
+/* Tasks and sessions change often, and there are many agents. */
+TEST(an_agent_does_not_hear_of_tasks_and_sessions)
+{
+        static const char *const keys[] = {"/tenure/c/work/g/tasks/1", "/tenure/c/sessions/s",
+                                           "/tenure/c/servicesx"};
+        int64_t revision;
+
+        begin();
+        revision = member_nodes(own.member)->revision;
+        for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
+                Pb__PutRequest q = PB__PUT_REQUEST__INIT;
+
+                q.key = pb_bytes(keys[i], strlen(keys[i]));
+                ask("/etcdserverpb.KV/Put", &q.base);
+                for (unsigned k = 0; k < 100; k++)
+                        turn();
+                CHECK_EQ(member_nodes(own.member)->revision, revision);
+        }
+        put_node("after", "{}", 0);
+        until(knows_after);
+        CHECK_EQ(member_nodes(own.member)->revision, revision + 4);
+        end();
+}
+
 /* ---- pages that are read some at a time ---- */
 
 #define LARGE_NODES 40
