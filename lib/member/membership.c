@@ -158,7 +158,7 @@ void membership_resync_end(struct membership *m, int64_t revision)
 
         RB_FOREACH_SAFE (n, member_tree, &m->nodes, next)
                 if (!n->seen)
-                        leave(m, n, *n->record.leaving ? n->record.leaving : "expired",
+                        leave(m, n, *n->record.leaving ? n->record.leaving : "resync",
                               revision);
         m->revision = revision;
 }

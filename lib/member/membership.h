@@ -23,8 +23,8 @@ RB_PROTOTYPE(member_tree, member_node, by_name, member_node_cmp)
 
 struct membership_ops {
         void (*joined)(const struct member_node *n, int64_t revision, void *userdata);
-        /* @reason: left, shutdown, reboot, suspend, expired, replaced, rebooted; @n goes away
-         * after this. */
+        /* @reason: left, shutdown, reboot, suspend, expired, replaced, rebooted; resync: it is
+         * gone, and so is the core's history, which would say how. @n goes away after this. */
         void (*left)(const struct member_node *n, const char *reason, int64_t revision,
                      void *userdata);
         void (*changed)(const struct member_node *n, int64_t revision, void *userdata);

@@ -236,5 +236,5 @@ void services_resync_end(struct services *v, int64_t revision)
 
         RB_FOREACH_SAFE (s, service_names, &v->by_name, next)
                 if (!s->seen)
-                        remove_one(v, s, "stopped", revision);
+                        remove_one(v, s, "resync", revision);
 }

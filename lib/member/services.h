@@ -31,7 +31,8 @@ RB_PROTOTYPE(service_nodes, service, by_node, service_cmp_node)
 
 struct services_ops {
         void (*added)(const struct service *s, int64_t revision, void *userdata);
-        /* @reason: stopped, restarted, or why its node left; @s goes away after this. */
+        /* @reason: stopped, restarted, resync, or why its node left; @s goes away after this.
+         */
         void (*removed)(const struct service *s, const char *reason, int64_t revision,
                         void *userdata);
         void (*changed)(const struct service *s, int64_t revision, void *userdata);

@@ -85,6 +85,7 @@ TEST(who_is_there_and_why_not)
         membership_resync_begin(&m);
         put(&m, "odd", "not json", 12, 12);
         membership_resync_end(&m, 20);
+        CHECK_STR(seen.reason, "resync"); /* how, nobody has seen */
         CHECK_EQ(m.n, 1);
         CHECK_EQ(m.revision, 20);
         membership_fini(&m);

@@ -185,7 +185,7 @@ TEST(services_come_and_go)
         services_resync_begin(&v);
         put(&v, "a/h3", "{}", 1, 20, 20);
         services_resync_end(&v, 21);
-        SAID("+a/h3 -web/h2(stopped) ");
+        SAID("+a/h3 -web/h2(resync) ");
         services_fini(&v);
         CHECK_EQ(v.n, 0);
 }
