@@ -41,8 +41,10 @@ struct lists {
         struct list_call *running; /* takes several turns; the first in `waiting` */
         uid_t last_uid;            /* the user served last, */
         char last_name[256];       /* and its connection */
-        struct boot_time next_at;  /* serve nobody before this */
-        nsec_t spent;              /* time that other work must get first */
+        struct boot_time
+                without_core_at;  /* after a restart: answer, though the core does not */
+        struct boot_time next_at; /* serve nobody before this */
+        nsec_t spent;             /* time that other work must get first */
 };
 
 /* An instant as it was reported on D-Bus, in microseconds of CLOCK_BOOTTIME. */
@@ -181,8 +183,10 @@ void news_fini(struct agent *a);
 void news_add(struct agent *a, enum news_kind kind, const char *name, const char *of,
               const char *instance, const char *reason, int64_t revision);
 struct boot_time news_run(struct agent *a, struct boot_time now);
-/* The revision up to which everything has been announced. */
+/* The revision up to which everything has been announced; of what is @known up to a revision.
+ */
 int64_t news_revision(const struct agent *a);
+int64_t news_told(const struct agent *a, int64_t known);
 
 /* lists.c */
 void lists_init(struct agent *a);

@@ -17,7 +17,8 @@ static void on_joined(const struct member_node *n, int64_t revision, void *userd
 {
         struct agent *a = userdata;
 
-        news_add(a, NEWS_NODE_JOINED, n->record.name, n->record.id, "", "", revision);
+        if (!member_remembers(a->member))
+                news_add(a, NEWS_NODE_JOINED, n->record.name, n->record.id, "", "", revision);
         brake_joined(&a->stability.brake, n->record.name);
         stability_nodes(&a->stability, member_nodes(a->member)->n, boot_now());
 }
@@ -28,7 +29,9 @@ static void on_left(const struct member_node *n, const char *reason, int64_t rev
         struct agent *a = userdata;
 
         news_add(a, NEWS_NODE_LEFT, n->record.name, n->record.id, "", reason, revision);
-        if (strcmp(reason, "expired") == 0)
+        /* Those that expired in the course of a long gap did not do so at once. */
+        if (strcmp(reason, "expired") == 0 &&
+            member_gap(a->member, revision) < a->stability.brake_cfg.window)
                 brake_expired(&a->stability.brake, n->record.name, boot_now());
         stability_nodes(&a->stability, member_nodes(a->member)->n, boot_now());
 }
@@ -40,6 +43,10 @@ static void on_changed(const struct member_node *n, int64_t revision, void *user
 
 static void on_service_added(const struct service *s, int64_t revision, void *userdata)
 {
+        struct agent *a = userdata;
+
+        if (member_remembers(a->member))
+                return;
         news_add(userdata, NEWS_SERVICE_ADDED, s->name, s->node, s->instance, "", revision);
 }
 

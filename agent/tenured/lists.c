@@ -21,6 +21,8 @@
 #define REST_MAX \
         (10 * NSEC_PER_MSEC) /* a piece that took longer was interrupted by other processes */
 
+#define REMEMBERED_WITHIN (2 * NSEC_PER_SEC) /* after the start: with a core, some ms */
+
 struct again {
         TAILQ_ENTRY(again) entry;
         sd_bus_message *signal; /* NULL: about the object at `path`, as it will be then */
@@ -65,6 +67,7 @@ static void forget(struct kept_call *k)
 void lists_init(struct agent *a)
 {
         TAILQ_INIT(&a->lists.waiting);
+        a->lists.without_core_at = boot_add(boot_now(), REMEMBERED_WITHIN);
 }
 
 /* ---- requests ---- */
@@ -261,6 +264,13 @@ struct boot_time lists_run(struct agent *a, struct boot_time now)
 
         if (!c)
                 return BOOT_TIME_NEVER;
+        /* What an earlier run has announced is not announced again, so it belongs in the first
+         * list. Without the core it is announced after all, once the core is back. */
+        if (member_remembers(a->member)) {
+                if (boot_before(now, l->without_core_at))
+                        return l->without_core_at;
+                member_forget(a->member);
+        }
         if (boot_before(now, l->next_at))
                 return l->next_at;
         if (!c->begun && (sd_bus_get_n_queued_write(bus_sd(a->bus), &unsent) < 0 || unsent > 0))

@@ -138,6 +138,7 @@ static struct boot_time keep_place(struct agent *a, struct boot_time now unused_
         struct place p;
 
         a->has_place = member_place(a->member, &p);
+        p.followed = news_told(a, p.followed);
         if (a->has_place)
                 keep_save(&a->keep, &p);
         return BOOT_TIME_NEVER;
@@ -351,6 +352,7 @@ static int run(struct agent *a)
         agent_tell_status(a);
         loop_watch_turns(a->loop, LONG_TURN, on_long_turn, a);
         loop_run(a->loop);
+        keep_place(a, boot_now());
         return 0;
 }
 

@@ -66,12 +66,16 @@ void news_add(struct agent *a, enum news_kind kind, const char *name, const char
         TAILQ_INSERT_TAIL(&a->news, n, entry);
 }
 
-int64_t news_revision(const struct agent *a)
+int64_t news_told(const struct agent *a, int64_t known)
 {
         const struct news *n = TAILQ_FIRST(&a->news);
-        int64_t known = member_revision(a->member);
 
         return n ? min_of(known, n->revision - 1) : known;
+}
+
+int64_t news_revision(const struct agent *a)
+{
+        return news_told(a, member_revision(a->member));
 }
 
 /* ---- the log ---- */

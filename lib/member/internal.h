@@ -146,13 +146,20 @@ struct member {
                        * 0: there is none */
         struct boot_time size_logged_at; /* when a value that is too large was logged last */
         struct buf range_from;           /* the key at which the range's next page begins */
-        int64_t range_revision;          /* the revision of all pages; 0: none has come yet */
-        int64_t page;                    /* number of keys in a page ... */
-        int64_t page_most;               /* ... and in none of this range more than that */
-        int64_t floor;                   /* the revision that was known when the question was
-                                          * asked */
-        int64_t progress; /* a revision up to which, according to the core, there are
-                           * no more events */
+        bool paging;                     /* its first page has come */
+        int64_t range_revision; /* the revision of all pages; 0: that of the first, which has
+                                 * not come yet */
+        int64_t followed; /* an earlier life announced what there was at this revision, which is
+                           * read first; 0: none did, or it has been read */
+        struct boot_time
+                followed_until; /* when the core was heard last before the watch began */
+        int64_t live_from; /* later changes come as they happen, those up to it may be older */
+        int64_t page;      /* number of keys in a page ... */
+        int64_t page_most; /* ... and in none of this range more than that */
+        int64_t floor;     /* the revision that was known when the question was
+                            * asked */
+        int64_t progress;  /* a revision up to which, according to the core, there are
+                            * no more events */
         uint64_t view_op;
         size_t view_peer;
         struct boot_time view_retry_at;
@@ -299,3 +306,5 @@ void view_restart(struct member *m);
 /* Our core seems to have gone back to an earlier revision: asks for its revision. */
 void view_doubt(struct member *m);
 struct boot_time view_next(const struct member *m);
+/* The revision for the place: what was announced, as far as a later life can read it. */
+int64_t view_followed(const struct member *m);

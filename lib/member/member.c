@@ -478,6 +478,8 @@ static void resume(struct member *m, const struct place *p, struct boot_time now
         m->world.cluster = strtoull(p->core, NULL, 16);
         m->world.ancestor = strtoull(p->ancestor, NULL, 16);
         m->world.heard_at = m->session.renewed_at;
+        m->followed = m->world.cluster != 0 ? max_of(p->followed, INT64_C(0)) : 0;
+        m->followed_until = m->session.renewed_at;
 }
 
 int member_set_cluster(struct member *m, const char *cluster)
@@ -588,6 +590,7 @@ bool member_place(const struct member *m, struct place *ret)
                          m->world.ancestor);
         snprintf(ret->endpoint, sizeof(ret->endpoint), "%s", member_endpoint(m));
         peer_at(&m->peers[m->current], ret->at, sizeof(ret->at));
+        ret->followed = view_followed(m);
         return session_place(&m->session, &ret->session);
 }
 

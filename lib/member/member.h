@@ -168,6 +168,15 @@ bool member_synced(const struct member *m);
 /* When anything came from the core last. */
 struct boot_time member_heard_at(const struct member *m);
 
+/* Whether nodes and services are read that an earlier life has announced, which are not news.
+ * member_forget() announces those that are not read yet. */
+bool member_remembers(const struct member *m);
+void member_forget(struct member *m);
+
+/* How long ago the change that was made at @revision may have happened, since the core was not
+ * heard for a while; 0: it has just happened. */
+nsec_t member_gap(const struct member *m, int64_t revision);
+
 /* A link, an address or a route has appeared: whatever is stuck is tried again at once. */
 void member_path_back(struct member *m, struct boot_time now);
 

@@ -36,6 +36,7 @@ static const struct field {
         NUMBER("TTL_NSEC", session.ttl, 10),
         NUMBER("RENEWED_RAW_NSEC", session.renewed_at.ns, 10),
         NUMBER("DRIFT_PPM", session.drift_ppm, 10),
+        NUMBER("FOLLOWED", followed, 10),
 };
 
 void place_write(const struct place *p, struct buf *out)
@@ -47,7 +48,9 @@ void place_write(const struct place *p, struct buf *out)
                 const char *at = (const char *) p + fields[i].offset;
                 int64_t n;
 
-                if (at == p->ancestor && !*at) /* the line is new in 0.2.0, and seldom needed */
+                /* These lines are new in 0.2.0, and left out if they say nothing. */
+                if ((at == p->ancestor && !*at) ||
+                    (at == (const char *) &p->followed && p->followed == 0))
                         continue;
                 buf_printf(out, "%s=", fields[i].key);
                 if (fields[i].base == 0) {

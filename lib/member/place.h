@@ -19,6 +19,7 @@ struct place {
         char at[80];        /* ... and where that was: address:port */
         struct node_record self; /* without version and leaving */
         struct session_place session;
+        int64_t followed; /* changes up to this revision were announced; 0: nobody knows */
 };
 
 #define PLACE_BYTES_MAX 2048 /* less than a page: one write stores all of it, or nothing */

@@ -31,6 +31,8 @@ static void set_synced(struct member *m, bool synced)
         if (m->synced == synced)
                 return;
         m->synced = synced;
+        if (!synced)
+                m->followed_until = m->heard_at;
         m->events->synced(m->userdata, synced);
 }
 
@@ -43,6 +45,23 @@ static void again(struct member *m, const char *why)
         m->range = pb_free(m->range);
         m->view_peer = (m->view_peer + 1) % m->n_peers;
         m->view_retry_at = boot_add(now, pace_next(&m->view_pace, m->n_peers, now));
+}
+
+static bool knows_own(const struct member *m, int64_t lease)
+{
+        const struct member_node *n = membership_find(&m->members, m->self.name);
+
+        return n && n->lease == lease;
+}
+
+/* What an earlier life has announced cannot be read: nothing of it is known. */
+static void drop_followed(struct member *m)
+{
+        if (m->followed == 0)
+                return;
+        m->followed = 0;
+        membership_fini(&m->members);
+        services_fini(&m->services);
 }
 
 enum kind { NODES, SERVICES, N_KINDS };
@@ -219,6 +238,7 @@ static void watch_message(struct rpc_call *call, struct view bytes)
                  * the core has begun anew. */
                 view_doubt(m);
         } else if (r->created) {
+                m->live_from = r->header->revision;
                 set_synced(m, true);
         }
         if (feed_events(m, r->events, r->n_events) < 0) {
@@ -292,6 +312,28 @@ static void start_watch(struct member *m, struct peer *p)
         peer_kick(p);
 }
 
+int64_t view_followed(const struct member *m)
+{
+        if (m->followed > 0)
+                return m->followed;
+        return knows_own(m, m->session.lease) ? m->members.revision : 0;
+}
+
+bool member_remembers(const struct member *m)
+{
+        return m->followed > 0;
+}
+
+void member_forget(struct member *m)
+{
+        m->followed = 0;
+}
+
+nsec_t member_gap(const struct member *m, int64_t revision)
+{
+        return revision <= m->live_from ? boot_diff(m->now, m->followed_until) : 0;
+}
+
 int64_t member_revision(const struct member *m)
 {
         return max_of(m->members.revision, m->progress);
@@ -315,6 +357,7 @@ void member_ask_revision(struct member *m)
 /* ---- range ---- */
 
 static void send_range(struct member *m, struct peer *p);
+static void start_range(struct member *m, struct peer *p);
 static const struct member_node *known_node(struct member *m, bool before_last);
 
 /* Asks for the next page in a later turn, so that the range of a large cluster delays no
@@ -338,7 +381,6 @@ static void on_range(struct unary *u, enum rpc_code code, const char *message)
 {
         struct member *m = u->member;
         const Pb__RangeResponse *r = u->reply;
-        bool first = m->range_revision == 0;
         enum world_word word;
 
         if (u->op != m->view_op)
@@ -350,21 +392,28 @@ static void on_range(struct unary *u, enum rpc_code code, const char *message)
                 m->page = max_of(m->page / 8, INT64_C(1));
                 return send_range(m, u->peer);
         }
+        if (code == RPC_OUT_OF_RANGE && m->followed > 0 && peer_rpc(u->peer)) {
+                PROBE("what an earlier life has announced is compacted");
+                drop_followed(m);
+                return start_range(m, u->peer);
+        }
         if (code != RPC_OK)
                 return again(m, message);
         word = member_hear(m, u->peer, r->header);
         if (word == WORLD_FOREIGN)
                 return again(m, "it is of another cluster");
-        if (word == WORLD_NEW && !first)
+        if (word != WORLD_OURS && m->range_revision > 0)
                 return; /* the next range begins with the first page */
         if (!member_range_is_sane(r))
                 return again(m, "keys are missing in its answer");
         m->heard_at = m->now;
-        if (first) {
+        if (!m->paging) {
                 membership_resync_begin(&m->members);
                 services_resync_begin(&m->services);
-                m->range_revision = r->header->revision;
+                m->paging = true;
         }
+        if (m->range_revision == 0)
+                m->range_revision = r->header->revision;
         m->page = min_of(2 * m->page, m->page_most);
         m->range = u->reply;
         m->range_at = 0;
@@ -400,6 +449,15 @@ static void read_page(struct member *m)
 static void end_range(struct member *m, struct peer *p)
 {
         m->page_most = PAGE;
+        /* An earlier life has announced its own key. */
+        if (m->followed > 0 && !knows_own(m, m->publications.resumed_lease)) {
+                PROBE("what an earlier life has announced is not in the core's history");
+                drop_followed(m);
+                return peer_rpc(p) ? start_range(m, p) : again(m, "the connection broke");
+        }
+        if (m->followed == 0)
+                m->followed_until = m->now;
+        m->followed = 0;
         membership_resync_end(&m->members, m->range_revision);
         services_resync_end(&m->services, m->range_revision);
         m->publications.look = true;
@@ -430,7 +488,9 @@ static void start_range(struct member *m, struct peer *p)
 {
         if (m->page == 0)
                 m->page = m->page_most = PAGE;
-        m->range_revision = m->told = 0;
+        m->range_revision = m->followed;
+        m->paging = false;
+        m->told = 0;
         buf_clear(&m->range_from);
         buf_printf(&m->range_from, "%s" FIRST, m->prefix);
         if (buf_error(&m->range_from) < 0)
@@ -673,9 +733,10 @@ void view_move(struct member *m, const char *why)
 void view_restart(struct member *m)
 {
         stop(m);
+        drop_followed(m);
         membership_forget_revisions(&m->members);
         services_forget_revisions(&m->services);
-        m->progress = 0;
+        m->progress = m->live_from = 0;
         set_synced(m, false);
         /* Do not keep going round the replicas of a core that says at each answer that it has
          * begun anew. */

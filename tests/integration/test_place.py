@@ -122,6 +122,27 @@ def test_a_file_that_somebody_takes_away_is_back_with_the_next_renewal(agent, wi
     assert agent.status().lease_id == lease
 
 
+@pytest.mark.parametrize("how", [signal.SIGUSR1, signal.SIGKILL])
+def test_an_agent_that_is_restarted_tells_what_happened_meanwhile(agents, how):
+    agent, leaver, stayer = (agents(name) for name in ("h1", "h2", "h3"))
+    stayer.background("register", "web", "Port=80")
+    eventually(lambda: len(agent.nodes()) == 3 and agent.services())
+    watch = agent.watch()
+
+    agent.signal(how)
+    agent.wait()
+    leaver.stop()
+    agent.start()
+
+    assert "h3" in eventually(lambda: agent.ctl("nodes"))
+    assert watch.departure("h2").reason == "left"
+    eventually(agent.holds)
+    assert set(agent.nodes()) == {"h1", "h3"} and agent.services()
+    agent.ctl("set-tags", "settled=yes")
+    eventually_is(["NodeLeft", "NodeChanged"],
+                  lambda: [event.event for event in watch.events() if event.name])
+
+
 def test_an_agent_that_comes_back_too_late_knows_that_it_has_lost(agents, core):
     agent = agents("h1", TTL="2s")
     lease = agent.status().lease_id

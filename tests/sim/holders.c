@@ -252,6 +252,7 @@ static void start(struct world *w, struct holder *h, bool resume)
         h->met_emptied = h->refused = false;
         h->asked = 0;
         view_begin(h);
+        h->remembers = false;
         if (resume && holder_read_file(h, &place)) {
                 w->counts.resumed++;
                 cfg.resume = &place;
@@ -674,6 +675,16 @@ void check_ended_elsewhere(struct world *w, unsigned history, int64_t lease, boo
 
 /* ---- running ---- */
 
+/* What an earlier life was told is read first, and may turn out to be gone: then nothing was
+ * told. */
+static void remember(struct holder *h)
+{
+        if (h->remembers && !member_remembers(h->member) &&
+            member_nodes(h->member)->revision == 0)
+                view_begin(h);
+        h->remembers = member_remembers(h->member);
+}
+
 static void see_to_units(struct holder *h)
 {
         struct place place;
@@ -728,6 +739,7 @@ void hold(struct world *w, struct holder *h)
                 moves_before(h);
                 knew = member_nodes(h->member)->revision;
                 next = member_run(h->member, now);
+                remember(h);
                 moves_after(h);
                 look(w, h, knew);
                 if (h->units)

@@ -121,6 +121,7 @@ struct holder {
         uint32_t heard; /* endpoints at which our core answered, and which have led to it
                          * since */
         struct boot_time deadline; /* of its place, as of the last renewal */
+        bool remembers;            /* it is told what an earlier life was told */
         bool met_emptied;          /* in this life, it was connected to an emptied core */
         size_t watch_at;           /* the endpoint of its watch when we last looked */
         bool beats_beside;         /* a heartbeat now is sent while a question is open */

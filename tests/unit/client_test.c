@@ -154,12 +154,15 @@ TEST(a_place_is_read_as_it_was_written_or_not_at_all)
         buf_clear(&text);
         place_write(&a, &text);
         CHECK(!strstr((const char *) text.data, "ANCESTOR"));
+        CHECK(!strstr((const char *) text.data, "FOLLOWED"));
         strcpy(a.ancestor, "00000000000000aa");
+        a.followed = 1234;
         buf_clear(&text);
         place_write(&a, &text);
         n = buf_len(&text);
         CHECK(strstr((const char *) text.data, "ANCESTOR=00000000000000aa\n"));
         CHECK(strstr((const char *) text.data, "LEASE=0000000000001234\n"));
+        CHECK(strstr((const char *) text.data, "FOLLOWED=1234\n"));
         buf_printf(&text, "of a longer one before\n");
         CHECK_EQ(place_read(&b, text.data, buf_len(&text)), 0);
         CHECK_EQ(memcmp(&a, &b, sizeof(a)), 0);

@@ -14,6 +14,7 @@ static struct {
         struct session_renewal renewal; /* the last one */
         int64_t lease;                  /* the first */
         unsigned hurries;
+        unsigned joined;               /* nodes that were not remembered */
         char claimed_by[16], left[32]; /* the last one */
 } own;
 
@@ -107,6 +108,14 @@ static void on_node(const struct member_node *n, int64_t revision, void *u)
         (void) u;
 }
 
+static void on_joined(const struct member_node *n, int64_t revision, void *u)
+{
+        (void) n;
+        (void) revision;
+        (void) u;
+        own.joined += !member_remembers(own.member);
+}
+
 static void on_left(const struct member_node *n, const char *reason, int64_t revision, void *u)
 {
         (void) revision;
@@ -156,7 +165,7 @@ static void on_claimed(void *u, const struct node_record *by)
 }
 
 static const struct member_events events = {
-        .members = {.joined = on_node, .left = on_left, .changed = on_node},
+        .members = {.joined = on_joined, .left = on_left, .changed = on_node},
         .services = {.added = on_service, .removed = on_removed, .changed = on_service},
         .session = on_session,
         .renewed = on_renewed,
@@ -585,6 +594,87 @@ TEST(a_watch_goes_on_where_it_was)
         CHECK_EQ(member_session(own.member)->lease, own.lease);
         CHECK_EQ(member_nodes(own.member)->n, 3);
         CHECK_EQ(own.losses, 0);
+        end();
+}
+
+static bool knows_new(void)
+{
+        return membership_find(member_nodes(own.member), "new") != NULL;
+}
+
+/* The agent ends in order, and is started again. Meanwhile a node leaves and another one joins,
+ * and @history is changed. */
+static void restart(void (*history)(struct place *p))
+{
+        Pb__DeleteRangeRequest q = PB__DELETE_RANGE_REQUEST__INIT;
+        const char *key = "/tenure/c/nodes/before";
+        struct place p;
+
+        begin();
+        put_node("before", "{\"incarnation\":\"1\"}", 0);
+        put_node("after", "{}", 0);
+        until(knows_after);
+        CHECK(member_place(own.member, &p));
+        member_close(own.member);
+        rig_disconnect(own.conn);
+        own.member = member_free(own.member);
+
+        put_node("before", "{\"incarnation\":\"1\",\"leaving\":\"shutdown\"}", 0);
+        q.key = pb_bytes(key, strlen(key));
+        ask("/etcdserverpb.KV/DeleteRange", &q.base);
+        put_node("new", "{}", 0);
+        history(&p);
+        make_with(NULL, &p);
+        CHECK(member_remembers(own.member));
+        connect_it();
+        until(knows_new);
+        until(holds_and_knows);
+        CHECK(!member_remembers(own.member));
+        CHECK_EQ(member_nodes(own.member)->n, 3);
+        CHECK_EQ(member_session(own.member)->lease, p.session.lease);
+        CHECK_EQ(own.losses, 0);
+}
+
+static void keep_history(struct place *p)
+{
+        (void) p;
+}
+
+static void compact_history(struct place *p)
+{
+        (void) p;
+        rig_compact();
+}
+
+/* At that revision there was no node of ours yet. */
+static void change_history(struct place *p)
+{
+        p->followed = 1;
+}
+
+TEST(a_restarted_agent_tells_what_happened_meanwhile)
+{
+        restart(keep_history);
+        CHECK_EQ(own.joined, 1);
+        CHECK_STR(own.left, "before shutdown");
+        CHECK(member_gap(own.member, member_nodes(own.member)->revision) > 0);
+        CHECK_EQ(member_gap(own.member, member_nodes(own.member)->revision + 1), 0);
+        end();
+}
+
+TEST(a_restarted_agent_tells_of_all_nodes_if_the_history_is_compacted)
+{
+        restart(compact_history);
+        CHECK_EQ(own.joined, 3);
+        CHECK_STR(own.left, "");
+        end();
+}
+
+TEST(a_restarted_agent_tells_of_all_nodes_if_the_history_is_another)
+{
+        restart(change_history);
+        CHECK_EQ(own.joined, 3);
+        CHECK_STR(own.left, "");
         end();
 }
 
