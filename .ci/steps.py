@@ -57,6 +57,7 @@ step("how others failed: each row has a test", ".ci/lessons", "check", tree=None
 step("format", ".ci/format", "check", tree=None)
 step("scripts can be read", ".ci/parses", "check", tree=None)
 step("prose", ".ci/prose", "check", tree=None)
+step("manual pages", ".ci/manuals", "check", tree=None)
 step("commits say what they do", ".ci/commits", "check", tree=None)
 step("each message of the journal is explained", ".ci/explained", "check", tree=None)
 
