@@ -334,6 +334,8 @@ static int parse_cluster(const struct options *o, struct options_cluster *c,
         char item[450];
         struct url u;
 
+        if (!*o->data_dir)
+                return complain(err, "--data-dir must not be empty", "", "");
         /* Checked here: otherwise the error would blame --initial-cluster, which may not have
          * been given. */
         if (!*o->name || strlen(o->name) >= 128 || strpbrk(o->name, "=,"))

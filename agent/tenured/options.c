@@ -4,8 +4,8 @@
 #include <systemd/sd-id128.h>
 #include <unistd.h>
 
-#include "base/url.h"
 #include "base/utf8.h"
+#include "client/client.h"
 #include "link/table.h"
 #include "member/node_record.h"
 
@@ -113,13 +113,21 @@ int options_read(struct options *o, const char *file, struct conf_error *err)
         return r < 0 ? r : conf_read_folders(options_table, n_options, o, folders, err);
 }
 
+/* As systemd names units (systemd.unit(5)). */
+static bool is_target(const char *unit)
+{
+        static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyz"
+                                      "ABCDEFGHIJKLMNOPQRSTUVWXYZ:-_.\\@";
+        static const char suffix[] = ".target";
+        size_t n = strlen(unit), k = sizeof(suffix) - 1;
+
+        return n > k && n < 256 && strspn(unit, letters) == n &&
+               strcmp(unit + n - k, suffix) == 0;
+}
+
 int options_resolve(struct options *o, struct conf_error *err)
 {
-        const char *cursor = o->endpoints;
-        char text[320], tags[TAGS_MAX] = "";
-        char srv[256];
-        struct url u;
-        bool tls;
+        char text[480], tags[TAGS_MAX] = "";
         int r;
 
         if (!o->node_name) {
@@ -156,20 +164,9 @@ int options_resolve(struct options *o, struct conf_error *err)
                          "Cluster= must be letters, digits and . _ - :, not '%s'", o->cluster);
                 return -EINVAL;
         }
-        while (list_next(&cursor, text, sizeof(text))) {
-                r = url_parse_srv(text, srv, &tls);
-                if (r == 0 && strchr(o->endpoints, ',')) {
-                        snprintf(err->text, sizeof(err->text),
-                                 "Endpoints=: %s cannot be combined with other URLs", text);
-                        return -EINVAL;
-                }
-                if (r == -EINVAL || (r == -ENOENT && url_parse(text, &u) < 0)) {
-                        snprintf(err->text, sizeof(err->text),
-                                 "Endpoints=: '%s' is not a URL such as http://10.0.0.1:2379, "
-                                 "or srv://example.org",
-                                 text);
-                        return -EINVAL;
-                }
+        if (client_check_endpoints(o->endpoints, text, sizeof(text)) < 0) {
+                snprintf(err->text, sizeof(err->text), "Endpoints=: %s", text);
+                return -EINVAL;
         }
         for (const char *at = o->addresses; list_next(&at, text, sizeof(text));)
                 if (!link_choice_is_valid(text)) {
@@ -190,6 +187,13 @@ int options_resolve(struct options *o, struct conf_error *err)
                 snprintf(err->text, sizeof(err->text),
                          "User= and PasswordFile= go together: %s= is missing",
                          o->user ? "PasswordFile" : "User");
+                return -EINVAL;
+        }
+        if (*o->held_target && !is_target(o->held_target)) {
+                snprintf(err->text, sizeof(err->text),
+                         "HeldTarget= must be a target such as tenure-held.target, or empty, "
+                         "not '%.200s'",
+                         o->held_target);
                 return -EINVAL;
         }
         return 0;

@@ -263,37 +263,52 @@ static void know_endpoint(struct client *c, const struct place *p)
                 resolver_know(c->resolver, &name, &address);
 }
 
-static int first_endpoints(struct client *c, const struct client_config *cfg, char *err,
-                           size_t err_size)
+int client_check_endpoints(const char *urls, char *err, size_t err_size)
+{
+        const char *cursor = urls;
+        char url[320], srv[256];
+        struct url parsed;
+        size_t n = 0;
+        bool tls;
+
+        for (; list_next(&cursor, url, sizeof(url)); n++) {
+                int r = url_parse_srv(url, srv, &tls);
+
+                if (r == 0 && strchr(urls, ',')) {
+                        snprintf(err, err_size, "%s cannot be combined with other URLs", url);
+                        return -EINVAL;
+                }
+                if (r == -EINVAL || (r == -ENOENT && url_parse(url, &parsed) < 0)) {
+                        snprintf(err, err_size,
+                                 "'%s' is not a URL such as http://10.0.0.1:2379, or "
+                                 "srv://example.org",
+                                 url);
+                        return -EINVAL;
+                }
+        }
+        if (n > 0 && n <= MEMBER_ENDPOINTS_MAX)
+                return 0;
+        if (n == 0)
+                snprintf(err, err_size, "no endpoint is given");
+        else
+                snprintf(err, err_size, "more than %d endpoints are given; name fewer of them",
+                         MEMBER_ENDPOINTS_MAX);
+        return -EINVAL;
+}
+
+static int first_endpoints(struct client *c, const struct client_config *cfg)
 {
         const char *cursor = cfg->endpoints;
         char url[320];
+        int r = 0;
 
         if (discover_init(c, cfg->endpoints) == 0) /* until DNS has answered */
                 cursor = cfg->resume && *cfg->resume->endpoint ? cfg->resume->endpoint
                          : c->discovery.tls                    ? "https://0.0.0.0:0"
                                                                : "http://0.0.0.0:0";
-        while (list_next(&cursor, url, sizeof(url))) {
-                int r;
-
-                if (c->n_ends == MEMBER_ENDPOINTS_MAX) {
-                        snprintf(err, err_size,
-                                 "more than %d endpoints are given; name fewer of them",
-                                 MEMBER_ENDPOINTS_MAX);
-                        return -EINVAL;
-                }
+        while (r == 0 && list_next(&cursor, url, sizeof(url)))
                 r = add_endpoint(c, url);
-                if (r < 0) {
-                        snprintf(err, err_size,
-                                 "endpoint '%s' is not a URL such as http://10.0.0.1:2379",
-                                 url);
-                        return r;
-                }
-        }
-        if (c->n_ends > 0)
-                return 0;
-        snprintf(err, err_size, "no endpoint is given");
-        return -EINVAL;
+        return r;
 }
 
 /* ---- ---- */
@@ -315,6 +330,8 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
         struct boot_time now = loop_lap(l, "the start", NULL);
         int r;
 
+        if (client_check_endpoints(cfg->endpoints, err, err_size) < 0)
+                return -EINVAL;
         snprintf(err, err_size, "out of memory");
         if (!c)
                 return -ENOMEM;
@@ -332,7 +349,7 @@ int client_new(struct client **ret, struct loop *l, const struct client_config *
                 c->login = (struct endpoint_login){c->user, c->password};
         }
         c->tls = cfg->tls;
-        r = first_endpoints(c, cfg, err, err_size);
+        r = first_endpoints(c, cfg);
         if (r < 0)
                 return r;
         m.n_endpoints = c->n_ends;

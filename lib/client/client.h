@@ -29,8 +29,12 @@ struct client_config {
         uint64_t seed;
 };
 
-/* Strings are copied. Returns 0, -EINVAL if an endpoint is not a URL (@err says which), or
- * -ENOMEM. */
+/* Whether a client may have the endpoints @urls: srv://NAME alone, or 1 to MEMBER_ENDPOINTS_MAX
+ * URLs. Returns 0, or -EINVAL with @err. */
+must_check_ int client_check_endpoints(const char *urls, char *err, size_t err_size);
+
+/* Strings are copied. Returns 0, -EINVAL as client_check_endpoints() does, or -ENOMEM; @err
+ * says why. */
 must_check_ int client_new(struct client **ret, struct loop *l, const struct client_config *cfg,
                            const struct member_events *events, void *userdata, char *err,
                            size_t err_size);

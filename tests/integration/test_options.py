@@ -59,6 +59,7 @@ def test_an_unknown_setting_is_refused_with_file_line_and_section(settings, prog
 
 @pytest.mark.parametrize("words, sentence", [
     (["--name", "x", "--initial-cluster", "a=http://127.0.0.1:1"], "does not name this replica"),
+    (["--data-dir="], "--data-dir must not be empty"),
     (["--listen-peer-urls", "http://10.0.0.1:2380"], "AllowPlaintextPeers=yes"),
     (["--name", "a", "--initial-cluster", "a=http://10.0.0.1:2380,b=http://10.0.0.2:2380"],
      "--initial-cluster: http://10.0.0.1:2380 .*AllowPlaintextPeers=yes"),

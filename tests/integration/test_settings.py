@@ -69,20 +69,28 @@ def test_drop_ins_come_after_the_file_and_options_after_both(file):
     assert {"TTL=7s", "NodeName=c"} < set(printed)
 
 
+@pytest.mark.parametrize("test", [(), ("--test",)])
 @pytest.mark.parametrize("name, line, sentence", [
     (".d/10-ttl.conf", "TLT=7s", "{}:2: unknown key 'TLT' in [Agent].\n"),
     ("", "TTL=2 parsecs",
      "{}:2: TTL= must be a time from 100ms to 24h such as 500ms or 10s, not '2 parsecs'."),
     ("", "Endpoints=nonsense", "Endpoints=: 'nonsense' is not a URL"),
+    ("", "Endpoints=", "Endpoints=: no endpoint is given.\n"),
+    ("", "Endpoints=srv://a.example,http://b.example:1",
+     "Endpoints=: srv://a.example cannot be combined with other URLs.\n"),
+    ("", "Endpoints=" + ",".join(f"http://10.0.0.{i}:2379" for i in range(17)),
+     "Endpoints=: more than 16 endpoints are given; name fewer of them.\n"),
+    ("", "[Fencing]\nHeldTarget=foo",
+     "HeldTarget= must be a target such as tenure-held.target, or empty, not 'foo'.\n"),
     (".none", "", "{}/tenured.conf: cannot read: No such file"),
 ])
-def test_a_setting_that_cannot_be_is_refused_by_name(file, name, line, sentence):
+def test_a_setting_that_cannot_be_is_refused_by_name(file, name, line, sentence, test):
     file.touch()
     wrong = file.parent / (file.name + name)
     if line:
         wrong.write_text(f"[Agent]\n{line}\n")
     with pytest.raises(ProgramError) as refused:
-        run(BIN / "tenured", "--config", file if line else wrong / file.name)
+        run(BIN / "tenured", *test, "--config", file if line else wrong / file.name)
     assert refused.value.err.startswith("tenured: " + sentence.format(wrong))
 
 
