@@ -175,6 +175,9 @@ $(O)/man/%.conf.5: $(O)/bin/%
 	@mkdir -p $(@D)
 	@$< --help=conf > $@
 
+# A page is found by each of the functions that it is about.
+MAN := $(wildcard agent/*/*.[1-8] lib/tenure/*.3) $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
+
 # What is on the bus, for whoever generates code from it: the program tells what it serves.
 INTROSPECTION := $(patsubst %,$(O)/introspection/org.tenure.Membership1.%.xml,Manager Node Service)
 $(INTROSPECTION): $(O)/introspection/%.xml: $(O)/bin/tenured
@@ -182,7 +185,7 @@ $(INTROSPECTION): $(O)/introspection/%.xml: $(O)/bin/tenured
 	@$< --introspect=$* > $@
 
 install: deps-there
-	@$(MAKE) --no-print-directory MODE=$(MODE) CC=$(CC) programs $(INTROSPECTION) $(O)/conf/tenured.conf $(O)/conf/tenure-core.conf $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
+	@$(MAKE) --no-print-directory MODE=$(MODE) CC=$(CC) programs $(INTROSPECTION) $(O)/conf/tenured.conf $(O)/conf/tenure-core.conf $(MAN)
 	install -D -m 755 -t "$(DESTDIR)$(PREFIX)/bin" $(O)/bin/tenurectl $(O)/bin/tenured $(O)/bin/tenure-core
 	install -D -m 644 $(SO) "$(DESTDIR)$(LIBDIR)/libtenure.so.0"
 	ln -sf libtenure.so.0 "$(DESTDIR)$(LIBDIR)/libtenure.so"
@@ -205,11 +208,11 @@ install: deps-there
 	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/dbus-1/interfaces" $(INTROSPECTION)
 	install -D -m 644 conf/org.tenure.Membership1.policy "$(DESTDIR)$(PREFIX)/share/polkit-1/actions/org.tenure.Membership1.policy"
 	install -D -m 644 conf/org.tenure.Membership1.service "$(DESTDIR)$(PREFIX)/share/dbus-1/system-services/org.tenure.Membership1.service"
-	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/man/man8" agent/tenure-core/tenure-core.8 agent/tenured/tenured.8
-	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/man/man5" agent/tenured/org.tenure.Membership1.5 agent/tenured/tenured.service-entry.5 $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
-	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/man/man1" agent/tenurectl/tenurectl.1
-	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/man/man7" agent/tenurectl/tenure-tokens.7
-	install -D -m 644 -t "$(DESTDIR)$(PREFIX)/share/man/man3" lib/tenure/*.3
+	for p in $(MAN); do \
+		file=$${p##*/}; section=$${p##*.}; d="$(DESTDIR)$(PREFIX)/share/man/man$$section"; \
+		install -D -m 644 -t "$$d" $$p || exit 1; \
+		for name in $$(sed -n 's/^\.Nm \(tenure_[a-z_]*\).*/\1/p' $$p); do \
+			[ $$name.$$section = $$file ] || ln -sf $$file "$$d/$$name.$$section" || exit 1; done; done
 	install -D -m 644 -t "$(DESTDIR)$(DOCDIR)/libtenure-dev/examples" conf/examples/libtenure/*.c
 	install -D -m 644 -t "$(DESTDIR)$(PYTHONDIR)" lib/tenure/python/tenure.py
 	install -D -m 644 -t "$(DESTDIR)$(DOCDIR)/python3-tenure" lib/tenure/python/README.md

@@ -15,12 +15,18 @@ LANGUAGES = {"C99": ["gcc", "-std=c99"], "GNU C11": ["gcc", "-std=gnu11"],
 
 
 @pytest.fixture(scope="session")
-def installed(tmp_path_factory):
-    """What pkg-config says of it, by option."""
+def root(tmp_path_factory):
+    """Where it is installed."""
     root = tmp_path_factory.mktemp("installed")
     # What is built: other tests use it meanwhile, so nothing must be compiled.
     run("make", "-s", f"MODE={BIN.parent.name}", "CC=false", f"DESTDIR={root}", "PREFIX=/usr",
         "install", cwd=TOP)
+    return root
+
+
+@pytest.fixture(scope="session")
+def installed(root):
+    """What pkg-config says of it, by option."""
     return lambda *options: run(
         "pkg-config", *options, "libtenure", PKG_CONFIG_SYSROOT_DIR=str(root),
         PKG_CONFIG_PATH=str(root / "usr/lib/pkgconfig")).split()
@@ -39,18 +45,26 @@ def test_the_header_is_found_with_pkg_config_and_included(language, installed, t
     assert installed("--modversion")[0] == run(BIN / "tenured", "--version").split()[1]
 
 
-def test_each_function_is_listed_exported_declared_and_in_a_manual_page():
+def functions():
+    listed = (TOP / "lib/tenure/libtenure.sym").read_text()
+    return set(re.findall(r"^\t(tenure_\w+);$", listed, re.M))
+
+
+def test_each_function_is_listed_exported_declared_and_in_one_manual_page():
     folder = TOP / "lib/tenure"
     symbols = [line.split() for line in
                run("nm", "-D", "--defined-only", SO / "libtenure.so.0").splitlines()]
     header = (folder / "tenure.h").read_text()
     pages = "".join(page.read_text() for page in folder.glob("*.3"))
 
-    listed = set(re.findall(r"^\t(tenure_\w+);$", (folder / "libtenure.sym").read_text(), re.M))
+    assert {name.split("@")[0] for _, kind, name in symbols if kind != "A"} == functions()
+    assert set(re.findall(r"\b(tenure_[a-z_]+)\(", header)) == functions()
+    assert sorted(re.findall(r"^\.Nm (tenure_\w+)", pages, re.M)) == sorted(functions())
 
-    assert {name.split("@")[0] for _, kind, name in symbols if kind != "A"} == listed
-    assert set(re.findall(r"\b(tenure_[a-z_]+)\(", header)) == listed
-    assert listed - set(re.findall(r"\btenure_\w+", pages)) == set()
+
+def test_man_finds_each_function(root):
+    pages = root / "usr/share/man/man3"
+    assert {name for name in functions() if not (pages / f"{name}.3").is_file()} == set()
 
 
 # A program whose output is a file keeps it back; stdbuf(1) would be in the sanitizers' way.
