@@ -76,7 +76,7 @@ void conf_man(const struct conf_option *o, size_t n_o, const char *program, cons
                 title[i] = (char) (program[i] >= 'a' && program[i] <= 'z' ? program[i] - 32
                                                                           : program[i]);
         fprintf(f,
-                ".Dd November 21, 2026\n.Dt %s.CONF 5\n.Os\n.Sh NAME\n.Nm %s.conf\n.Nd "
+                ".Dd November 21, 2026\n.Dt %s.CONF 5\n.Os Tenure\n.Sh NAME\n.Nm %s.conf\n.Nd "
                 "settings of %s\n.Sh SYNOPSIS\n.Pa %s\n.Sh DESCRIPTION\nThe file has sections "
                 "in "
                 "brackets, and in them a\n.Ar Key Ns = Ns Ar value\non each line; a line that "

@@ -62,9 +62,14 @@ def test_each_function_is_listed_exported_declared_and_in_one_manual_page():
     assert sorted(re.findall(r"^\.Nm (tenure_\w+)", pages, re.M)) == sorted(functions())
 
 
-def test_man_finds_each_function(root):
-    pages = root / "usr/share/man/man3"
-    assert {name for name in functions() if not (pages / f"{name}.3").is_file()} == set()
+def test_man_finds_each_function_and_shows_the_version(root):
+    manual = root / "usr/share/man"
+    version = run(BIN / "tenured", "--version").split()[1]
+    missing = {name for name in functions() if not (manual / f"man3/{name}.3").is_file()}
+    without = {page.name for page in manual.glob("man*/*")
+               if f'\n.Os "Tenure {version}"\n' not in page.read_text()}
+
+    assert (missing, without) == (set(), set())
 
 
 # A program whose output is a file keeps it back; stdbuf(1) would be in the sanitizers' way.
