@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from harness.places import BIN, TOP
+from harness.places import BIN
 from harness.program import run
 from harness.waiting import ProgramError, eventually, eventually_is
 
@@ -73,14 +73,6 @@ def test_settings_of_a_replica_that_cannot_be_are_refused(words, sentence):
 def test_a_name_of_the_greatest_length_is_in_the_cluster_that_is_made_of_it():
     name = "n" * 127
     assert f"InitialCluster={name}=" in run(BIN / "tenure-core", "--test", "--name", name)
-
-
-def test_the_manual_page_of_the_core_has_every_option():
-    help = run(BIN / "tenure-core", "--help")
-    options = set(re.findall(r"^  (?:-., |    )?--([a-z-]+)", help, re.M))
-    manual = (TOP / "agent/tenure-core/tenure-core.8").read_text()
-    assert "initial-cluster" in options
-    assert {option for option in options if f"Fl -{option}" not in manual} <= {"help", "version"}
 
 
 @pytest.mark.parametrize("program, settings_of_it, printed", [

@@ -1,0 +1,358 @@
+"""What manual pages quote is what the programs have: options, defaults, durations, errors, files.
+
+A sentence that quotes a duration or a default is here, with what it is compared to, or with the
+reason why it cannot be; a new one is red until it is, too.
+"""
+import errno
+import os
+import re
+
+import pytest
+from harness.places import BIN, TOP
+from harness.program import run
+
+PAGES = {page.name: page for folder in ("agent/tenured", "agent/tenure-core", "lib/tenure")
+         for page in (TOP / folder).glob("*.[1-8]")}
+SOURCES = [path for folder in ("agent", "lib", "units", "conf")
+           for path in (TOP / folder).rglob("*") if path.is_file() and path.name not in PAGES]
+
+
+def shown(page):
+    """The sentences of a page, as mandoc shows it."""
+    text = run("mandoc", "-T", "utf8", "-O", "width=999", PAGES[page])
+    text = re.sub(".\b", "", text)
+    return [sentence for line in text.splitlines()
+            for sentence in re.split(r"(?<=[.:;?])  (?=\S)", line.strip())]
+
+
+def sentences_with(pattern, claimed):
+    """Those with @pattern that have none of the texts that are claimed of their page."""
+    return [f"{page}: {sentence}" for page in PAGES for sentence in shown(page)
+            if re.search(pattern, sentence)
+            and not any(of == page and text in sentence for of, text in claimed)]
+
+
+def is_shown(page, text):
+    return any(text in sentence for sentence in shown(page))
+
+
+# ---- options and defaults ----
+
+ARGUMENTS = {"tenured": ("--config", "/dev/null", "--node-name", "h1", "--node-id", "0" * 32),
+             "tenure-core": ("--name", "n1")}
+
+
+@pytest.mark.parametrize("program", ARGUMENTS)
+def test_a_manual_page_has_each_option_of_its_program_and_no_other(program):
+    help = run(BIN / program, "--help")
+    options = set(re.findall(r"^  (?:-., |    )?--([a-z-]+)", help, re.M)) - {"help", "version"}
+    text = PAGES[f"{program}.8"].read_text()
+    text = text[text.index("\n.Sh OPTIONS"):text.index("\n.Sh ", text.index("\n.Sh OPTIONS") + 1)]
+    listed = {option for line in re.findall(r"^\.It (Fl .*)", text, re.M)
+              for option in re.findall(r"Fl -([a-z-]+)", line)}
+
+    assert listed == options
+
+
+@pytest.mark.parametrize("program", ARGUMENTS)
+def test_the_page_that_a_program_makes_of_its_settings_is_correct(program, tmp_path):
+    page = tmp_path / "page.5"
+    page.write_text(run(BIN / program, "--help=conf"))
+    said = run("sh", "-c", "mandoc -T lint -W warning \"$0\" || true", page)
+    assert said == ""
+
+
+DEFAULTS = [
+    ("org.tenure.Membership1.5", "by default more than half", "tenured",
+     "MassFailurePercent", "55"),
+    ("org.tenure.Membership1.5", "by default a minute", "tenured", "MassFailureWindow", "1min"),
+    ("tenured.8", "by default the node publishes the address from which", "tenured",
+     "Addresses", "core"),
+    ("tenured.8", "This is off by default", "tenured", "FlapLimit", "0"),
+    ("tenure-core.8", "0 stands for the default, 2147483648", "tenure-core", "QuotaBackendBytes",
+     "2147483648"),
+    ("tenure-core.8", "The default is one second", "tenure-core", "MinTTL", "1s"),
+    ("tenure-core.8", "at most 3 seconds, which is the default", "tenure-core", "CacheTerm", "3s"),
+    ("tenure-core.8", "contains *, which is the default", "tenure-core", "HostWhitelist", "*"),
+    ("tenure-core.8", "a page for browsers at / of the client URLs; the default is yes",
+     "tenure-core", "StatusPage", "yes"),
+    ("tenure-core.8", "for that reason; the default is no", "tenure-core", "ReplaceLostDisk",
+     "no"),
+    ("tenure-core.8", "The default heartbeat interval and election timeout are 50 and 500 ms",
+     "tenure-core", "HeartbeatInterval", "50ms"),
+    ("tenure-core.8", "The default heartbeat interval and election timeout are 50 and 500 ms",
+     "tenure-core", "ElectionTimeout", "500ms"),
+    ("tenure-core.8", "256 MiB is the default of --max-client-bytes", "tenure-core",
+     "MaxClientBytes", str(256 << 20)),
+    ("tenure-core.8", "--max-client-bytes, 256 MiB", "tenure-core", "MaxClientBytes",
+     str(256 << 20)),
+    ("tenure-core.8", "--max-request-bytes, 1.5 MiB", "tenure-core", "MaxRequestBytes",
+     str(3 << 19)),
+    ("tenure-core.8", "--max-txn-ops, 128,", "tenure-core", "MaxTxnOps", "128"),
+    ("tenure-core.8", "--max-connections, 16,384", "tenure-core", "MaxConnections", "16384"),
+    ("tenure-core.8", "--max-connections-per-address, 8,192", "tenure-core",
+     "MaxConnectionsPerAddress", "8192"),
+    ("tenure-core.8", "(a day, unless it is set)", "tenure-core", "FinishUpgradeAfter", "24h"),
+    ("tenure_new.3", "“default” otherwise", "tenured", "Cluster", "default"),
+    ("tenure_lease_grant.3", 'the cluster is "default"', "tenured", "Cluster", "default"),
+]
+OTHER_DEFAULTS = [
+    ("org.tenure.Membership1.5", "authentication as an administrator by default"),  # polkit's
+    ("tenured.8", "net.ipv4.tcp_wmem, 4 MiB by default"),  # the kernel's
+    ("tenured.8", "with every default commented out"),
+    ("tenured.8", "by default the host name"),  # differs from host to host
+    ("tenured.8", "neither is enabled by default"),
+    ("tenured.8", "Their ranges and defaults"),
+    ("tenured.service-entry.5", "By default the name of the file"),
+    ("tenured.service-entry.5", "port 0, the default"),
+    ("tenured.service-entry.5", "/tenure/default/"),
+    ("tenure-core.8", "with every default commented out"),
+    ("tenure-core.8", "Their ranges and defaults"),
+    ("tenure-core.8", "unless the value is etcd's default"),
+]
+
+
+def test_each_default_that_a_page_quotes_is_that_of_the_program():
+    defaults = {program: dict(re.findall(r"^(\w+)=(.*)$", run(BIN / program, "--test", *words),
+                                         re.M)) for program, words in ARGUMENTS.items()}
+    assert [claim for claim in DEFAULTS if not is_shown(*claim[:2])] == []
+    assert [claim for claim in DEFAULTS if defaults[claim[2]].get(claim[3]) != claim[4]] == []
+    assert sentences_with("[Dd]efault", [c[:2] for c in DEFAULTS] + OTHER_DEFAULTS) == []
+
+
+# ---- durations ----
+
+UNITS = {"ms": 0.001, "s": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86400,
+         "week": 7 * 86400}
+WORDS = {"half a": 0.5, "a": 1, "each": 1, "another": 1, "one": 1, "two": 2, "three": 3, "five": 5,
+         "ten": 10, "a hundred": 100}
+DURATION = (r"\b(\d+(?:\.\d+)?|half a|a hundred|a|each|another|one|two|three|five|ten) "
+            r"(ms|s|second|minute|hour|day|week)s?\b")
+
+
+def seconds(text):
+    number, unit = re.search(DURATION, text).groups()
+    return (WORDS.get(number) or float(number)) * UNITS[unit]
+
+
+def defined(path, name):
+    """A constant of C, in seconds if it is a duration."""
+    [value] = re.findall(rf"^#define {name}\s+(.*?)\s*(?:/\*.*)?$", (TOP / path).read_text(), re.M)
+    value = re.sub(r"NSEC_PER_(SEC|MSEC)", lambda m: {"SEC": "1", "MSEC": "0.001"}[m[1]], value)
+    assert re.fullmatch(r"[\d .*()]+", value), f"{path}: {name} is {value}"
+    return eval(value)
+
+
+def written(path, pattern):
+    """A number that is no constant."""
+    [value] = re.findall(pattern, (TOP / path).read_text(), re.M)
+    return float(value)
+
+
+MONITORING, KERNEL = "agent/tenurectl/metrics_accept.c", "lib/loop/stream.c"
+TERM = "lib/state/cached.h", r"CACHED_TERM_MAX_MS (?:INT64_C\()?(\d+)"
+CALLS, CACHE = "lib/tenure/calls.h", "lib/etcd/cache.c"
+DURATIONS = [
+    ("org.tenure.Membership1.5", "Lists wait for that, for two seconds",
+     lambda: defined("agent/tenured/lists.c", "REMEMBERED_WITHIN")),
+    ("org.tenure.Membership1.5", "renewals of the last 24 hours took",
+     lambda: 60 * defined("lib/session/evidence.h", "EVIDENCE_MINUTES")),
+    ("org.tenure.Membership1.5", "nothing else could run, of the last two minutes",
+     lambda: 2 * defined("lib/loop/loop.c", "MINUTE")),
+    ("org.tenure.Membership1.5", "the agent waits up to two minutes",
+     lambda: written("agent/tenured/authorize.c", r"ASK_TIMEOUT_USEC \(UINT64_C\((\d+)\)")),
+    ("tenured.8", "of the last 10 s, no process",
+     lambda: written("lib/session/degraded.c", r'"avg(\d+)="')),
+    ("tenured.8", "minute of the last 24 hours",
+     lambda: 60 * defined("lib/session/evidence.h", "EVIDENCE_MINUTES")),
+    ("tenured.8", "after a second, the log says who delays",
+     lambda: defined("agent/tenured/leave.c", "HOLDERS_SOON")),
+    ("tenured.8", "for at most a second or a quarter of the TTL",
+     lambda: defined("lib/member/lease_calls.c", "LOOK_FIRST")),
+    ("tenured.8", "silent for 10 seconds", lambda: defined("lib/member/world.h", "WORLD_PATIENCE")),
+    ("tenured.8", "within 6 s, and it is asked again at least once a second",
+     lambda: written("units/tenure-reboot.service", r"^WatchdogSec=(\d+)s$")),
+    ("tenured.8", "asked again at least once a second",
+     lambda: defined("lib/session/fencing.c", "ORDER_MOST")),
+    ("tenured.8", "the rest 200 ms after the deadline",
+     lambda: defined("lib/session/guarding.c", "TAKE_OVER")),
+    ("tenured.8", "own watchdog within 6 s, and another one starts",
+     lambda: written("units/tenure-guard.service", r"^WatchdogSec=(\d+)s$")),
+    ("tenured.8", "last three weeks before the certificate",
+     lambda: defined("lib/loop/cert_end.c", "WITHIN_DAYS") * UNITS["day"]),
+    ("tenured.8", "each for at most 15 seconds", lambda: defined(MONITORING, "REQUEST_SECONDS")),
+    ("tenured.8", "tenured.prom every 15 seconds",
+     lambda: written("units/tenured-metrics-file.timer", r"^OnUnitActiveSec=(\d+)s$")),
+    ("tenured.8", "while no endpoint answers, and every five minutes",
+     lambda: defined("lib/client/discover.c", "REFRESH")),
+    ("tenure-core.8", "The default is one second",
+     lambda: defined("agent/tenure-core/options.c", "MIN_TTL_DEFAULT")),
+    ("tenure-core.8", "last three weeks before the certificate",
+     lambda: defined("lib/loop/cert_end.c", "WITHIN_DAYS") * UNITS["day"]),
+    ("tenure-core.8", "why a client is refused, at most every 10 seconds",
+     lambda: defined("lib/etcd/conn.c", "COMPLAIN_EVERY")),
+    ("tenure-core.8", "at most 3 seconds, which is the default",
+     lambda: written(*TERM) / 1000),
+    ("tenure-core.8", "The first 3 seconds are free", lambda: written(*TERM) / 1000),
+    ("tenure-core.8", "at most once in ten minutes",
+     lambda: defined("lib/consensus/replacement.c", "AGAIN_AFTER")),
+    ("tenure-core.8", "The kernel probes a silent connection after 10 s",
+     lambda: written(KERNEL, r"TCP_KEEPIDLE, (\d+)")),
+    ("tenure-core.8", "The kernel gives up 9 s after",
+     lambda: written(KERNEL, r"TCP_KEEPINTVL, (\d+)") * written(KERNEL, r"TCP_KEEPCNT, (\d+)")),
+    ("tenure-core.8", "nothing is acknowledged for 5 s",
+     lambda: defined(KERNEL, "USER_TIMEOUT_MS") / 1000),
+    ("tenure-core.8", "each turn of the loop of 50 ms",
+     lambda: defined("agent/tenure-core/main.c", "LONG_TURN")),
+    ("tenure-core.8", "A turn of the loop that takes 50 ms",
+     lambda: defined("agent/tenure-core/main.c", "LONG_TURN")),
+    ("tenure-core.8", "are logged once a minute for each cause",
+     lambda: defined("lib/consensus/admission.c", "TELL_AGAIN")),
+    ("tenure-core.8", "log its version once a minute",
+     lambda: defined("lib/consensus/admission.c", "TELL_AGAIN")),
+    ("tenure-core.8", "its term and the entry, at most every 10 seconds",
+     lambda: defined("lib/consensus/install.c", "REFUSAL_LOG_AGAIN")),
+    ("tenure-core.8", "no leader for 10 seconds logs",
+     lambda: defined("agent/tenure-core/leaderless.c", "FIRST")),
+    ("tenure-core.8", "logs this, and again each minute",
+     lambda: defined("agent/tenure-core/leaderless.c", "AGAIN")),
+    ("tenure-core.8", "incomplete for 10 to 20 seconds, or",
+     lambda: 2 * defined("lib/etcd/conn.c", "REQUEST_TIMEOUT")),
+    ("tenure-core.8", "sends none for three minutes",
+     lambda: defined("lib/http/conn.c", "IDLE_LOOKS") * defined("lib/etcd/conn.c",
+                                                                "REQUEST_TIMEOUT")),
+    ("tenure-core.8", "sends something within a second",
+     lambda: defined("lib/etcd/conn.c", "REFUSED_TIMEOUT")),
+    ("tenure-core.8", "10 to 20 s; etcd: none",
+     lambda: 2 * defined("lib/etcd/conn.c", "REQUEST_TIMEOUT")),
+    ("tenure-core.8", "waited for 10 to 20 s is refused",
+     lambda: 2 * defined("lib/etcd/conn.c", "REQUEST_TIMEOUT")),
+    ("tenure-core.8", "24,000 in 10 s", lambda: defined("lib/etcd/conn.c", "REQUEST_TIMEOUT")),
+    ("tenure-core.8", "that for 5 s (1 s,", lambda: defined("lib/etcd/conn_memory.c", "PATIENCE")),
+    ("tenure-core.8", "(1 s, when twice",
+     lambda: defined("lib/etcd/conn_memory.c", "PATIENCE_LEAST")),
+    ("tenure-core.8", "if that was at least a second ago",
+     lambda: defined("lib/etcd/conn_places.c", "STRANGE_MIN")),
+    ("tenure-core.8", "had no call for 10 s", lambda: defined("lib/etcd/conn_places.c",
+                                                              "IDLE_MIN")),
+    ("tenure-core.8", "accepted, which is logged once a minute",
+     lambda: defined("lib/loop/listener.c", "COMPLAIN_EVERY")),
+    ("tenure-core.8", "up to 1,000 in 10 seconds",
+     lambda: defined("agent/tenure-core/expiries.c", "PERIOD")),
+    ("tenure-core.8", "journal names the member each minute",
+     lambda: defined("lib/consensus/members.c", "LACKS_AGAIN")),
+    ("tenure-core.8", "TTL of 5 s or more that is renewed again",
+     lambda: 1000 * defined("lib/core/renew_pace.c", "AHEAD_MIN")),
+    ("tenure-core.8", "(50 ms at most)", lambda: defined("lib/core/renew_pace.c", "AHEAD_MAX")),
+    ("tenure_switchover.3", "within 5 seconds if the program",
+     lambda: defined("lib/tenure/switchover_request.c", "LEASE_TTL")),
+    ("tenure_get.3", "is probed after half a second",
+     lambda: defined("lib/tenure/calls.c", "PROBE_AFTER")),
+    ("tenure_get.3", "left half a second later", lambda: defined(CALLS, "CALLS_PROBE_WITHIN")),
+    ("tenure_get.3", "answered for 10 seconds", lambda: defined(CALLS, "CALLS_PATIENCE")),
+    ("tenure_get.3", "60 seconds after it was begun", lambda: defined(CALLS, "CALLS_LIMIT")),
+    ("tenure_get.3", "waits for it, for some 10 seconds", lambda: defined(CALLS,
+                                                                          "CALLS_PATIENCE")),
+    ("tenure_cache.3", "a term of up to three seconds",
+     lambda: written(*TERM) / 1000),
+    ("tenure_cache.3", "which is less than three seconds",
+     lambda: written(*TERM) / 1000),
+    ("tenure_cache.3", "a term on that range for ten seconds",
+     lambda: defined("lib/state/cached.c", "RESTS_FOR")),
+    ("tenure_cache.3", "later than half a second after it was asked",
+     lambda: defined(CACHE, "ANSWERS_WITHIN")),
+    ("tenure_cache.3", "from that replica for a hundred seconds",
+     lambda: defined(CACHE, "PAYS_TIMES")),
+    ("tenure_watch.3", "every 10 seconds from a tenure-core",
+     lambda: defined("lib/tenure/watch.c", "PROGRESS_EVERY")),
+    ("tenure_watch.3", "After half a second the library ends",
+     lambda: defined("lib/tenure/watch.c", "HOLD_MAX")),
+    ("tenure_watch.3", "by half a second at most",
+     lambda: defined("lib/tenure/watch.c", "HOLD_MAX")),
+    ("tenure_watch.3", "or within one second while",
+     lambda: defined("lib/tenure/calls.c", "PROBE_AFTER") + defined(CALLS, "CALLS_PROBE_WITHIN")),
+]
+OTHER_DURATIONS = [
+    # settings: see DEFAULTS
+    ("org.tenure.Membership1.5", "by default a minute"),
+    ("tenure-core.8", "interval and election timeout are 50 and 500 ms"),
+    ("tenure-core.8", "(a day, unless it is set)"),
+    # measured, or an example
+    ("tenured.8", "in the closest of 920 random runs"),
+    ("tenured.8", "units that stop on SIGTERM have stopped"),
+    ("tenured.8", "fault                    what stops it"),
+    ("tenured.8", "runs on after the notification"),
+    ("tenured.8", "In addition, at a TTL of 2 s"),
+    ("tenured.8", "can run for up to 25 ms"),
+    ("tenured.8", "as it may at a TTL of 1 or 2 s"),
+    ("tenure-core.8", "a gigabyte of keys took 15 seconds"),
+    ("tenure-core.8", "some 14 ms of every other replica's time"),
+    ("tenure-core.8", "some 10 ms each"),
+    ("tenure_lease_grant.3", "at least every five seconds:"),
+    # systemd's
+    ("tenured.8", "at most five times in ten seconds"),
+    ("tenured.8", "excludes TTLs below 2 s"),
+    # follows from the sentence before, from several constants, or from where a clock is
+    ("tenure-core.8", "So in an hour one address may hold up writes for 45 seconds"),
+    ("tenure-core.8", "the leader notices within two seconds"),
+    ("tenure-core.8", "at most the longest TTL and 10 seconds"),
+    ("tenure_work_join.3", "for at most another second"),
+    # no duration
+    ("tenured.8", "a second one gets an error"),
+    ("tenure-core.8", "until there has been another one; etcd refuses a second one"),
+]
+
+
+def test_each_duration_that_a_page_quotes_is_that_of_the_program():
+    assert [claim[:2] for claim in DURATIONS if not is_shown(*claim[:2])] == []
+    assert [(*claim[:2], claim[2]()) for claim in DURATIONS
+            if abs(seconds(claim[1]) - claim[2]()) > 1e-9] == []
+    assert sentences_with(DURATION, [claim[:2] for claim in DURATIONS] + OTHER_DURATIONS) == []
+
+
+# ---- errors and files ----
+
+# What a program of ours or another one is told, not what it says; and a sentence of etcdctl's.
+NO_ERROR = re.compile(r"tenurectl |etcdctl |systemctl |journalctl |apt |make |socket |member list|"
+                      r"ExecStart=|[._] |invalid database|/")
+
+
+def quotes(page):
+    """The words that a page shows as they are."""
+    for line in PAGES[page].read_text().splitlines():
+        for quote in re.findall(r"(?:^\.|\s)(?:Li|Dq|Ql) ([^.].*)", line):
+            quote = re.split(r" (?:No|Ta|Xr|Li|Ns|Ar|Pa|Nm|Fl|Sx|Dq|[.,;:)])(?: |$)", quote)[0]
+            yield re.sub(r"^Li ", "", quote).replace(r"\-", "-").replace(r"\&", "").strip(' "')
+
+
+def literals():
+    """The sources, with literals that the compiler joins joined."""
+    return "".join(re.sub(r'"\s*\n?\s*"', "", path.read_text())
+                   for path in SOURCES if path.suffix in (".c", ".h")).lower()
+
+
+def test_each_error_that_a_page_quotes_is_one_that_a_program_says():
+    said = literals()
+    errors = [(page, part.strip()) for page in PAGES for quote in quotes(page)
+              if len(quote.split()) > 1 and not NO_ERROR.match(quote)
+              for part in quote.split("...") if part.strip() != os.strerror(errno.EIO)]
+    assert len(errors) > 40
+    assert [error for error in errors if error[1].lower() not in said] == []
+
+
+# Those of systemd, of the kernel, of other programs, and of the reader.
+NOT_OURS = re.compile(r"/etc/systemd/|/dev/|/srv/|/etc/machine-id|/proc/self/")
+
+
+def test_each_file_that_a_page_names_is_one_of_ours():
+    ours = "".join(path.read_text(errors="replace") for path in [*SOURCES, TOP / "Makefile"])
+    named = {(page, path) for page in PAGES for line in PAGES[page].read_text().splitlines()
+             if re.search(r"\bPa /", line) for path in re.findall(r" (/[a-z][\w./*-]+)", line)}
+    # The last part that is a name; the rest may be a variable of the Makefile, or $STATE_DIRECTORY.
+    last = {path: re.split(r"[*A-Z]*[A-Z]{2}|\*", path)[0].rstrip("/.").rpartition("/")[2]
+            for _, path in named}
+    missing = {(page, path) for page, path in named if not NOT_OURS.match(path)
+               and path not in ours and f"/{last[path]}" not in ours
+               and f'"{last[path]}"' not in ours}
+    assert len(named) > 30
+    assert missing == set()
