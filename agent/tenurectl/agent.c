@@ -7,6 +7,7 @@
 #include "base/buf.h"
 #include "base/utf8.h"
 #include "ctl.h"
+#include "table.h"
 #include "text.h"
 
 /* How often an agent that is not connected to a core is asked again. */
@@ -172,11 +173,6 @@ const char *ctl_shown(struct json_object *o, const char *key, char out[static TE
         return text_shown(ctl_text(o, key), out);
 }
 
-const char *ctl_cell(struct json_object *o, const char *key, char out[static TEXT_CELL])
-{
-        return text_cell(ctl_text(o, key), out);
-}
-
 int64_t ctl_number(struct json_object *o, const char *key)
 {
         struct json_object *v;
@@ -236,20 +232,6 @@ static bool has(struct json_object *all, const char *name)
         return false;
 }
 
-static void print_list(const struct ctl *c, const struct listing *l, struct json_object *all)
-{
-        size_t n = json_object_array_length(all);
-
-        if (c->json != JSON_OFF)
-                return ctl_print(c, json_object_get(all));
-        if (c->legend)
-                l->head();
-        for (size_t i = 0; i < n; i++)
-                l->row(json_object_array_get_idx(all, i));
-        if (c->legend)
-                printf("\n%zu %s(s).\n", n, l->thing);
-}
-
 int ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
@@ -263,7 +245,9 @@ int ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv)
         while (r > 0)
                 r = read_page(c, l, argc, argv, &path, all, &error);
         if (r == 0)
-                print_list(c, l, all);
+                table_print(c, all, l->columns, l->n_columns);
+        if (r == 0 && c->json == JSON_OFF && c->legend)
+                printf("\n%zu %s(s).\n", json_object_array_length(all), l->thing);
         for (int i = 0; r == 0 && i < argc; i++)
                 if (!has(all, argv[i]))
                         buf_printf(&missing, "%s'%s'", buf_len(&missing) > 0 ? ", " : "",

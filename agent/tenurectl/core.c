@@ -7,6 +7,7 @@
 
 #include "core_ask.h"
 #include "replace.h"
+#include "table.h"
 #include "talk.h"
 #include "text.h"
 #include "verbs.h"
@@ -20,11 +21,6 @@ static const Pb__MemberVersion *version_of(const Pb__StatusResponse *s, uint64_t
         const Pb__MemberVersion *v = core_status_of(s, id);
 
         return v && *v->version ? v : NULL;
-}
-
-static const char *name_of(const Pb__Member *m, char out[static TEXT_CELL])
-{
-        return text_cell(m->name, out); /* "-" before it has started */
 }
 
 static const char *role_of(const Pb__Member *m, const Pb__StatusResponse *s)
@@ -57,35 +53,6 @@ static struct json_object *json_member(const Pb__Member *m, const Pb__StatusResp
         add_id(o, "cluster", s->header ? s->header->cluster_id : 0);
         add_id(o, "ancestor", s->header ? s->header->ancestor : 0);
         return o;
-}
-
-static void print_member(const Pb__Member *m, const Pb__StatusResponse *s)
-{
-        const Pb__MemberVersion *v = version_of(s, m->id);
-        char name[TEXT_CELL], url[TEXT_CELL], version[TEXT_CELL];
-
-        printf("%016" PRIx64 "  %-16s  %-8s  %-8s  %-28s  ", m->id, name_of(m, name),
-               role_of(m, s), text_cell(v ? v->version : "", version),
-               text_cell(m->n_peerurls ? m->peerurls[0] : "", url));
-        for (size_t k = 0; k < m->n_clienturls; k++)
-                printf("%s%s", k > 0 ? "," : "", text_cell(m->clienturls[k], url));
-        puts(m->n_clienturls > 0 ? "" : "-");
-}
-
-static void print_members(const struct ctl *c, const Pb__MemberListResponse *p,
-                          const Pb__StatusResponse *s)
-{
-        const Pb__ResponseHeader *h = s->header;
-
-        if (c->legend)
-                printf("%-16s  %-16s  %-8s  %-8s  %-28s  %s\n", "ID", "NAME", "ROLE", "VERSION",
-                       "PEER URL", "CLIENT URLS");
-        for (size_t i = 0; i < p->n_members; i++)
-                print_member(p->members[i], s);
-        if (c->legend && h && h->ancestor != 0)
-                printf("This is cluster %016" PRIx64
-                       ", which was forced to descend from %016" PRIx64 ".\n",
-                       h->cluster_id, h->ancestor);
 }
 
 /* Finds a member by its id in hexadecimal, or by its name. */
@@ -127,6 +94,10 @@ static void print_notes(const Pb__MemberListResponse *p, const Pb__StatusRespons
                                "voter once it has caught up.\n",
                                id);
         }
+        if (s->header && s->header->ancestor != 0)
+                printf("This is cluster %016" PRIx64
+                       ", which was forced to descend from %016" PRIx64 ".\n",
+                       s->header->cluster_id, s->header->ancestor);
         for (size_t i = 0; i < s->n_errors; i++)
                 if (strncmp(s->errors[i], ours, strlen(ours)) == 0)
                         printf("The replica that was asked says: %s.\n",
@@ -135,22 +106,26 @@ static void print_notes(const Pb__MemberListResponse *p, const Pb__StatusRespons
 
 int verb_core_members(struct ctl *c, int argc unused_, char **argv unused_)
 {
+        static const struct column columns[] = {
+                {"ID", "id", COLUMN_TEXT},
+                {"NAME", "name", COLUMN_TEXT}, /* "-" before it has started */
+                {"ROLE", "role", COLUMN_TEXT},
+                {"VERSION", "version", COLUMN_TEXT},
+                {"PEER-URL", "peer_url", COLUMN_TEXT},
+                {"CLIENT-URLS", "client_urls", COLUMN_TEXT}};
         cleanup_(pb_freep) Pb__MemberListResponse *p = NULL;
         cleanup_(pb_freep) Pb__StatusResponse *s = NULL;
         struct json_object *list;
 
         if (core_ask_members(&c->core, &p) < 0 || core_ask_status(&c->core, &s) < 0)
                 return -1;
-        if (c->json != JSON_OFF) {
-                list = json_object_new_array();
-                for (size_t i = 0; i < p->n_members; i++)
-                        json_object_array_add(list, json_member(p->members[i], s));
-                ctl_print(c, list);
-                return 0;
-        }
-        print_members(c, p, s);
-        if (c->legend)
+        list = json_object_new_array();
+        for (size_t i = 0; i < p->n_members; i++)
+                json_object_array_add(list, json_member(p->members[i], s));
+        table_print(c, list, columns, ARRAY_SIZE(columns));
+        if (c->json == JSON_OFF && c->legend)
                 print_notes(p, s);
+        json_object_put(list);
         return 0;
 }
 
@@ -247,27 +222,6 @@ int verb_core_move_leader(struct ctl *c, int argc unused_, char **argv)
 
 /* ---- upgrades ---- */
 
-static void print_versions(const struct ctl *c, const Pb__MemberListResponse *p,
-                           const Pb__StatusResponse *s)
-{
-        char name[TEXT_CELL], version[TEXT_CELL], newest[TEXT_CELL];
-
-        if (c->legend)
-                printf("%-16s  %-16s  %-8s  %-15s  %s\n", "ID", "NAME", "VERSION",
-                       "CLUSTER VERSION", "LINK");
-        for (size_t i = 0; i < p->n_members; i++) {
-                const Pb__Member *m = p->members[i];
-                const Pb__MemberVersion *v = version_of(s, m->id);
-
-                printf("%016" PRIx64 "  %-16s  %-8s  up to %-9s  %s\n", m->id, name_of(m, name),
-                       text_cell(v ? v->version : "", version),
-                       text_cell(v ? v->newest_cluster_version : "", newest),
-                       v && v->linked ? "up" : "down");
-        }
-        if (c->legend)
-                printf("The cluster version is %s.\n", text_cell(s->cluster_version, version));
-}
-
 static struct json_object *json_versions(const Pb__MemberListResponse *p,
                                          const Pb__StatusResponse *s)
 {
@@ -318,10 +272,18 @@ static int finish(struct ctl *c, const struct core_options *leader)
 /* Shows how far an upgrade has come, and with --finish ends it: raises the cluster version. */
 int verb_core_upgrade(struct ctl *c, int argc unused_, char **argv unused_)
 {
+        static const struct column columns[] = {
+                {"ID", "id", COLUMN_TEXT},
+                {"NAME", "name", COLUMN_TEXT},
+                {"VERSION", "version", COLUMN_TEXT},
+                {"UP-TO", "newest_cluster_version", COLUMN_TEXT},
+                {"LINK", "linked", COLUMN_UP}};
         cleanup_(pb_freep) Pb__MemberListResponse *list = NULL;
         cleanup_(pb_freep) Pb__StatusResponse *s = NULL, *leaders = NULL;
         struct core_options at = c->core;
         const Pb__StatusResponse *from;
+        struct json_object *all;
+        char version[TEXT_SHOWN];
 
         if (core_ask_members(&at, &list) < 0 || core_ask_status(&at, &s) < 0)
                 return -1;
@@ -338,10 +300,16 @@ int verb_core_upgrade(struct ctl *c, int argc unused_, char **argv unused_)
                            name_by_id(list, from->header ? from->header->member_id : 0));
         if (c->o.finish)
                 return finish(c, &at);
+        all = json_versions(list, s);
         if (c->json != JSON_OFF)
-                ctl_print(c, json_versions(list, s));
+                ctl_print(c, json_object_get(all));
         else
-                print_versions(c, list, s);
+                table_print(c, json_object_object_get(all, "members"), columns,
+                            ARRAY_SIZE(columns));
+        if (c->json == JSON_OFF && c->legend)
+                printf("The cluster version is %s.\n",
+                       ctl_shown(all, "cluster_version", version));
+        json_object_put(all);
         return 0;
 }
 

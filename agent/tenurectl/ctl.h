@@ -111,16 +111,14 @@ must_check_ int ctl_read_properties(sd_bus_message *m, struct json_object **ret)
 const char *ctl_text(struct json_object *o, const char *key);
 /* The same, made safe for a terminal in @out, since anybody may have written it. */
 const char *ctl_shown(struct json_object *o, const char *key, char out[static TEXT_SHOWN]);
-/* The same, as one cell of a table. */
-const char *ctl_cell(struct json_object *o, const char *key, char out[static TEXT_CELL]);
 int64_t ctl_number(struct json_object *o, const char *key);
 
 /* A list that a method of the Manager returns in pages. */
 struct listing {
         const char *method;
         const char *thing; /* for a person */
-        void (*head)(void);
-        void (*row)(struct json_object *o);
+        const struct column *columns;
+        size_t n_columns;
 };
 
 /* Prints the items whose names are in @argv, or all. Returns 0; or -1 after printing why, or

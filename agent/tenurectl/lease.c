@@ -13,6 +13,7 @@
 #include "base/conf.h"
 #include "loop/loop.h"
 #include "operand.h"
+#include "table.h"
 #include "talk.h"
 #include "text.h"
 #include "verbs.h"
@@ -165,23 +166,11 @@ static int check_name(const struct talk *t, const struct which *w,
 
 /* ---- list ---- */
 
-static void print_row(const Pb__LeaseStatus *l)
-{
-        printf("%016" PRIx64 "  ", (uint64_t) l->id);
-        if (l->granted_ttl_ms > 0)
-                printf("%8.3fs  %8.3fs  %7" PRIu64 "  ", (double) l->granted_ttl_ms / 1000,
-                       (double) l->ttl_ms / 1000, l->keys);
-        else
-                printf("%9s  %9s  %7s  ", "-", "-", "-"); /* etcd reports only the ids */
-        text_print(view_of(&l->name));
-        putchar('\n');
-}
-
 static struct json_object *json_row(const Pb__LeaseStatus *l)
 {
         struct json_object *j = json_lease(l->id, &l->name);
 
-        if (l->granted_ttl_ms > 0) {
+        if (l->granted_ttl_ms > 0) { /* etcd reports only the ids */
                 json_put_number(j, "ttl_ms", l->granted_ttl_ms);
                 json_put_number(j, "left_ms", l->ttl_ms);
                 json_put_number(j, "keys", (int64_t) l->keys);
@@ -191,26 +180,25 @@ static struct json_object *json_row(const Pb__LeaseStatus *l)
 
 int verb_lease_list(struct ctl *c, int argc unused_, char **argv unused_)
 {
+        static const struct column columns[] = {{"ID", "id", COLUMN_TEXT},
+                                                {"TTL", "ttl_ms", COLUMN_MS},
+                                                {"LEFT", "left_ms", COLUMN_MS},
+                                                {"KEYS", "keys", COLUMN_TEXT},
+                                                {"NAME", "name", COLUMN_REST}};
         Pb__LeaseLeasesRequest q = PB__LEASE_LEASES_REQUEST__INIT;
         cleanup_(pb_freep) Pb__LeaseLeasesResponse *p = NULL;
-        struct json_object *list = NULL;
+        struct json_object *list;
 
         if (talk_call(&c->core, "/etcdserverpb.Lease/LeaseLeases", &q.base,
                       &pb__lease_leases_response__descriptor, (void **) &p) < 0)
                 return -1;
-        if (c->json != JSON_OFF)
-                list = json_object_new_array();
-        else if (c->legend)
-                printf("%-16s  %9s  %9s  %7s  %s\n", "ID", "TTL", "LEFT", "KEYS", "NAME");
+        list = json_object_new_array();
         for (size_t i = 0; i < p->n_leases; i++)
-                if (list)
-                        json_object_array_add(list, json_row(p->leases[i]));
-                else
-                        print_row(p->leases[i]);
-        if (list)
-                ctl_print(c, list);
-        else if (c->legend)
+                json_object_array_add(list, json_row(p->leases[i]));
+        table_print(c, list, columns, ARRAY_SIZE(columns));
+        if (c->json == JSON_OFF && c->legend)
                 printf("\n%zu leases.\n", p->n_leases);
+        json_object_put(list);
         return 0;
 }
 

@@ -5,43 +5,20 @@
 
 #include "base/utf8.h"
 #include "bus/signals.h"
+#include "table.h"
 #include "text.h"
 #include "verbs.h"
 
 /* ---- nodes ---- */
 
-static const char *first_of(struct json_object *o, const char *key, char out[static TEXT_CELL])
-{
-        struct json_object *v;
-        const char *s;
-
-        if (!json_object_object_get_ex(o, key, &v) || json_object_array_length(v) == 0)
-                return "-";
-        s = json_object_get_string(json_object_array_get_idx(v, 0));
-        return text_cell(s, out);
-}
-
-static void node_row(struct json_object *o)
-{
-        char name[TEXT_CELL], address[TEXT_CELL], since[TEXT_CELL], id[TEXT_CELL],
-                why[TEXT_SHOWN];
-        const char *degraded = ctl_shown(o, "Degraded", why);
-
-        printf("%-24s %-16s %-8g %-20s %s%s%s\n", ctl_cell(o, "Name", name),
-               first_of(o, "Addresses", address), (double) ctl_number(o, "TTLUSec") / 1e6,
-               ctl_cell(o, "Since", since), ctl_cell(o, "Id", id),
-               *degraded ? " degraded: " : "", degraded);
-}
-
-static void node_head(void)
-{
-        printf("%-24s %-16s %-8s %-20s %s\n", "NODE", "ADDRESS", "TTL", "SINCE", "ID");
-}
-
 int verb_nodes(struct ctl *c, int argc, char **argv)
 {
-        static const struct listing listing = {
-                .method = "GetNodes", .thing = "node", .head = node_head, .row = node_row};
+        static const struct column columns[] = {
+                {"NODE", "Name", COLUMN_TEXT},      {"ADDRESS", "Addresses", COLUMN_TEXT},
+                {"TTL", "TTLUSec", COLUMN_SECONDS}, {"SINCE", "Since", COLUMN_TEXT},
+                {"ID", "Id", COLUMN_TEXT},          {"DEGRADED", "Degraded", COLUMN_REST}};
+        static const struct listing listing = {"GetNodes", "node", columns,
+                                               ARRAY_SIZE(columns)};
 
         return ctl_list(c, &listing, argc, argv);
 }

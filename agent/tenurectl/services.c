@@ -4,6 +4,7 @@
 
 #include "bus/signals.h"
 #include "operand.h"
+#include "table.h"
 #include "text.h"
 #include "verbs.h"
 
@@ -110,31 +111,15 @@ int verb_describe(struct ctl *c, int argc unused_, char **argv unused_)
 
 /* ---- services ---- */
 
-static void service_row(struct json_object *o)
-{
-        char port[16] = "-", name[TEXT_CELL], node[TEXT_CELL], instance[TEXT_CELL],
-             state[TEXT_CELL], since[TEXT_CELL], unit[TEXT_CELL];
-
-        if (ctl_number(o, "Port") > 0)
-                snprintf(port, sizeof(port), "%" PRId64, ctl_number(o, "Port"));
-        printf("%-20s %-20s %-12s %-6s %-10s %-20s %s\n", ctl_cell(o, "Name", name),
-               ctl_cell(o, "Node", node), ctl_cell(o, "Instance", instance), port,
-               ctl_cell(o, "State", state), ctl_cell(o, "Since", since),
-               ctl_cell(o, "Unit", unit));
-}
-
-static void service_head(void)
-{
-        printf("%-20s %-20s %-12s %-6s %-10s %-20s %s\n", "SERVICE", "NODE", "INSTANCE", "PORT",
-               "STATE", "SINCE", "UNIT");
-}
-
 int verb_services(struct ctl *c, int argc, char **argv)
 {
-        static const struct listing listing = {.method = "GetServices",
-                                               .thing = "service",
-                                               .head = service_head,
-                                               .row = service_row};
+        static const struct column columns[] = {
+                {"SERVICE", "Name", COLUMN_TEXT},      {"NODE", "Node", COLUMN_TEXT},
+                {"INSTANCE", "Instance", COLUMN_TEXT}, {"PORT", "Port", COLUMN_SOME},
+                {"STATE", "State", COLUMN_TEXT},       {"SINCE", "Since", COLUMN_TEXT},
+                {"UNIT", "Unit", COLUMN_TEXT}};
+        static const struct listing listing = {"GetServices", "service", columns,
+                                               ARRAY_SIZE(columns)};
 
         return ctl_list(c, &listing, argc, argv);
 }

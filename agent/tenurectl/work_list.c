@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "member/work_record.h"
+#include "table.h"
 #include "text.h"
 #include "work.h"
 
@@ -70,24 +71,17 @@ static void sort(struct rows *r)
 
 static void print_rows(const struct ctl *c, const struct rows *rows)
 {
-        struct json_object *all = c->json == JSON_OFF ? NULL : json_object_new_array();
+        static const struct column columns[] = {{"TASK", "task", COLUMN_TEXT},
+                                                {"MEMBER", "member", COLUMN_TEXT},
+                                                {"TOKEN", "token", COLUMN_TEXT}};
+        struct json_object *all = json_object_new_array();
         size_t free_ones = 0;
 
-        if (!all && c->legend)
-                printf("%-32s %-32s %s\n", "TASK", "MEMBER", "TOKEN");
         for (size_t i = 0; i < rows->n; i++) {
                 const struct row *r = &rows->all[i];
-                struct json_object *o = all ? json_object_new_object() : NULL;
-                char task[TEXT_CELL], member[TEXT_CELL];
+                struct json_object *o = json_object_new_object();
 
                 free_ones += r->token == 0;
-                if (!o && r->token > 0)
-                        printf("%-32s %-32s %" PRId64 "\n", text_cell(r->task, task),
-                               text_cell(r->member, member), r->token);
-                else if (!o)
-                        printf("%-32s %-32s -\n", text_cell(r->task, task), "-");
-                if (!o)
-                        continue;
                 json_put_text(o, "task", r->task);
                 if (r->token > 0) {
                         json_put_text(o, "member", r->member);
@@ -95,10 +89,10 @@ static void print_rows(const struct ctl *c, const struct rows *rows)
                 }
                 json_object_array_add(all, o);
         }
-        if (all)
-                ctl_print(c, all);
-        else if (c->legend)
+        table_print(c, all, columns, ARRAY_SIZE(columns));
+        if (c->json == JSON_OFF && c->legend)
                 printf("\n%zu task(s), %zu of them unassigned.\n", rows->n, free_ones);
+        json_object_put(all);
 }
 
 /* Reads what is under members/ or tasks/ of the group. */
