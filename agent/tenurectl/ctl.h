@@ -39,6 +39,8 @@ struct options {
         const char *lock, *file, *tasks, *name, *cluster, *filter, *sort, *output;
 };
 
+#define OPTIONS_MAX 64
+
 struct ctl {
         sd_bus *bus;
         const char *address; /* of the bus; NULL: the system bus */
@@ -47,8 +49,8 @@ struct ctl {
         bool ask; /* polkit may ask for a password at the terminal */
         struct core_options core;
         struct options o;
-        bool given[64]; /* of the rows in options.c */
-        char *done;     /* owned: what the verb has done; NULL: nothing is known of that */
+        bool given[OPTIONS_MAX]; /* of the rows in options.c */
+        char *done; /* owned: what the verb has done; NULL: nothing is known of that */
         struct json_object **taken; /* gets what ctl_print() would print; NULL: nobody does */
 };
 

@@ -29,7 +29,9 @@ struct json_object *lock_holder_value(const char *node, const char *command)
 /* The value is the above, or whatever others have written. */
 static void describe(const Pb__KeyValue *kv, char *out, size_t size)
 {
-        cleanup_(freep) char *text = strndup((const char *) kv->value.data, kv->value.len);
+        cleanup_(freep) char *text =
+                kv->value.len > 0 ? strndup((const char *) kv->value.data, kv->value.len)
+                                  : NULL;
         struct json_object *o = text && *text == '{' ? json_tokener_parse(text) : NULL;
         bool ours = json_object_is_type(o, json_type_object) && *ctl_text(o, "node");
 

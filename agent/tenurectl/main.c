@@ -84,7 +84,7 @@ static int run(struct ctl *c, const struct verb *v, const struct args *a, size_t
                 r = verb_check(c, v, argc, argv);
         if (r == 0 && !c->o.version && !c->o.help)
                 r = verb_call(c, v, argc, argv);
-        return ctl_flush(c) < 0 ? -1 : r;
+        return r >= 0 && ctl_flush(c) < 0 ? -1 : r;
 }
 
 int main(int argc, char **argv)

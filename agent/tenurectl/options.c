@@ -63,6 +63,7 @@ static const struct row rows[] = {
 /* clang-format on */
 
 #define N_ROWS ARRAY_SIZE(rows)
+_Static_assert(N_ROWS <= OPTIONS_MAX, "struct ctl has room for all");
 
 static const struct conf_word json_modes[] = {
         {"short", JSON_SHORT}, {"pretty", JSON_PRETTY}, {"off", JSON_OFF}, {NULL, 0}};
