@@ -8,7 +8,9 @@
  * where the write ends; only zeroes may follow.
  *
  * The tags' places are fixed by where the write begins, and no data is ever there, so that no
- * value of a client passes for a tag.
+ * value of a client passes for a tag. With one exception: if a sector that held the beginnings
+ * of two writes reads as zeroes, the first one's length is not known, and a value in the second
+ * one may imitate a tag of a longer first one. Then both count as one write that was torn.
  */
 #include "base/crc32c.h"
 #include "base/le.h"
