@@ -1,4 +1,5 @@
-"""What manual pages quote is what the programs have: options, defaults, durations, errors, files.
+"""What manual pages quote is what programs have: options, defaults, durations, limits,
+errors, files.
 
 A sentence that quotes a duration or a default is here, with what it is compared to, or with the
 reason why it cannot be; a new one is red until it is, too.
@@ -137,10 +138,11 @@ def seconds(text):
 
 def defined(path, name):
     """A constant of C, in seconds if it is a duration."""
-    [value] = re.findall(rf"^#define {name}\s+(.*?)\s*(?:/\*.*)?$", (TOP / path).read_text(), re.M)
+    [value] = re.findall(rf"^#define {name}\s+\\?\s*(.*?)\s*(?:/\*.*)?$",
+                         (TOP / path).read_text().replace("(size_t) ", ""), re.M)
     value = re.sub(r"NSEC_PER_(SEC|MSEC)", lambda m: {"SEC": "1", "MSEC": "0.001"}[m[1]], value)
-    assert re.fullmatch(r"[\d .*()]+", value), f"{path}: {name} is {value}"
-    return eval(value)
+    assert re.fullmatch(r"[\d .*()<u]+", value), f"{path}: {name} is {value}"
+    return eval(value.replace("u", ""))
 
 
 def written(path, pattern):
@@ -308,6 +310,38 @@ def test_each_duration_that_a_page_quotes_is_that_of_the_program():
     assert [(*claim[:2], claim[2]()) for claim in DURATIONS
             if abs(seconds(claim[1]) - claim[2]()) > 1e-9] == []
     assert sentences_with(DURATION, [claim[:2] for claim in DURATIONS] + OTHER_DURATIONS) == []
+
+
+# ---- limits of the state ----
+
+STATE, AUTH = "lib/state/state.h", "lib/state/auth.h"
+LIMITS = {
+    "leases": (STATE, "STATE_LEASES_MAX"),
+    "bytes of a lease's name": (STATE, "STATE_LEASE_NAME_MAX"),
+    "keys of a lease": (STATE, "STATE_LEASE_KEYS_MAX"),
+    "cached ranges": ("lib/state/cached.h", "CACHED_RANGES_MAX"),
+    "a cached range": ("lib/state/cached.h", "CACHED_KEYS_MAX"),
+    "operations of a transaction": (STATE, "STATE_TXN_OPS_MAX"),
+    "steps of a transaction": (STATE, "STATE_TXN_STEPS_MAX"),
+    "keys of a deletion": (STATE, "STATE_DELETE_MAX"),
+    "keys, with previous values": (STATE, "STATE_DELETE_PREV_MAX"),
+    "bytes of previous values": (STATE, "STATE_DELETE_BYTES_MAX"),
+    "users": (AUTH, "AUTH_USERS_MAX"),
+    "roles": (AUTH, "AUTH_ROLES_MAX"),
+    "roles of a user": (AUTH, "AUTH_ROLES_OF_USER_MAX"),
+    "permissions of a role": (AUTH, "AUTH_PERMISSIONS_MAX"),
+    "bytes of a user or role name": (AUTH, "AUTH_NAME_MAX"),
+    "depth of a message": ("lib/wire/pb.h", "PB_DEPTH_MAX"),
+}
+
+
+def test_each_limit_of_the_state_is_that_of_the_sources():
+    text = PAGES["tenure-core.8"].read_text()
+    text = text[text.index("\n.Sh LIMITS"):text.index("\n.Ss Steps of a transaction")]
+    rows = re.findall(r"^\.It (.*?) Ta ([\d,]+)( MiB)?", text, re.M)
+    assert {what: int(number.replace(",", "")) << (20 if mib else 0)
+            for what, number, mib in rows} == \
+        {what: defined(*constant) for what, constant in LIMITS.items()}
 
 
 # ---- errors and files ----
