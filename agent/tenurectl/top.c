@@ -174,10 +174,11 @@ static void flush(struct top *t)
 static struct boot_time run_terminal(struct top *t, struct boot_time now)
 {
         struct boot_time next = boot_add(t->drawn, DRAW_EACH);
+        bool answered = t->wanted && top_feed_is_settled(t->feed);
 
-        if (!t->draw_now && boot_before(now, next))
+        if (!t->draw_now && !answered && boot_before(now, next))
                 return next;
-        t->draw_now = false;
+        t->draw_now = t->wanted = false;
         t->drawn = now;
         t->look.width = t->terminal.width;
         t->look.height = t->terminal.height;
@@ -457,7 +458,8 @@ static void on_tick(struct loop_timer *timer)
         ask(t, now);
         if (!t->wanted) /* else one is due, maybe just now */
                 t->print_by = boot_add(now, min_of(t->interval, 2 * NSEC_PER_SEC));
-        t->draw_now = t->wanted = true;
+        t->wanted = true;
+        t->drawn = now; /* on a terminal, draw what is answered in the next DRAW_EACH */
         loop_timer_in(timer, t->interval);
         loop_hook_again(&t->hook);
 }

@@ -153,7 +153,7 @@ static int get(struct top_model *m, const struct top_facts *f, struct top_node *
         n = calloc(1, sizeof(*n));
         if (!n)
                 return -ENOMEM;
-        n->deadline = BOOT_TIME_NEVER;
+        n->left = -1;
         r = fill(n, f);
         if (r < 0)
                 return r;
@@ -174,7 +174,7 @@ int top_node_put(struct top_model *m, const struct top_facts *f)
         if (r < 0)
                 return r;
         if (n->lease != f->lease || !n->there)
-                n->deadline = BOOT_TIME_NEVER; /* that was of an earlier lease */
+                n->left = -1; /* that was of an earlier lease */
         n->lease = f->lease;
         n->there = true;
         return 0;
@@ -190,13 +190,13 @@ int top_node_gone(struct top_model *m, const char *name, const char *reason,
                 return r;
         n->there = false;
         n->left_at = now;
-        n->deadline = BOOT_TIME_NEVER;
+        n->left = -1;
         return 0;
 }
 
 void top_node_left(struct top_node *n, nsec_t left, struct boot_time now)
 {
-        n->deadline = boot_add(now, left);
+        n->left = left;
         n->asked = now;
 }
 
@@ -352,22 +352,30 @@ static bool is_host(const struct top_model *m, const struct top_node *n)
         return m->host.known && strcmp(m->host.node, n->name) == 0;
 }
 
+/* What the agent of this host says of its own place: it knows of a loss before the core. HELD:
+ * nothing else than the core. */
+static enum top_state state_by_agent(const struct top_model *m)
+{
+        for (size_t i = 0; i < TOP_HELD; i++)
+                if (strcmp(m->host.state, state_words[i]) == 0)
+                        return (enum top_state) i;
+        return TOP_HELD;
+}
+
 enum top_state top_node_state(const struct top_model *m, const struct top_node *n,
                               struct boot_time now)
 {
-        if (!n->there) {
-                if (is_host(m, n) && boot_before(now, m->host.rest_until))
-                        return TOP_SUPPRESSED;
+        if (!n->there && is_host(m, n) && boot_before(now, m->host.rest_until))
+                return TOP_SUPPRESSED;
+        if (is_host(m, n) && state_by_agent(m) != TOP_HELD)
+                return state_by_agent(m);
+        if (!n->there)
                 return strcmp(n->reason, "expired") == 0 ? TOP_LOST : TOP_LEFT;
-        }
         if (*n->leaving)
                 return TOP_LEAVING;
-        if (is_host(m, n) && strcmp(m->host.state, "jeopardy") == 0)
-                return TOP_JEOPARDY;
         /* As the holder counts: no renewal in the last 7/8 of the TTL. */
-        if (n->deadline.ns != BOOT_TIME_NEVER.ns && boot_diff(now, n->asked) < FRESH &&
-            boot_diff(n->deadline, n->asked) <
-                    (nsec_t) (n->ttl_ms * (uint64_t) NSEC_PER_MSEC / 8))
+        if (n->left >= 0 && boot_diff(now, n->asked) < FRESH &&
+            n->left < (nsec_t) (n->ttl_ms * (uint64_t) NSEC_PER_MSEC / 8))
                 return TOP_JEOPARDY;
         return TOP_HELD;
 }
@@ -447,7 +455,9 @@ static int compare(const struct sorting *s, const struct top_node *a, const stru
                 return r != 0 ? r : compare_numbers(!*a->degraded, !*b->degraded);
         }
         case TOP_BY_LEFT:
-                return compare_numbers(a->deadline.ns, b->deadline.ns);
+                return compare_numbers(a->left < 0, b->left < 0) != 0
+                               ? compare_numbers(a->left < 0, b->left < 0)
+                               : compare_numbers(a->left, b->left);
         case TOP_BY_TTL:
                 return compare_numbers((int64_t) a->ttl_ms, (int64_t) b->ttl_ms);
         case TOP_BY_AGE: /* the youngest first */

@@ -42,9 +42,8 @@ struct top_node {
         int64_t since; /* wall time; 0: not known */
         bool there;
         struct boot_time left_at;
-        /* When its lease ends unless it is renewed, as the core said at `asked`; NEVER: the
-         * core has not said. */
-        struct boot_time deadline, asked;
+        nsec_t left; /* of its lease, as the core said at `asked`; -1: it has not said */
+        struct boot_time asked;
         char **services; /* owned, sorted */
         size_t n_services, cap_services;
 };

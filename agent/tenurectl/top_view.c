@@ -99,8 +99,8 @@ static enum top_style node_cell(const void *thing, size_t column, char out[TOP_C
                 snprintf(out, TOP_CELL, "%s", top_state_word(state));
                 return bad;
         case LEFT:
-                if (n->there && n->deadline.ns != BOOT_TIME_NEVER.ns)
-                        top_duration(boot_diff(n->deadline, x->now), !x->m->etcd, text);
+                if (n->left >= 0 && x->m->followed && state != TOP_JOINING)
+                        top_duration(n->left, !x->m->etcd, text);
                 break;
         case TTL:
                 if (n->there)
@@ -531,9 +531,9 @@ static int help(const struct top_look *k, struct top_screen *s)
                 "^L            redraw",
                 "? h           show or leave this help",
                 "",
-                "LEFT: until the lease ends, as the core counts, unless it is",
-                "renewed. jeopardy: not renewed for 7/8 of its TTL. lost: it",
-                "expired; such a node stays in the table for a minute.",
+                "LEFT: until the lease ends unless it is renewed, as the core",
+                "said when it was last asked. jeopardy: not renewed for 7/8 of",
+                "the TTL. lost: it expired; such a node stays for a minute.",
         };
         struct top_line l;
 

@@ -215,7 +215,7 @@ function stateOf(n, t) {
 	if (n.leaving)
 		return "leaving";
 	/* As the holder counts: nothing was renewed for 7/8 of the TTL. */
-	if (n.asked && t - n.asked < Math.max(FRESH, 2 * leasesEach) && n.deadline - n.asked < n.ttl / 8)
+	if (n.asked && t - n.asked < Math.max(FRESH, 2 * leasesEach) && n.left < n.ttl / 8)
 		return "jeopardy";
 	return "held";
 }
@@ -229,7 +229,7 @@ function putNode(name, kv) {
 		incarnation: str(r.incarnation), boot: str(r.boot_id), id: str(r.id), address: list(r.addresses)[0] || "", addresses: list(r.addresses),
 		zone: tags.zone || "", tags: Object.entries(tags).map(([k, v]) => k + "=" + v).join(" "),
 		degraded: str(r.degraded), leaving: str(r.leaving), ttl: Number(r.ttl_ms) || 0, since: Date.parse(str(r.since)) || 0,
-		services: was ? was.services : new Set(), there: true, reason: "", goneAt: 0, asked: 0, deadline: 0, hay: "", servicesText: "", rank: 0,
+		services: was ? was.services : new Set(), there: true, reason: "", goneAt: 0, asked: 0, left: 0, hay: "", servicesText: "", rank: 0,
 	};
 	n.addressKey = naturalKey(n.address);
 	if (was && was.there && (was.incarnation !== n.incarnation || was.created !== n.created)) {
@@ -246,7 +246,7 @@ function putNode(name, kv) {
 			happened("", `${name} has other tags: ${n.tags}`);
 		if (was.lease === n.lease) {
 			n.asked = was.asked;
-			n.deadline = was.deadline;
+			n.left = was.left;
 		}
 	} else if (ever) {
 		happened("", `${name} joined`);
@@ -644,7 +644,7 @@ async function once(kind, fn) {
 
 function leaseSaid(n, left, granted, at) {
 	n.asked = at;
-	n.deadline = at + left;
+	n.left = left;
 	if (granted > 0 && n.ttl === 0)
 		n.ttl = granted;
 }
@@ -831,7 +831,7 @@ const cmp = (a, b) => a < b ? -1 : a > b ? 1 : 0;
 const ORDERS = {
 	node: () => 0,
 	state: (a, b) => STATES.indexOf(a.state) - STATES.indexOf(b.state) || !a.degraded - !b.degraded,
-	left: (a, b) => (a.there && a.asked ? a.deadline : Infinity) - (b.there && b.asked ? b.deadline : Infinity) || 0,
+	left: (a, b) => (a.there && a.asked ? a.left : Infinity) - (b.there && b.asked ? b.left : Infinity) || 0,
 	age: (a, b) => b.since - a.since,
 	address: (a, b) => !a.address - !b.address || cmp(a.addressKey, b.addressKey),
 	zone: (a, b) => cmp(a.zone, b.zone),
@@ -956,7 +956,7 @@ function fillRow(r, i, n, t, wall) {
 	const sick = state === "held" && n.degraded;
 	setClass(r.state, "state s-" + (sick ? "degraded" : state));
 	setText(r.state, sick ? "degraded" : state);
-	fillLeft(r, n, t);
+	fillLeft(r, n);
 	setText(r.age, !n.there ? duration(t - n.goneAt) + " ago" : n.since ? duration(wall - n.since) : "");
 	setText(r.address, n.address);
 	setText(r.zone, n.zone);
@@ -965,9 +965,9 @@ function fillRow(r, i, n, t, wall) {
 	setClass(r.note, "c-note " + (!note ? "w-dim" : state === "lost" || state === "jeopardy" ? "w-bad" : n.there ? "w-warn" : "w-dim"));
 }
 
-/* The time to the deadline as it runs. */
-function fillLeft(r, n, t) {
-	const known = n.there && n.asked > 0, left = known ? Math.max(0, n.deadline - t) : 0;
+/* What the core said last: the lease may have been renewed since then. */
+function fillLeft(r, n) {
+	const known = live && n.there && n.asked > 0, left = known ? n.left : 0;
 	setText(r.left, known ? duration(left, true) : "");
 	setText(r.ttl, known ? ` / ${n.ttl >= 100000 ? duration(n.ttl) : n.ttl / 1000 + " s"}` : "");
 	const part = known && n.ttl > 0 ? Math.min(1, left / n.ttl).toFixed(3) : "0";
@@ -1077,7 +1077,7 @@ function fillDetail() {
 	const t = now(), r = n.record, on = [...services.values()].filter((s) => s.node === n.name);
 	const rows = [
 		["State", stateOf(n, t) + (n.degraded && n.there ? ", degraded" : "")], ["Why", n.there ? n.leaving || n.degraded : n.reason],
-		["Left", n.there && n.asked ? `${duration(n.deadline - t, true)} of ${n.ttl / 1000} s` : ""],
+		["Left", live && n.there && n.asked ? `${duration(n.left, true)} of ${n.ttl / 1000} s` : ""],
 		["Lease", n.lease !== "0" ? hex(n.lease).padStart(16, "0") : ""], ["Since", str(r.since)], ["Addresses", n.addresses.join("\n")],
 		["Tags", n.tags.replaceAll(" ", "\n")], ["Services", on.map((s) => s.name + (s.record.port ? " port " + Number(s.record.port) : "") + (str(s.record.state) ? ", " + s.record.state : "")).join("\n")],
 		["Node id", n.id], ["Boot id", n.boot], ["Incarnation", n.incarnation], ["Agent", str(r.version)], ["System", str(r.os_release)],
@@ -1283,10 +1283,6 @@ function draw() {
 		setTimeout(wake, 50);
 }
 
-setInterval(() => {
-	if (!document.hidden && shown.length > 0)
-		touch("rows");
-}, matchMedia("(prefers-reduced-motion: reduce)").matches ? 1000 : 100);
 setInterval(() => {
 	touch("order");
 	askAll();

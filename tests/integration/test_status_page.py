@@ -221,6 +221,16 @@ def test_a_member_that_should_have_renewed_long_ago_is_in_jeopardy(live, twenty)
     eventually_is("jeopardy", lambda: cell(live, "late", "state"))
 
 
+def test_left_is_what_the_core_said(live):
+    """Not that minus the time since then, in which the lease may have been renewed."""
+    live.eval("""askLeases = async () => {};
+        leaseSaid(nodes.get('db1'), 1100, 2000, now()); touch('rows')""")
+    eventually(lambda: cell(live, "db1", "left").startswith("1.1 s"))
+    eventually(lambda: live.eval("now() - nodes.get('db1').asked > 500"))
+    live.eval("new Promise((done) => { touch('rows'); requestAnimationFrame(done); })")
+    assert cell(live, "db1", "left").startswith("1.1 s")
+
+
 # ---- by keyboard ----
 
 def focused(page):

@@ -58,7 +58,7 @@ TEST(top_states)
         CHECK_STR(top_node_note(n), "expired");
         put(&m, "a", 2, "memory", "");
         CHECK_EQ(top_node_state(&m, n, at(1)), TOP_HELD);
-        CHECK_EQ(n->deadline.ns, BOOT_TIME_NEVER.ns); /* of another life */
+        CHECK_EQ(n->left, -1); /* of another life */
         CHECK_STR(top_node_note(n), "memory");
         CHECK_EQ(top_node_gone(&m, "a", "shutdown", at(2)), 0);
         CHECK_EQ(top_node_state(&m, n, at(2)), TOP_LEFT);
@@ -203,7 +203,7 @@ TEST(top_shows)
 
         setlocale(LC_CTYPE, "C.UTF-8");
         fill(&m, 3);
-        top_node_left(top_node_find(&m, "node0"), 7300 * NSEC_PER_MSEC, at(0));
+        top_node_left(top_node_find(&m, "node0"), 6300 * NSEC_PER_MSEC, at(0));
         put(&m, "e\x1b[2J", 9, "", ""); /* a name that would clear the page */
         CHECK_EQ(top_arrange(&m, at(1)), 0);
         CHECK_EQ(top_draw(&m, &k, at(1), 200, &s), 0);
@@ -229,6 +229,7 @@ TEST(top_shows)
         CHECK_EQ(top_width("\xe2\x80\xa6", true), 1);
         /* As a table: all columns, and no escapes. */
         k = (struct top_look){.legend = false};
+        m.followed = true;
         CHECK_EQ(top_draw(&m, &k, at(1), 200, &s), 0);
         CHECK_EQ(s.n, 4);
         CHECK(!memchr(buf_head(&s.lines[0]), '\x1b', buf_len(&s.lines[0])));
@@ -236,6 +237,49 @@ TEST(top_shows)
                   "node0            held         6.3s     8s     1m 10.0.0.1        "
                   "-        -              zone=\\xc3\\xa4");
         top_screen_fini(&s);
+        top_model_fini(&m);
+}
+
+/* A lease of 2 s is renewed between two answers of the core: what was left at the last one is
+ * true, and that minus the time since then is not. */
+TEST(top_left_is_what_the_core_said)
+{
+        struct top_model m = {0};
+        struct top_screen s = {0};
+        struct top_look k = {.legend = false};
+
+        put(&m, "a", 1, "", "");
+        m.followed = true;
+        top_node_find(&m, "a")->ttl_ms = 2000;
+        top_node_left(top_node_find(&m, "a"), 1100 * NSEC_PER_MSEC, at(0));
+        for (double t = 0; t < 1.05; t += 0.1) {
+                CHECK_EQ(top_arrange(&m, at(t)), 0);
+                CHECK_EQ(top_draw(&m, &k, at(t), 200, &s), 0);
+                CHECK(strstr(line(&s, 0), " held         1.1s     2s "));
+        }
+        top_screen_fini(&s);
+        top_model_fini(&m);
+}
+
+/* The agent knows first that this host has no place any more; what the core said before it
+ * stopped is older. */
+TEST(top_own_state_is_the_agents)
+{
+        struct top_model m = {.followed = false, .ever = true, .stale_since = 100};
+        struct top_node *n;
+
+        put(&m, "a", 1, "", "");
+        n = top_node_find(&m, "a");
+        strcpy(m.host.node, "a");
+        m.host.known = true;
+        strcpy(m.host.state, "joining");
+        CHECK_EQ(top_node_state(&m, n, at(0)), TOP_JOINING);
+        strcpy(m.host.state, "lost");
+        CHECK_EQ(top_node_state(&m, n, at(0)), TOP_LOST);
+        strcpy(m.host.state, "held");
+        CHECK_EQ(top_node_state(&m, n, at(0)), TOP_HELD);
+        strcpy(m.host.state, "a newer word");
+        CHECK_EQ(top_node_state(&m, n, at(0)), TOP_HELD);
         top_model_fini(&m);
 }
 
