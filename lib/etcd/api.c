@@ -597,6 +597,8 @@ void api_run(struct api *a, struct boot_time now)
 {
         if (*core_busy(a->core))
                 return;
+        if (core_caught_up(a->core)) /* else it may be about to apply what is hours old */
+                revision_times_note(&a->times, core_state(a->core)->revision, now);
         claim_hub_flush(a->claims, now);
         observe_hub_flush(a->observers, now);
         require_leader_flush(a, now);

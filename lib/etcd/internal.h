@@ -5,6 +5,7 @@
 
 #include "etcd/api.h"
 #include "etcd/line.h"
+#include "etcd/revision_times.h"
 #include "loop/process.h"
 #include "loop/worker.h"
 #include "state/permit.h"
@@ -59,8 +60,9 @@ struct api {
         uint64_t n_ranges;               /* ranges requested, outside of transactions */
         uint64_t n_healthy, n_unhealthy; /* answers about our health */
         struct process_look process;     /* for metrics.c */
-        char version[API_VERSION_SIZE];  /* the version of etcd that is reported to clients */
-        bool status_page;                /* there is a page at "/" */
+        struct revision_times times;
+        char version[API_VERSION_SIZE]; /* the version of etcd that is reported to clients */
+        bool status_page;               /* there is a page at "/" */
 };
 
 /* Method number @i, counted over all services; NULL: no more. */

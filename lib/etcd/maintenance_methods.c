@@ -70,6 +70,26 @@ bool api_waits(const struct api *a, char text[static API_WAITS])
         return true;
 }
 
+/* Without memory for them, the answer has none. The caller frees *@ret. */
+static void add_times(const struct api *a, Pb__StatusResponse *p, void **ret)
+{
+        size_t n = revision_times_kept(&a->times);
+        Pb__RevisionTime **list = calloc(n, sizeof(*list) + sizeof(**list)), *t;
+
+        *ret = list;
+        t = list ? (Pb__RevisionTime *) (list + n) : NULL;
+        for (size_t i = 0; t && i < n; i++) {
+                const struct revision_time *r = revision_times_at(&a->times, i);
+
+                pb__revision_time__init(&t[i]);
+                t[i].revision = r->revision;
+                t[i].ago_ms = boot_diff(core_now(a->core), r->at) / NSEC_PER_MSEC;
+                list[i] = &t[i];
+        }
+        p->revision_times = list;
+        p->n_revision_times = list ? n : 0;
+}
+
 static void status(struct request *q)
 {
         static char tenure[] = TENURE_VERSION;
@@ -86,6 +106,7 @@ static void status(struct request *q)
         struct state *state = core_state(q->api->core);
         struct member_versions versions = {.core = q->api->core};
         struct api_load load = {0};
+        cleanup_(freep) void *times = NULL;
         Pb__ResponseHeader h;
 
         core_each_peer(q->api->core, add_version, &versions);
@@ -111,6 +132,8 @@ static void status(struct request *q)
         p.cluster_version = cluster_version(state);
         p.member_versions = versions.list;
         p.n_member_versions = versions.n;
+        if (((const Pb__StatusRequest *) q->msg)->revision_times)
+                add_times(q->api, &p, &times);
         p.errors = errors;
         if (s.leader_id == 0)
                 errors[p.n_errors++] = no_leader;

@@ -362,6 +362,7 @@ TEST(a_client_sees_the_versions_and_may_finish_an_upgrade)
         CHECK(st->member_versions[0]->linked);
         CHECK_STR(st->member_versions[0]->version, TENURE_VERSION);
         CHECK_STR(st->member_versions[0]->newest_cluster_version, "0.2");
+        CHECK_EQ(st->n_revision_times, 0);
         pb_free(&st->base);
         rig_forget(&call);
         rig_end();
