@@ -187,28 +187,36 @@ static struct boot_time run_terminal(struct top *t, struct boot_time now)
                 return BOOT_TIME_NEVER;
         }
         t->look.scroll = t->screen.first; /* not beyond the last row */
+        t->look.cursor = t->screen.cursor;
         flush(t);
         return BOOT_TIME_NEVER;
 }
 
-static void scroll(struct top *t, int64_t by)
+static void move(struct top *t, int64_t by)
 {
-        int64_t to = (int64_t) t->look.scroll + by;
+        int64_t to = (int64_t) t->look.cursor + by;
 
-        t->look.scroll = (size_t) max_of(to, INT64_C(0));
+        t->look.cursor = (size_t) max_of(to, INT64_C(0));
+}
+
+static void show_detail(struct top *t)
+{
+        if (t->look.cursor < t->model.n_shown)
+                snprintf(t->look.detail, sizeof(t->look.detail), "%s",
+                         t->model.shown[t->look.cursor]->name);
 }
 
 /* Sorts by the next column that is shown. */
 static void sort_by(struct top *t, int step)
 {
         t->model.sort = (enum top_sort)(((int) t->model.sort + TOP_SORTS + step) % TOP_SORTS);
-        t->look.scroll = 0;
+        t->look.cursor = 0;
 }
 
 static void sort_is(struct top *t, enum top_sort s)
 {
         t->model.sort = s;
-        t->look.scroll = 0;
+        t->look.cursor = 0;
 }
 
 /* Handles a key while the filter is being typed. */
@@ -237,7 +245,7 @@ static void on_filter_key(struct top *t, int key)
                         return;
                 t->model.filter[len] = (char) key;
                 t->model.filter[len + 1] = '\0';
-                t->look.scroll = 0;
+                t->look.cursor = 0;
         }
 }
 
@@ -248,8 +256,9 @@ static void on_key(struct top *t, int key, struct boot_time now)
         t->draw_now = true;
         if (t->look.asks)
                 return on_filter_key(t, key);
-        if (t->look.help) {
+        if (t->look.help || *t->look.detail) {
                 t->look.help = false;
+                *t->look.detail = '\0';
                 if (key == 'q')
                         stop(t, 0);
                 return;
@@ -260,6 +269,9 @@ static void on_key(struct top *t, int key, struct boot_time now)
         case '?':
         case 'h':
                 t->look.help = true;
+                break;
+        case KEY_ENTER:
+                show_detail(t);
                 break;
         case '/':
                 t->look.asks = true;
@@ -288,19 +300,19 @@ static void on_key(struct top *t, int key, struct boot_time now)
                 break;
         case 'j':
         case KEY_DOWN:
-                return scroll(t, 1);
+                return move(t, 1);
         case 'k':
         case KEY_UP:
-                return scroll(t, -1);
+                return move(t, -1);
         case KEY_PAGE_DOWN:
-                return scroll(t, page);
+                return move(t, page);
         case KEY_PAGE_UP:
-                return scroll(t, -page);
+                return move(t, -page);
         case KEY_HOME:
-                t->look.scroll = 0;
+                t->look.cursor = 0;
                 break;
         case KEY_END:
-                t->look.scroll = t->model.n_shown;
+                t->look.cursor = t->model.n_shown;
                 break;
         case 'c':
                 t->look.no_core = !t->look.no_core;

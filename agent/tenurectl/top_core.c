@@ -142,8 +142,9 @@ static void status_message(struct rpc_call *call, struct view bytes)
                 m->etcd = p->clients == 0; /* we are one of its clients */
                 r->clients = m->etcd ? -1 : p->clients;
                 r->turn_us = m->etcd ? -1 : p->longest_turn_us;
-                snprintf(r->version, sizeof(r->version), "%s",
-                         *p->tenure_version ? p->tenure_version : p->version);
+                snprintf(r->version, sizeof(r->version), "%s%setcd %s%s", p->tenure_version,
+                         *p->tenure_version ? " (" : "", p->version,
+                         *p->tenure_version ? ")" : "");
                 snprintf(m->cluster_version, sizeof(m->cluster_version), "%s",
                          p->cluster_version);
                 m->ancestor = p->header ? p->header->ancestor : 0;

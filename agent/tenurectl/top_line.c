@@ -1,9 +1,18 @@
 #include "top_line.h"
 
 #include <stdio.h>
+#include <time.h>
 #include <wchar.h>
 
 #include "base/utf8.h"
+
+void top_clock(int64_t wall, char out[static TOP_CLOCK])
+{
+        time_t t = (time_t) wall;
+        struct tm tm;
+
+        strftime(out, TOP_CLOCK, "%H:%M:%S", localtime_r(&t, &tm));
+}
 
 /* ---- lines ---- */
 
@@ -162,6 +171,19 @@ void top_columns_choose(struct top_column *c, size_t n, const struct top_look *k
                         }
 }
 
+void top_columns_widen(struct top_column *c, size_t n, const struct top_look *k, top_cell_fn fn,
+                       const void *thing, void *arg)
+{
+        char text[TOP_CELL];
+
+        for (size_t i = 0; k->height == 0 && i < n; i++) {
+                *text = '\0';
+                (void) fn(thing, i, text, arg);
+                if (c[i].on)
+                        c[i].width = max_of(c[i].width, top_width(text, k->utf8));
+        }
+}
+
 void top_line_row(struct top_line *l, const struct top_column *c, size_t n, top_cell_fn fn,
                   const void *thing, void *arg)
 {
@@ -182,8 +204,6 @@ void top_line_row(struct top_line *l, const struct top_column *c, size_t n, top_
                         pad(l, 1);
                 if (last)
                         top_line_rest(l, s, text, false);
-                else if (l->look->height == 0 && top_width(text, l->look->utf8) > c[i].width)
-                        top_line_put(l, s, text, top_width(text, l->look->utf8), false, false);
                 else
                         top_line_put(l, s, text, c[i].width, c[i].right, true);
         }

@@ -8,6 +8,9 @@
 #include "top_view.h"
 
 #define TOP_CELL 512
+#define TOP_CLOCK 16
+/* The time of day. */
+void top_clock(int64_t wall, char out[static TOP_CLOCK]);
 
 enum top_style { TOP_PLAIN, TOP_BOLD, TOP_DIM, TOP_HEADING, TOP_NOTICE, TOP_ALARM };
 
@@ -45,6 +48,9 @@ void top_columns_choose(struct top_column *c, size_t n, const struct top_look *k
 /* What is in a cell, and how it looks. */
 typedef enum top_style (*top_cell_fn)(const void *thing, size_t column, char out[TOP_CELL],
                                       void *arg);
+/* Without a terminal: makes the columns as wide as @thing needs, so that they align. */
+void top_columns_widen(struct top_column *c, size_t n, const struct top_look *k, top_cell_fn fn,
+                       const void *thing, void *arg);
 void top_line_row(struct top_line *l, const struct top_column *c, size_t n, top_cell_fn fn,
                   const void *thing, void *arg);
 /* @sort: the column with that mark; -1: none. Returns 0 or -ENOMEM. */

@@ -328,9 +328,13 @@ void top_lock_drop(struct top_model *m, size_t i)
 
 void top_event(struct top_model *m, int64_t at, enum top_weight w, const char *fmt, ...)
 {
-        struct top_event *e = &m->events[m->n_events++ % TOP_EVENTS];
+        struct top_event *e;
+        size_t i = m->n_events++, kept = min_of(i, (size_t) TOP_EVENTS - 1);
         va_list ap;
 
+        for (; kept > 0 && m->events[(i - 1) % TOP_EVENTS].at > at; i--, kept--)
+                m->events[i % TOP_EVENTS] = m->events[(i - 1) % TOP_EVENTS];
+        e = &m->events[i % TOP_EVENTS];
         e->at = at;
         e->weight = w;
         va_start(ap, fmt);
@@ -497,7 +501,9 @@ static void forget(struct top_model *m, struct boot_time now)
         for (size_t i = 0; i < m->n_nodes; i++) {
                 struct top_node *n = m->nodes[i];
 
-                if (!n->there && boot_diff(now, n->left_at) > TOP_GONE_FOR)
+                nsec_t keep = strcmp(n->reason, "expired") == 0 ? TOP_LOST_FOR : TOP_GONE_FOR;
+
+                if (!n->there && boot_diff(now, n->left_at) > keep)
                         node_free(n);
                 else
                         m->nodes[kept++] = n;

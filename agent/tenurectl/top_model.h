@@ -16,8 +16,10 @@
 #define TOP_LOCKS 64
 #define TOP_EVENTS 512
 #define TOP_FILTER 128
-/* For so long a member that has gone stays in the table, with the reason. */
+/* For so long a member that has left stays in the table, with the reason, and one that was
+ * lost. */
 #define TOP_GONE_FOR (60 * NSEC_PER_SEC)
+#define TOP_LOST_FOR (3600 * NSEC_PER_SEC)
 
 enum top_state {
         TOP_LOST, /* in the order of severity, by which they are sorted */
@@ -50,7 +52,7 @@ struct top_node {
 
 struct top_replica {
         uint64_t id;
-        char name[TOP_NAME], url[128], version[32], errors[TOP_REASON];
+        char name[TOP_NAME], url[128], version[64], errors[TOP_REASON];
         bool learner, leads, answers;
         char why[TOP_REASON]; /* it does not answer; "" */
         uint64_t term, applied, behind;
@@ -124,10 +126,10 @@ struct top_model {
         struct top_host host;
         char cluster[TOP_NAME];
         int64_t revision;
-        bool followed;         /* changes are heard of */
-        bool ever;             /* they have been once */
-        int64_t stale_since;   /* wall time */
-        char down[TOP_REASON]; /* why nothing is heard */
+        bool followed;          /* changes are heard of */
+        bool ever;              /* they have been once */
+        int64_t stale_since;    /* wall time */
+        char down[TOP_REASON];  /* why nothing is heard */
 
         enum top_sort sort;
         bool reverse;
@@ -169,6 +171,7 @@ void top_replicas_compare(struct top_model *m);
 struct top_lock *top_lock_get(struct top_model *m, const char *name);
 void top_lock_drop(struct top_model *m, size_t i);
 
+/* Events are kept in the order of their times. */
 void top_event(struct top_model *m, int64_t at, enum top_weight w, const char *fmt, ...)
         printf_(4, 5);
 /* The @back-th from the last, 0 being that; NULL: there are not as many. */

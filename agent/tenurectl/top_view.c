@@ -2,15 +2,18 @@
 
 #include <inttypes.h>
 #include <stdio.h>
-#include <time.h>
 
+#include "top_head.h"
 #include "top_line.h"
+#include "top_pages.h"
 
 #define NODE_WIDTH_MAX 24
 #define NODE_PRINTED 16
 #define NOTES_MIN 8
 #define NARROW 60
+#define BAR_WIDTH 8
 /* With fewer lines than this, all are given to the members. */
+#define LINES_FOR_KEYS 8
 #define LINES_FOR_EVENTS 12
 #define LINES_FOR_CORE 18
 #define LOCKS_MAX 8
@@ -50,23 +53,16 @@ static void bytes_text(int64_t n, char out[16])
         snprintf(out, 16, i > 0 && v < 9.95 ? "%.1f%c" : "%.0f%c", v, units[i]);
 }
 
-static void clock_text(int64_t wall, char out[16])
-{
-        time_t t = (time_t) wall;
-        struct tm tm;
-
-        strftime(out, 16, "%H:%M:%S", localtime_r(&t, &tm));
-}
-
 /* ---- members ---- */
 
-enum { NODE, STATE, LEFT, TTL, AGE, ADDRESS, ZONE, SERVICES, NOTES, NODE_COLUMNS };
+enum { NODE, STATE, LEFT, BAR, TTL, AGE, ADDRESS, ZONE, SERVICES, NOTES, NODE_COLUMNS };
 
 struct context {
         const struct top_model *m;
         struct boot_time now;
         int64_t wall;
-        bool plain;
+        bool plain, utf8;
+        const struct top_node *cursor; /* NULL: none */
 };
 
 static void services_text(const struct top_node *n, char out[TOP_CELL])
@@ -76,6 +72,23 @@ static void services_text(const struct top_node *n, char out[TOP_CELL])
         for (size_t i = 0; n->there && i < n->n_services && at < TOP_CELL; i++)
                 at += (size_t) snprintf(out + at, TOP_CELL - at, "%s%s", i > 0 ? "," : "",
                                         n->services[i]);
+}
+
+/* What is known of it is of before the core was heard last; of this host its agent knows. */
+static bool is_stale(const struct top_model *m, const struct top_node *n)
+{
+        return !m->followed && m->ever &&
+               !(m->host.known && strcmp(m->host.node, n->name) == 0);
+}
+
+/* How much of the TTL is left. */
+static void bar_text(const struct top_node *n, bool utf8, char out[TOP_CELL])
+{
+        int64_t full = BAR_WIDTH * n->left / ((int64_t) n->ttl_ms * NSEC_PER_MSEC);
+
+        for (int i = 0; i < BAR_WIDTH; i++)
+                strcat(out, i < full ? (utf8 ? "\xe2\x96\x88" : "#")
+                                     : (utf8 ? "\xe2\x96\x91" : "."));
 }
 
 static enum top_style node_cell(const void *thing, size_t column, char out[TOP_CELL], void *arg)
@@ -88,20 +101,25 @@ static enum top_style node_cell(const void *thing, size_t column, char out[TOP_C
                              : state == TOP_LEFT                        ? TOP_DIM
                                                                         : TOP_NOTICE;
         const char *note = top_node_note(n);
-        char text[TOP_DURATION] = "";
+        char text[TOP_DURATION] = "", when[TOP_CLOCK], stale[TOP_CLOCK + 16] = "";
 
         switch (column) {
         case NODE:
                 snprintf(out, TOP_CELL, "%s", n->name);
-                return x->m->host.known && strcmp(x->m->host.node, n->name) == 0 ? TOP_BOLD
-                                                                                 : TOP_PLAIN;
+                return n == x->cursor                                              ? TOP_HEADING
+                       : x->m->host.known && strcmp(x->m->host.node, n->name) == 0 ? TOP_BOLD
+                                                                                   : TOP_PLAIN;
         case STATE:
                 snprintf(out, TOP_CELL, "%s", top_state_word(state));
-                return bad;
+                return is_stale(x->m, n) ? TOP_DIM : bad;
         case LEFT:
                 if (n->left >= 0 && x->m->followed && state != TOP_JOINING)
                         top_duration(n->left, !x->m->etcd, text);
                 break;
+        case BAR:
+                if (n->left >= 0 && n->ttl_ms > 0 && x->m->followed)
+                        bar_text(n, x->utf8, out);
+                return state == TOP_JEOPARDY ? TOP_ALARM : TOP_PLAIN;
         case TTL:
                 if (n->there)
                         top_duration((nsec_t) n->ttl_ms * NSEC_PER_MSEC, n->ttl_ms % 1000 != 0,
@@ -123,11 +141,16 @@ static enum top_style node_cell(const void *thing, size_t column, char out[TOP_C
                 services_text(n, out);
                 return TOP_PLAIN;
         default:
+                if (is_stale(x->m, n)) {
+                        top_clock(x->m->stale_since, when);
+                        snprintf(stale, sizeof(stale), "as of %s%s", when,
+                                 *note || *n->tags ? "; " : "");
+                }
                 if (!*note) {
-                        snprintf(out, TOP_CELL, "%s", n->tags);
+                        snprintf(out, TOP_CELL, "%s%s", stale, n->tags);
                         return TOP_DIM;
                 }
-                snprintf(out, TOP_CELL, "%s%s%s%s",
+                snprintf(out, TOP_CELL, "%s%s%s%s%s", stale,
                          n->there && !*n->leaving ? "degraded: " : "", note,
                          *n->tags && x->plain ? "; " : "", x->plain ? n->tags : "");
                 return bad;
@@ -159,10 +182,11 @@ static void node_columns(const struct top_model *m, const struct top_look *k,
                 "NOTES", k->height == 0 ? NOTES_MIN : max_of(k->width / 4, (size_t) NOTES_MIN),
                 .sort = -1, .rank = 3};
         c[AGE] = (struct top_column){"AGE", 6, true, 4, TOP_BY_AGE, false};
-        c[SERVICES] = (struct top_column){"SERVICES", 14, .sort = TOP_BY_SERVICES, .rank = 5};
-        c[ADDRESS] = (struct top_column){"ADDRESS", 15, .sort = TOP_BY_ADDRESS, .rank = 6};
-        c[ZONE] = (struct top_column){"ZONE", zones ? 8 : 0, .sort = TOP_BY_ZONE, .rank = 7};
-        c[TTL] = (struct top_column){"TTL", 6, true, 8, TOP_BY_TTL, false};
+        c[BAR] = (struct top_column){"", k->height > 0 ? BAR_WIDTH : 0, .sort = -1, .rank = 5};
+        c[SERVICES] = (struct top_column){"SERVICES", 14, .sort = TOP_BY_SERVICES, .rank = 6};
+        c[ADDRESS] = (struct top_column){"ADDRESS", 15, .sort = TOP_BY_ADDRESS, .rank = 7};
+        c[ZONE] = (struct top_column){"ZONE", zones ? 8 : 0, .sort = TOP_BY_ZONE, .rank = 8};
+        c[TTL] = (struct top_column){"TTL", 6, true, 9, TOP_BY_TTL, false};
         top_columns_choose(c, NODE_COLUMNS, k);
         for (size_t i = 0; i < NODE_COLUMNS; i++)
                 if (c[i].sort >= 0)
@@ -177,12 +201,19 @@ static int nodes(const struct top_model *m, const struct top_look *k, struct con
         struct top_line l;
 
         node_columns(m, k, c, s);
+        for (size_t i = 0; i < n; i++)
+                top_columns_widen(c, NODE_COLUMNS, k, node_cell, m->shown[i], x);
         if ((k->height > 0 || k->legend) &&
             top_line_heading(s, k, c, NODE_COLUMNS, (int) m->sort, m->reverse) < 0)
                 return -ENOMEM;
         if (k->height > 0) {
                 room = room > 0 ? room - 1 : 0;
+                s->cursor = n > 0 ? min_of(k->cursor, n - 1) : 0;
                 first = min_of(k->scroll, n > room ? n - room : 0);
+                if (room > 0)
+                        first = max_of(min_of(first, s->cursor),
+                                       s->cursor - min_of(s->cursor, room - 1));
+                x->cursor = n > 0 ? m->shown[s->cursor] : NULL;
                 n = min_of(n - first, room);
         }
         s->first = first;
@@ -280,7 +311,7 @@ static int replicas(const struct top_model *m, const struct top_look *k, struct 
                 [LAG] = {"LAG", 5, true, 2, -1, false},
                 [REPLICA_NOTES] = {"NOTES", 6, .rank = 3, .sort = -1},
                 [TERM] = {"TERM", 5, true, 4, -1, false},
-                [VERSION] = {"VERSION", 18, .rank = 5, .sort = -1},
+                [VERSION] = {"VERSION", 20, .rank = 5, .sort = -1},
                 [TRIP] = {"ANSWERS", 7, true, 6, -1, false},
                 [DB] = {"DB", 5, true, 7, -1, false},
                 [CLIENTS] = {"CLIENTS", m->etcd ? 0 : 7, true, 8, -1, false},
@@ -290,6 +321,8 @@ static int replicas(const struct top_model *m, const struct top_look *k, struct 
         struct top_line l;
 
         top_columns_choose(c, REPLICA_COLUMNS, k);
+        for (size_t i = 0; i < m->n_replicas; i++)
+                top_columns_widen(c, REPLICA_COLUMNS, k, replica_cell, &m->replicas[i], NULL);
         if (top_line_heading(s, k, c, REPLICA_COLUMNS, -1, false) < 0)
                 return -ENOMEM;
         for (size_t i = 0; i < m->n_replicas; i++) {
@@ -332,6 +365,8 @@ static int locks(const struct top_model *m, const struct top_look *k, size_t n,
         struct top_line l;
 
         top_columns_choose(c, LOCK_COLUMNS, k);
+        for (size_t i = 0; i < n; i++)
+                top_columns_widen(c, LOCK_COLUMNS, k, lock_cell, &m->locks[i], NULL);
         if (top_line_heading(s, k, c, LOCK_COLUMNS, -1, false) < 0)
                 return -ENOMEM;
         for (size_t i = 0; i < n; i++) {
@@ -346,12 +381,12 @@ static int locks(const struct top_model *m, const struct top_look *k, size_t n,
 
 static int event(const struct top_look *k, const struct top_event *e, struct top_screen *s)
 {
-        char when[16];
+        char when[TOP_CLOCK];
         struct top_line l;
 
         if (top_line_begin(s, k, &l) < 0)
                 return -ENOMEM;
-        clock_text(e->at, when);
+        top_clock(e->at, when);
         top_line_say(&l, TOP_DIM, when);
         top_line_say(&l, TOP_PLAIN, " ");
         top_line_rest(&l,
@@ -372,8 +407,7 @@ static int events(const struct top_model *m, const struct top_look *k, size_t n,
         if (k->height > 0) {
                 if (top_line_begin(s, k, &l) < 0)
                         return -ENOMEM;
-                top_line_rest(&l, TOP_HEADING,
-                              "EVENTS          ? help   / filter   < > sort   q quit", true);
+                top_line_rest(&l, TOP_HEADING, "EVENTS", true);
         }
         for (size_t i = had; i-- > 0;)
                 if (event(k, top_event_at(m, i), s) < 0)
@@ -384,165 +418,21 @@ static int events(const struct top_model *m, const struct top_look *k, size_t n,
         return 0;
 }
 
-/* ---- the first lines ---- */
-
-static int summary(const struct top_model *m, const struct top_look *k, const struct context *x,
-                   struct top_screen *s)
+/* The last line: the keys, or what is being typed. */
+static int keys_line(const struct top_model *m, const struct top_look *k, struct top_screen *s)
 {
-        char text[256], when[16];
         struct top_line l;
 
         if (top_line_begin(s, k, &l) < 0)
                 return -ENOMEM;
-        clock_text(x->wall, when);
-        snprintf(text, sizeof(text), "%s  %s", when, m->cluster);
-        top_line_say(&l, TOP_BOLD, text);
-        snprintf(text, sizeof(text), "  %zu node(s)", m->n_there);
-        top_line_say(&l, TOP_PLAIN, text);
-        for (size_t i = TOP_LOST; i < TOP_HELD; i++)
-                if (m->n_states[i] > 0) {
-                        snprintf(text, sizeof(text), ", %zu %s", m->n_states[i],
-                                 top_state_word((enum top_state) i));
-                        top_line_say(&l, i <= TOP_JEOPARDY ? TOP_ALARM : TOP_PLAIN, text);
-                }
-        if (m->n_degraded > 0) {
-                snprintf(text, sizeof(text), ", %zu degraded", m->n_degraded);
-                top_line_say(&l, TOP_NOTICE, text);
-        }
-        snprintf(text, sizeof(text), "; %zu service(s); revision %" PRId64, m->n_services,
-                 m->revision);
-        top_line_say(&l, TOP_PLAIN, text);
-        return 0;
-}
-
-static int core_line(const struct top_model *m, const struct top_look *k, struct top_screen *s)
-{
-        size_t answer = 0;
-        const char *leader = NULL;
-        char text[512];
-        struct top_line l;
-
-        if (top_line_begin(s, k, &l) < 0)
-                return -ENOMEM;
-        for (size_t i = 0; i < m->n_replicas; i++) {
-                answer += m->replicas[i].answers;
-                if (m->replicas[i].answers && m->replicas[i].leads)
-                        leader = m->replicas[i].name;
-        }
-        if (m->n_replicas == 0) {
-                top_line_say(&l, TOP_NOTICE, "Core: no replica has answered yet");
+        if (!k->asks) {
+                top_line_rest(&l, TOP_HEADING,
+                              "? help   / filter   < > sort   Enter details   q quit", true);
                 return 0;
         }
-        snprintf(text, sizeof(text), "Core: %zu of %zu replica(s) answer, ", answer,
-                 m->n_replicas);
-        top_line_say(&l, answer < m->n_replicas ? TOP_NOTICE : TOP_PLAIN, text);
-        if (leader) {
-                snprintf(text, sizeof(text), "%s leads", leader);
-                top_line_say(&l, TOP_PLAIN, text);
-        } else {
-                top_line_say(&l, TOP_ALARM, "no leader");
-        }
-        if (m->etcd)
-                top_line_say(&l, TOP_PLAIN,
-                             "; an etcd: whole seconds, and neither its clients nor its turns");
-        if (*m->cluster_version) {
-                snprintf(text, sizeof(text), "; cluster version %s", m->cluster_version);
-                top_line_say(&l, TOP_PLAIN, text);
-        }
-        if (m->ancestor != 0) {
-                snprintf(text, sizeof(text), "; forced to descend from %016" PRIx64,
-                         m->ancestor);
-                top_line_say(&l, TOP_PLAIN, text);
-        }
-        return 0;
-}
-
-static void host_text(const struct top_model *m, const struct context *x, struct top_line *l)
-{
-        char text[512], left[TOP_DURATION];
-
-        if (!m->host.known)
-                return top_line_say(l, TOP_DIM, "No agent on this host");
-        snprintf(text, sizeof(text), "This host: %s, %s", m->host.node, m->host.state);
-        top_line_say(l, strcmp(m->host.state, "held") == 0 ? TOP_PLAIN : TOP_NOTICE, text);
-        if (m->host.deadline.ns != BOOT_TIME_NEVER.ns) {
-                top_duration(boot_diff(m->host.deadline, x->now), true, left);
-                snprintf(text, sizeof(text), ", %s to its own deadline", left);
-                top_line_say(l, TOP_PLAIN, text);
-        }
-        if (boot_before(x->now, m->host.rest_until)) {
-                top_duration(boot_diff(m->host.rest_until, x->now), false, left);
-                snprintf(text, sizeof(text), ", suppressed for %s more", left);
-                top_line_say(l, TOP_NOTICE, text);
-        }
-        if (*m->host.maintenance)
-                top_line_say(l, TOP_NOTICE, ", stays out until join");
-        if (m->host.mass_failure)
-                top_line_say(l, TOP_ALARM, "; most nodes are gone at once");
-}
-
-/* The line that an operator has to see first. */
-static int host_line(const struct top_model *m, const struct top_look *k,
-                     const struct context *x, struct top_screen *s)
-{
-        char text[512], when[16];
-        struct top_line l;
-
-        if (top_line_begin(s, k, &l) < 0)
-                return -ENOMEM;
-        if (k->asks) {
-                snprintf(text, sizeof(text), "Filter: %s_", m->filter);
-                top_line_rest(&l, TOP_BOLD, text, false);
-        } else if (!m->followed && m->stale_since == 0) {
-                top_line_rest(&l, TOP_NOTICE, "Reading from the lease core", false);
-        } else if (!m->followed) {
-                clock_text(m->stale_since, when);
-                snprintf(text, sizeof(text), "%s %s%s%s; still trying",
-                         m->ever ? "Not followed since" : "No lease core has answered since",
-                         when, *m->down ? ": " : "", m->down);
-                top_line_rest(&l, TOP_ALARM, text, false);
-        } else {
-                host_text(m, x, &l);
-                if (*m->filter) {
-                        snprintf(text, sizeof(text), "  [filter: %s: %zu of %zu]", m->filter,
-                                 m->n_shown, m->n_nodes);
-                        top_line_say(&l, TOP_BOLD, text);
-                }
-        }
-        return 0;
-}
-
-/* ---- help ---- */
-
-static int help(const struct top_look *k, struct top_screen *s)
-{
-        static const char *const lines[] = {
-                "tenurectl top",
-                "",
-                "q, ^C         quit",
-                "/             filter: all words must match, !WORD must not;",
-                "              Enter keeps it, Esc drops it",
-                "< >           sort by the previous or the next column",
-                "n s l a v     sort by node, state, time left, age, services",
-                "r             reverse the order",
-                "j k, arrows   scroll; also PgUp, PgDn, Home, End",
-                "c o e         show or hide replicas, locks, events",
-                "space         ask now",
-                "^L            redraw",
-                "? h           show or leave this help",
-                "",
-                "LEFT: until the lease ends unless it is renewed, as the core",
-                "said when it was last asked. jeopardy: not renewed for 7/8 of",
-                "the TTL. lost: it expired; such a node stays for a minute.",
-        };
-        struct top_line l;
-
-        for (size_t i = 0; i < k->height; i++) {
-                if (top_line_begin(s, k, &l) < 0)
-                        return -ENOMEM;
-                if (i < ARRAY_SIZE(lines))
-                        top_line_rest(&l, i == 0 ? TOP_BOLD : TOP_PLAIN, lines[i], false);
-        }
+        top_line_say(&l, TOP_BOLD, "Filter: ");
+        top_line_say(&l, TOP_BOLD, m->filter);
+        top_line_say(&l, TOP_BOLD, "_");
         return 0;
 }
 
@@ -556,7 +446,7 @@ static int draw_all(const struct top_model *m, const struct top_look *k, struct 
 
         if (!k->legend)
                 return nodes(m, k, x, 0, s);
-        if (summary(m, k, x, s) < 0 || core_line(m, k, s) < 0 || host_line(m, k, x, s) < 0)
+        if (top_head(m, k, x->now, x->wall, s) < 0)
                 return -ENOMEM;
         if (!k->no_core && m->n_replicas > 0 &&
             (top_line_begin(s, k, &l) < 0 || replicas(m, k, s) < 0))
@@ -579,19 +469,26 @@ static size_t locks_room(size_t height)
 int top_draw(const struct top_model *m, const struct top_look *k, struct boot_time now,
              int64_t wall, struct top_screen *s)
 {
-        struct context x = {.m = m, .now = now, .wall = wall, .plain = k->height == 0};
-        size_t n_events = 0, n_locks = 0, n_core = 0, room;
+        struct context x = {
+                .m = m, .now = now, .wall = wall, .plain = k->height == 0, .utf8 = k->utf8};
+        size_t n_events = 0, n_locks = 0, n_core = 0, n_keys, room;
         struct top_look all = *k;
         int r;
 
-        s->n = s->first = s->n_rows = 0;
+        s->n = s->first = s->n_rows = s->cursor = 0;
         if (k->height == 0) {
                 all.width = SIZE_MAX / 2;
                 r = draw_all(m, &all, &x, s);
         } else if (k->help) {
-                r = help(k, s);
+                r = top_help(k, s);
+        } else if (*k->detail) {
+                r = top_detail(m, k, now, wall, s);
+                s->n = min_of(s->n, k->height);
+                s->first = k->scroll;
+                s->cursor = k->cursor;
         } else {
-                room = k->height > 3 ? k->height - 3 : 0;
+                n_keys = k->height >= LINES_FOR_KEYS;
+                room = k->height - min_of(k->height, TOP_HEAD_LINES + n_keys);
                 if (!k->no_core && k->height >= LINES_FOR_CORE && m->n_replicas > 0)
                         n_core = min_of(m->n_replicas + 1, room / 3);
                 if (n_core < m->n_replicas + 1)
@@ -601,11 +498,7 @@ int top_draw(const struct top_model *m, const struct top_look *k, struct boot_ti
                 if (!k->no_events && k->height >= LINES_FOR_EVENTS)
                         n_events = max_of(k->height / 5, (size_t) 3);
                 room -= n_core + n_locks + n_events;
-                r = summary(m, k, &x, s);
-                if (r == 0)
-                        r = core_line(m, k, s);
-                if (r == 0)
-                        r = host_line(m, k, &x, s);
+                r = top_head(m, k, now, wall, s);
                 if (r == 0 && n_core > 0)
                         r = replicas(m, k, s);
                 if (r == 0 && n_locks > 0)
@@ -614,6 +507,8 @@ int top_draw(const struct top_model *m, const struct top_look *k, struct boot_ti
                         r = nodes(m, k, &x, room, s);
                 if (r == 0 && n_events > 0)
                         r = events(m, k, n_events - 1, s);
+                if (r == 0 && n_keys > 0)
+                        r = keys_line(m, k, s);
                 s->n = min_of(s->n, k->height); /* the terminal has hardly any lines */
         }
         for (size_t i = 0; r == 0 && i < s->n; i++)

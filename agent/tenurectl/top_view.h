@@ -16,9 +16,11 @@ struct top_look {
         bool legend;                       /* headings; without a terminal */
         bool no_core, no_locks, no_events; /* not to be shown */
         bool help;
-        bool asks;       /* for the filter, as it is typed */
-        size_t scroll;   /* members that are above the first one shown */
-        size_t n_events; /* without a terminal: so many of the last ones */
+        bool asks;     /* for the filter, as it is typed */
+        size_t scroll; /* members that are above the first one shown, if that has the cursor */
+        size_t cursor; /* the index of the member that Enter shows */
+        char detail[256]; /* the member of which all is shown; "": none */
+        size_t n_events;  /* without a terminal: so many of the last ones */
 };
 
 /* Lines without their ends, but with what makes them bold and the like. */
@@ -26,6 +28,7 @@ struct top_screen {
         struct buf *lines; /* owned */
         size_t n, cap;
         size_t first, n_rows;  /* of `shown`: those that are visible */
+        size_t cursor;         /* as it was asked for, or the last one */
         bool sorts[TOP_SORTS]; /* of what may be sorted by: is its column there? */
 };
 void top_screen_fini(struct top_screen *s);

@@ -79,7 +79,7 @@ def test_it_needs_no_agent(hosts, engine):
     assert len(re.findall(rf"^db[123]{HELD}|^No agent on this host$", table, re.M)) == 4
     empty = run(BIN / "tenurectl", NO_BUS, f"--endpoints={engine.endpoints}",
                 "--cluster=nobody", "top")
-    assert " 0 node(s); 0 service(s); revision " in empty
+    assert "nobody: no host has joined\n0 node(s); 0 service(s); revision " in empty
 
 
 def test_who_may_read_sees_all_and_others_get_the_reason(new_cluster):
@@ -177,11 +177,12 @@ def test_the_page_shows_what_happens_to_the_core(cluster, page):
 
     for replica in cluster.replicas.values():
         replica.kill()
-    page.shows(r"^Not followed since \d\d:\d\d:\d\d: .*; still trying$")
+    page.shows(r"^\d\d:\d\d:\d\d  \S+: no majority: 0 of 3 replica\(s\) answer; "
+               r"not followed since \d\d:\d\d:\d\d", r"^db2 +held +. .* as of \d\d:\d\d:\d\d; zone")
     for replica in cluster.replicas.values():
         replica.start()
     page.wrote("is followed again")
-    page.shows("^This host: db1", f"^db2{HELD}")
+    page.shows("all 3 hosts hold their places$", "^This host: db1", f"^db2{HELD}")
 
 
 def test_whatever_the_size_it_draws_and_nothing_beyond(page):

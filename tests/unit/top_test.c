@@ -3,6 +3,8 @@
 #include <locale.h>
 
 #include "../../agent/tenurectl/terminal.h"
+#include "../../agent/tenurectl/top_line.h"
+#include "../../agent/tenurectl/top_verdict.h"
 #include "../../agent/tenurectl/top_view.h"
 #include "test.h"
 
@@ -207,29 +209,31 @@ TEST(top_shows)
         put(&m, "e\x1b[2J", 9, "", ""); /* a name that would clear the page */
         CHECK_EQ(top_arrange(&m, at(1)), 0);
         CHECK_EQ(top_draw(&m, &k, at(1), 200, &s), 0);
-        CHECK(strstr(line(&s, 0), "default  4 node(s), 1 degraded; 0 service(s)"));
-        CHECK_STR(line(&s, 2), "No agent on this host");
-        CHECK(strstr(line(&s, 7), "NODE\xe2\x96\xbc"));
-        CHECK(strstr(line(&s, 8), "e\\x1b[2J"));
-        CHECK(strstr(line(&s, 9), "node0"));
-        CHECK(strstr(line(&s, 9), "held         6.3s"));
-        CHECK(strstr(line(&s, 9), "zone=\xc3\xa4"));
-        CHECK(strstr(line(&s, 10), "degraded: mem"));
-        CHECK(strstr(line(&s, 23), "event 19"));
+        CHECK(strstr(line(&s, 0), "  default: all 4 hosts hold their places, 1 degraded"));
+        CHECK_STR(line(&s, 1), "4 node(s), 1 degraded; 0 service(s); revision 0");
+        CHECK_STR(line(&s, 3), "No agent on this host");
+        CHECK(strstr(line(&s, 8), "NODE\xe2\x96\xbc"));
+        CHECK(strstr(line(&s, 9), "e\\x1b[2J"));
+        CHECK(strstr(line(&s, 10), "node0"));
+        CHECK(strstr(line(&s, 10), "held         6.3s \xe2\x96\x88"));
+        CHECK(strstr(line(&s, 10), "zone=\xc3\xa4"));
+        CHECK(strstr(line(&s, 11), "degraded: mem"));
+        CHECK(strstr(line(&s, 22), "event 19"));
+        CHECK(strstr(line(&s, 23), "? help"));
         /* Before anything has been heard, and then without an answer. */
         m.followed = m.ever = false;
         CHECK_EQ(top_draw(&m, &k, at(1), 200, &s), 0);
-        CHECK_STR(line(&s, 2), "Reading from the lease core");
+        CHECK(strstr(line(&s, 0), "  default: reading from the lease core"));
         m.stale_since = 100;
         CHECK_EQ(top_draw(&m, &k, at(1), 200, &s), 0);
-        CHECK(strstr(line(&s, 2), "No lease core has answered since "));
+        CHECK(strstr(line(&s, 0), "  default: no lease core has answered since "));
         /* A character that would turn around what stands behind it. */
         CHECK_EQ(top_width("\xe2\x80\xae", true), 12);
         CHECK_EQ(top_width("\xe2\x81\xa6", true), 12);
         CHECK_EQ(top_width("\xe2\x80\xa6", true), 1);
         /* As a table: all columns, and no escapes. */
-        k = (struct top_look){.legend = false};
-        m.followed = true;
+        k = (struct top_look){.utf8 = false};
+        m.followed = m.ever = true;
         CHECK_EQ(top_draw(&m, &k, at(1), 200, &s), 0);
         CHECK_EQ(s.n, 4);
         CHECK(!memchr(buf_head(&s.lines[0]), '\x1b', buf_len(&s.lines[0])));
@@ -258,6 +262,136 @@ TEST(top_left_is_what_the_core_said)
                 CHECK(strstr(line(&s, 0), " held         1.1s     2s "));
         }
         top_screen_fini(&s);
+        top_model_fini(&m);
+}
+
+static const char *verdict(struct top_model *m, double s)
+{
+        static char text[TOP_VERDICT];
+
+        CHECK_EQ(top_arrange(m, at(s)), 0);
+        (void) top_verdict(m, at(s), 1000 + (int64_t) s, text);
+        return text;
+}
+
+static const char *clock_of(int64_t wall)
+{
+        static char text[TOP_CLOCK];
+
+        top_clock(wall, text);
+        return text;
+}
+
+TEST(top_verdicts)
+{
+        struct top_model m = {.followed = true, .ever = true};
+        char name[8], want[TOP_VERDICT];
+
+        CHECK_STR(verdict(&m, 0), "no host has joined");
+        for (int i = 0; i < 5; i++) {
+                snprintf(name, sizeof(name), "h%d", i);
+                put(&m, name, i + 1, "", "");
+        }
+        CHECK_STR(verdict(&m, 0), "all 5 hosts hold their places");
+        top_node_left(top_node_find(&m, "h0"), 1, at(0));
+        CHECK_STR(verdict(&m, 0), "4 of 5 hosts hold their places, 1 jeopardy");
+        CHECK_EQ(top_node_gone(&m, "h0", "shutdown", at(10)), 0);
+        CHECK_STR(verdict(&m, 12), "all 4 hosts hold their places");
+        CHECK_EQ(top_node_gone(&m, "h1", "expired", at(20)), 0);
+        CHECK_EQ(top_node_gone(&m, "h2", "expired", at(22)), 0);
+        snprintf(want, sizeof(want), "2 of 4 hosts lost at %s", clock_of(1020));
+        CHECK_STR(verdict(&m, 700), want); /* which is what somebody sees who comes later */
+        CHECK_EQ(top_node_gone(&m, "h3", "expired", at(300)), 0);
+        snprintf(want, sizeof(want), "3 of 4 hosts lost, the last one at %s", clock_of(1300));
+        CHECK_STR(verdict(&m, 700), want);
+        for (uint64_t i = 1; i <= 3; i++)
+                top_replica_get(&m, i)->answers = i > 1;
+        CHECK_STR(verdict(&m, 700), want); /* the first has not been heard yet */
+        for (uint64_t i = 2; i <= 3; i++) {
+                top_replica_get(&m, i)->answers = false;
+                strcpy(top_replica_get(&m, i)->why, "refused");
+        }
+        m.followed = false;
+        m.stale_since = 1500;
+        strcpy(m.down, "Connection refused");
+        snprintf(want, sizeof(want),
+                 "no majority: 1 of 3 replica(s) answer; not followed since %s; 3 of 4 hosts "
+                 "lost",
+                 clock_of(1500));
+        CHECK(strncmp(verdict(&m, 700), want, strlen(want)) == 0);
+        m.followed = true;
+        m.n_replicas = 0;
+        CHECK_STR(verdict(&m, 2 * 3600),
+                  "the only host holds its place"); /* lost ones are forgotten */
+        top_model_fini(&m);
+}
+
+/* What is of before the core was heard last says so; of this host its agent knows. */
+TEST(top_marks_stale_rows)
+{
+        struct top_model m = {.ever = true, .stale_since = 1500};
+        struct top_screen s = {0};
+        struct top_look k = {.width = 80, .height = 24};
+        char want[64];
+
+        put(&m, "a", 1, "", "");
+        put(&m, "b", 2, "", "");
+        strcpy(m.host.node, "a");
+        strcpy(m.host.state, "joining");
+        m.host.known = true;
+        snprintf(want, sizeof(want), "as of %s", clock_of(1500));
+        CHECK_EQ(top_arrange(&m, at(0)), 0);
+        CHECK_EQ(top_draw(&m, &k, at(0), 2000, &s), 0);
+        CHECK(strstr(line(&s, 5), "a ") && strstr(line(&s, 5), "joining"));
+        CHECK(!strstr(line(&s, 5), want));
+        CHECK(strstr(line(&s, 6), want));
+        top_screen_fini(&s);
+        top_model_fini(&m);
+}
+
+/* Columns align whatever names are, as tables and on a terminal. */
+TEST(top_aligns)
+{
+        struct top_model m = {.followed = true, .ever = true};
+        struct top_screen s = {0};
+        struct top_look k = {.utf8 = true};
+
+        setlocale(LC_CTYPE, "C.UTF-8");
+        put(&m, "a-name-that-is-longer-than-any-column-that-was-made-for-it", 1, "", "");
+        put(&m, "b\xe4\xb8\xad\xe6\x96\x87", 2, "", "");
+        put(&m, "c\x1b[2J", 3, "", "");
+        CHECK_EQ(top_arrange(&m, at(0)), 0);
+        for (k.height = 0; k.height <= 24; k.height += 24, k.width = 80) {
+                size_t at_column = 0;
+
+                CHECK_EQ(top_draw(&m, &k, at(0), 200, &s), 0);
+                for (size_t i = k.height > 0 ? 5 : 0, rows = 0; rows < 3; i++, rows++) {
+                        char *text = strdup(line(&s, i)), *held = strstr(text, " held ");
+
+                        CHECK(held != NULL);
+                        *held = '\0';
+                        CHECK(rows == 0 || top_width(text, true) == at_column);
+                        at_column = top_width(text, true);
+                        free(text);
+                }
+        }
+        top_screen_fini(&s);
+        top_model_fini(&m);
+}
+
+/* Events that are learned of later stand where they belong. */
+TEST(top_events_are_in_the_order_of_time)
+{
+        struct top_model m = {0};
+
+        for (int i = 0; i < 2 * TOP_EVENTS; i++)
+                top_event(&m, 2 * i, TOP_NEWS, "event %d", i);
+        top_event(&m, 4 * TOP_EVENTS - 7, TOP_NEWS, "late");
+        CHECK_STR(top_event_at(&m, 0)->text, "event 1023");
+        CHECK_STR(top_event_at(&m, 3)->text, "late");
+        top_event(&m, 0, TOP_NEWS, "too old");
+        CHECK_STR(top_event_at(&m, TOP_EVENTS - 1)->text, "too old");
+        CHECK_STR(top_event_at(&m, 3)->text, "late");
         top_model_fini(&m);
 }
 

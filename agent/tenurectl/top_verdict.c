@@ -1,0 +1,122 @@
+#include "top_verdict.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "base/utf8.h"
+#include "top_line.h"
+
+/* Losses that are not further apart are one. */
+#define AT_ONCE (10 * NSEC_PER_SEC)
+
+struct verdict {
+        char *out;
+        size_t n;
+        enum top_weight weight;
+};
+
+static printf_(3, 4) void say(struct verdict *v, enum top_weight w, const char *fmt, ...)
+{
+        va_list ap;
+
+        va_start(ap, fmt);
+        utf8_vprint(v->out + v->n, TOP_VERDICT - v->n, fmt, ap);
+        va_end(ap);
+        v->n += strlen(v->out + v->n);
+        v->weight = max_of(v->weight, w);
+}
+
+static const char *more(const struct verdict *v)
+{
+        return v->n > 0 ? "; " : "";
+}
+
+/* A replica that has not been heard yet counts as one that answers. */
+static void say_core(struct verdict *v, const struct top_model *m)
+{
+        size_t voters = 0, silent = 0;
+        const char *why = m->down;
+        char when[TOP_CLOCK];
+
+        for (size_t i = 0; i < m->n_replicas; i++) {
+                const struct top_replica *p = &m->replicas[i];
+
+                voters += !p->learner;
+                silent += !p->learner && !p->answers && *p->why;
+        }
+        if (voters > 0 && voters - silent <= voters / 2) {
+                say(v, TOP_BAD, "no majority: %zu of %zu replica(s) answer", voters - silent,
+                    voters);
+                why = "";
+        }
+        if (m->followed)
+                return;
+        top_clock(m->stale_since, when);
+        if (m->stale_since == 0)
+                say(v, TOP_WARNING, "%sreading from the lease core", more(v));
+        else if (m->ever)
+                say(v, TOP_BAD, "%snot followed since %s%s%s", more(v), when, *why ? ": " : "",
+                    why);
+        else
+                say(v, TOP_BAD, "%sno lease core has answered since %s%s%s", more(v), when,
+                    *why ? ": " : "", why);
+}
+
+static void say_lost(struct verdict *v, const struct top_model *m, struct boot_time now,
+                     int64_t wall)
+{
+        struct boot_time first = BOOT_TIME_NEVER, last = {0};
+        size_t lost = 0;
+        char when[TOP_CLOCK];
+
+        for (size_t i = 0; i < m->n_nodes; i++) {
+                const struct top_node *n = m->nodes[i];
+
+                if (n->there || strcmp(n->reason, "expired") != 0)
+                        continue;
+                lost++;
+                first = boot_min(first, n->left_at);
+                last = boot_max(last, n->left_at);
+        }
+        if (lost == 0)
+                return;
+        if (boot_diff(last, first) <= AT_ONCE)
+                last = first;
+        top_clock(wall - boot_diff(now, last) / NSEC_PER_SEC, when);
+        say(v, TOP_BAD, "%s%zu of %zu hosts lost%s at %s", more(v), lost, m->n_there + lost,
+            boot_diff(last, first) > 0 ? ", the last one" : "", when);
+}
+
+static void say_held(struct verdict *v, const struct top_model *m)
+{
+        size_t held = m->n_states[TOP_HELD];
+
+        if (m->n_there == 0)
+                say(v, TOP_NEWS, "no host has joined");
+        else if (held == 1 && m->n_there == 1)
+                say(v, TOP_NEWS, "the only host holds its place");
+        else if (held == m->n_there)
+                say(v, TOP_NEWS, "all %zu hosts hold their places", held);
+        else
+                say(v, TOP_WARNING, "%zu of %zu hosts hold their places", held, m->n_there);
+        for (size_t i = TOP_JEOPARDY; i < TOP_HELD; i++)
+                if (i != TOP_LEFT && m->n_states[i] > 0)
+                        say(v, i == TOP_JEOPARDY ? TOP_BAD : TOP_WARNING, ", %zu %s",
+                            m->n_states[i], top_state_word((enum top_state) i));
+        if (m->n_degraded > 0)
+                say(v, TOP_WARNING, ", %zu degraded", m->n_degraded);
+}
+
+enum top_weight top_verdict(const struct top_model *m, struct boot_time now, int64_t wall,
+                            char out[static TOP_VERDICT])
+{
+        struct verdict v = {.out = out};
+
+        *out = '\0';
+        say_core(&v, m);
+        if (m->ever)
+                say_lost(&v, m, now, wall);
+        if (v.n == 0)
+                say_held(&v, m);
+        return v.weight;
+}
