@@ -8,7 +8,7 @@ comma := ,
 UNIT_WRAPS := $(addprefix -Wl$(comma)--wrap=,malloc calloc realloc reallocarray strdup strndup memcmp replica_change_members)
 
 # What is pure in a program is tested as the library is.
-UNIT_AGENT := $(patsubst %,$(O)/agent/tenurectl/%.o,offspring top_head top_line top_model top_pages top_verdict top_view terminal) $(patsubst %,$(O)/agent/tenure-core/%.o,expiries links) $(patsubst %,$(O)/agent/tenured/%.o,guard runtime)
+UNIT_AGENT := $(patsubst %,$(O)/agent/tenurectl/%.o,offspring top_head top_history top_line top_model top_pages top_verdict top_view terminal) $(patsubst %,$(O)/agent/tenure-core/%.o,expiries links) $(patsubst %,$(O)/agent/tenured/%.o,guard runtime)
 $(O)/tests/unit/unit: $(patsubst %.c,$(O)/%.o,$(wildcard tests/unit/*.c)) $(UNIT_AGENT) $(O)/tests/sim/disk.o $(O)/tests/sim/worker.o $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) $(UNIT_WRAPS) -o $@ $^ $(LDLIBS)
 

@@ -151,7 +151,7 @@ static struct boot_time run_tables(struct top *t, struct boot_time now)
                 if (!settled)
                         return t->print_by;
         }
-        if ((settled && t->rounds == ROUNDS_FIRST && top_core_is_settled(t->replicas)) ||
+        if ((settled && t->rounds == ROUNDS_FIRST && top_core_is_settled(t->replicas, now)) ||
             (!t->model.ever && top_feed_is_refused(t->feed)) ||
             !boot_before(now, t->print_by)) {
                 print(t, now);
@@ -441,6 +441,7 @@ static struct boot_time run(struct loop_hook *h, struct boot_time now)
         struct top *t = container_of(h, struct top, hook);
         int r = top_feed_error(t->feed);
 
+        top_core_run(t->replicas, now, time(NULL));
         /* A replica may explain what libtenure does not, such as a failed login. */
         if (!t->model.followed && !*t->model.down)
                 utf8_print(t->model.down, sizeof(t->model.down), "%s",

@@ -7,6 +7,7 @@
 #include "base/url.h"
 #include "base/utf8.h"
 #include "ctl.h"
+#include "top_history.h"
 
 /* With more members than this, the time left is asked for all leases at once. */
 #define LEASES_FROM 300
@@ -30,6 +31,7 @@ struct top_core {
         struct top_model *model;
         const struct core_options *options;
         struct resolver *resolver;
+        struct top_history *history;
         struct tls *tls;
         struct conn *conns[2 * TOP_REPLICAS]; /* owned */
         size_t n_conns;
@@ -126,6 +128,7 @@ static void status_message(struct rpc_call *call, struct view bytes)
         n->member = p->header ? p->header->member_id : 0;
         n->answered = now;
         *n->down = '\0';
+        top_history_times(n->core->history, p, now);
         r = top_replica_get(m, n->member);
         if (r) {
                 if (*r->why && !r->answers)
@@ -286,12 +289,18 @@ static const struct rpc_handler leases_handler = {.on_message = leases_message,
 
 /* ---- connections ---- */
 
-static void call(struct conn *n, const char *path, const struct rpc_handler *h,
-                 struct rpc_call **slot)
+/* @q: NULL for a request without fields. */
+static void call(struct conn *n, const char *path, const ProtobufCMessage *q,
+                 const struct rpc_handler *h, struct rpc_call **slot)
 {
-        if (*slot || rpc_call_new(endpoint_rpc(n->ep), path, false, h, n, slot) < 0)
+        cleanup_(buf_fini) struct buf b = {0};
+
+        if (q)
+                pb_append(&b, q);
+        if (*slot || buf_error(&b) < 0 ||
+            rpc_call_new(endpoint_rpc(n->ep), path, false, h, n, slot) < 0)
                 return;
-        if (rpc_call_send(*slot, "", 0) < 0)
+        if (rpc_call_send(*slot, buf_head(&b), buf_len(&b)) < 0)
                 return rpc_call_cancel(*slot);
         rpc_call_end(*slot);
         endpoint_kick(n->ep);
@@ -299,10 +308,13 @@ static void call(struct conn *n, const char *path, const struct rpc_handler *h,
 
 static void ask_status(struct conn *n, struct boot_time now)
 {
+        Pb__StatusRequest q = PB__STATUS_REQUEST__INIT;
+
         if (n->status)
                 return;
         n->asked = now;
-        call(n, "/etcdserverpb.Maintenance/Status", &status_handler, &n->status);
+        q.revision_times = !top_history_has_begun(n->core->history);
+        call(n, "/etcdserverpb.Maintenance/Status", &q.base, &status_handler, &n->status);
 }
 
 static void on_up(struct endpoint *e, void *userdata)
@@ -311,7 +323,7 @@ static void on_up(struct endpoint *e, void *userdata)
 
         (void) e;
         ask_status(n, loop_now(n->core->loop));
-        call(n, "/etcdserverpb.Cluster/MemberList", &members_handler, &n->members);
+        call(n, "/etcdserverpb.Cluster/MemberList", NULL, &members_handler, &n->members);
 }
 
 static void on_down(struct endpoint *e, const char *why, void *userdata)
@@ -446,11 +458,12 @@ void top_core_ask(struct top_core *c, struct boot_time now, int64_t wall)
                 if (r && r->learner) /* a learner knows less, and does not answer for others */
                         continue;
                 if (members)
-                        call(n, "/etcdserverpb.Cluster/MemberList", &members_handler,
+                        call(n, "/etcdserverpb.Cluster/MemberList", NULL, &members_handler,
                              &n->members);
                 members = false;
                 if (leases)
-                        call(n, "/etcdserverpb.Lease/LeaseLeases", &leases_handler, &n->leases);
+                        call(n, "/etcdserverpb.Lease/LeaseLeases", NULL, &leases_handler,
+                             &n->leases);
                 if (leases)
                         c->leases_at = boot_add(
                                 now, max_of(2 * NSEC_PER_SEC, (nsec_t) n_nodes * NSEC_PER_SEC /
@@ -469,12 +482,32 @@ const char *top_core_why(const struct top_core *c)
         return "";
 }
 
-bool top_core_is_settled(const struct top_core *c)
+static bool all_have_answered(const struct top_core *c)
 {
         for (size_t i = 0; i < c->n_conns; i++)
                 if (c->conns[i]->answered.ns == 0 && !*c->conns[i]->down)
                         return false;
         return c->listed;
+}
+
+bool top_core_is_settled(const struct top_core *c, struct boot_time now)
+{
+        return all_have_answered(c) && top_history_is_done(c->history, now);
+}
+
+void top_core_run(struct top_core *c, struct boot_time now, int64_t wall)
+{
+        for (size_t i = 0;
+             all_have_answered(c) && top_history_waits(c->history) && i < c->n_conns; i++) {
+                const struct conn *n = c->conns[i];
+                const struct top_replica *r = replica_of(n);
+
+                if (!endpoint_rpc(n->ep) || !r || r->learner || !r->answers)
+                        continue;
+                top_history_begin(c->history, endpoint_rpc(n->ep), now, wall);
+                endpoint_kick(n->ep);
+        }
+        (void) top_history_is_done(c->history, now);
 }
 
 bool top_core_has_any(const struct top_core *c)
@@ -492,7 +525,9 @@ int top_core_new(struct top_core **ret, struct loop *l, struct top_model *m,
                 c->loop = l;
                 c->model = m;
                 c->options = o;
-                r = resolver_new(&c->resolver, l);
+                r = top_history_new(&c->history, m);
+                if (r == 0)
+                        r = resolver_new(&c->resolver, l);
         }
         if (r < 0) {
                 top_core_free(c);
@@ -513,6 +548,7 @@ struct top_core *top_core_free(struct top_core *c)
                 endpoint_free(c->conns[i]->ep);
                 free(c->conns[i]);
         }
+        top_history_free(c->history);
         resolver_free(c->resolver);
         tls_free(c->tls);
         free(c);

@@ -27,5 +27,9 @@ void top_core_ask(struct top_core *c, struct boot_time now, int64_t wall);
 /* Why one of them does not answer; "". */
 const char *top_core_why(const struct top_core *c);
 
-/* All replicas that are known have answered, or have been given up. */
-bool top_core_is_settled(const struct top_core *c);
+/* All replicas that are known have answered, or have been given up, and the history is read. */
+bool top_core_is_settled(const struct top_core *c, struct boot_time now);
+
+/* To be called in each turn: reads what happened in the last hour, once the members are known.
+ */
+void top_core_run(struct top_core *c, struct boot_time now, int64_t wall);

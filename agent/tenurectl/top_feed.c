@@ -147,6 +147,8 @@ static void on_followed(struct top_feed *f, bool followed)
         m->followed = followed;
         *f->refused = '\0';
         f->forbidden = false;
+        if (followed && !m->ever)
+                m->first_revision = m->revision;
         m->ever = m->ever || followed;
 }
 

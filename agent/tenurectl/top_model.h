@@ -126,6 +126,7 @@ struct top_model {
         struct top_host host;
         char cluster[TOP_NAME];
         int64_t revision;
+        int64_t first_revision; /* changes up to that are history */
         bool followed;          /* changes are heard of */
         bool ever;              /* they have been once */
         int64_t stale_since;    /* wall time */

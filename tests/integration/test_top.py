@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from harness.etcd import Etcd
+from harness.http1 import Http
 from harness.places import BIN
 from harness.program import run
 from harness.screen import Screen
@@ -161,6 +162,31 @@ def test_the_page_shows_what_happens_to_services_locks_and_hosts(page, hosts, ag
     db4.kill()
     page.shows("^db4 +lost .* expired")
     page.wrote("db4 left: expired")
+
+
+def test_who_opens_it_later_sees_what_was_lost_and_when(hosts, agents, engine, top):
+    if isinstance(engine, Etcd):
+        pytest.skip("an etcd does not say when its revisions were")
+    db4, db5 = (agents(name, TTL="2s") for name in ("db4", "db5"))
+    eventually(lambda: len(hosts[0].nodes()) == 5)
+    for agent in db4, db5:
+        agent.kill()
+    eventually(lambda: len(hosts[0].nodes()) == 3)
+    table = hosts[0].ctl("top", "--once")
+    lost, = re.findall(r": 2 of 5 hosts lost at (\d\d:\d\d:\d\d)$", table, re.M)
+
+    page = top()
+    page.shows(f": 2 of 5 hosts lost at {lost}$", "^db4 +lost .* expired", "^db5 +lost .* expired",
+               r"^\d\d:\d\d:\d\d db4 joined$", "^[0-9:]{8} db[45] left: expired$")
+    page.press("jjj\r")
+    page.shows("^db4 *$", "^State +lost$", "^Why +expired$", f"^Event +{lost[:4]}.* db4 left: expired$")
+    page.press("q")
+    assert page.status() == 0
+
+    http = Http(engine.endpoints.split(",")[0])
+    now = http.post("/v3/kv/range", key=b"a")["header"]["revision"]
+    http.post("/v3/kv/compaction", revision=now)
+    assert "all 3 hosts hold their places\n" in hosts[0].ctl("top", "--once")
 
 
 def test_the_page_shows_what_happens_to_the_core(cluster, page):

@@ -3,6 +3,7 @@
 #include <locale.h>
 
 #include "../../agent/tenurectl/terminal.h"
+#include "../../agent/tenurectl/top_history.h"
 #include "../../agent/tenurectl/top_line.h"
 #include "../../agent/tenurectl/top_verdict.h"
 #include "../../agent/tenurectl/top_view.h"
@@ -323,6 +324,76 @@ TEST(top_verdicts)
         m.n_replicas = 0;
         CHECK_STR(verdict(&m, 2 * 3600),
                   "the only host holds its place"); /* lost ones are forgotten */
+        top_model_fini(&m);
+}
+
+static void happen(struct top_history *h, int64_t revision, const char *name, const char *was,
+                   const char *is)
+{
+        Pb__KeyValue kv = PB__KEY_VALUE__INIT, prev = PB__KEY_VALUE__INIT;
+        Pb__Event e = PB__EVENT__INIT;
+        char key[64];
+
+        kv.key = pb_bytes(key, (size_t) snprintf(key, sizeof(key), "/tenure/c/nodes/%s", name));
+        kv.mod_revision = revision;
+        e.type = is ? PB__EVENT__EVENT_TYPE__PUT : PB__EVENT__EVENT_TYPE__DELETE;
+        if (is)
+                kv.value = pb_bytes(is, strlen(is));
+        if (was)
+                prev.value = pb_bytes(was, strlen(was));
+        e.kv = &kv;
+        e.prev_kv = was ? &prev : NULL;
+        top_history_event(h, &e);
+}
+
+/* Of before it was opened: what happened when, who is lost, and who has come back. */
+TEST(top_history_is_told)
+{
+        struct top_model m = {.followed = true, .ever = true, .first_revision = 30};
+        Pb__StatusResponse p = PB__STATUS_RESPONSE__INIT;
+        Pb__RevisionTime t[3], *list[] = {&t[0], &t[1], &t[2]};
+        struct top_history *h = NULL;
+        char want[TOP_VERDICT];
+
+        strcpy(m.cluster, "c");
+        CHECK_EQ(top_history_new(&h, &m), 0);
+        CHECK(!top_history_waits(h) && top_history_is_done(h, at(4000)));
+        for (size_t i = 0; i < 3; i++)
+                pb__revision_time__init(&t[i]);
+        t[0].revision = 10,
+        t[0].ago_ms = 3700000; /* what is older than an hour does not count */
+        t[1].revision = 20, t[1].ago_ms = 600000;
+        t[2].revision = 25, t[2].ago_ms = 100000;
+        p.revision_times = list;
+        p.n_revision_times = 3;
+        top_history_times(h, &p, at(4000));
+        CHECK(top_history_waits(h) && !top_history_is_done(h, at(4000)));
+        m.first_revision = 10; /* so that there is nothing to read from the core */
+        top_history_begin(h, NULL, at(4000), 5000);
+        CHECK(!top_history_waits(h) && top_history_is_done(h, at(4000)));
+
+        put(&m, "back", 1, "", "");
+        happen(h, 11, "new", NULL, "{}");
+        happen(h, 12, "back", "{}", NULL);
+        happen(h, 20, "dead", "{\"ttl_ms\": 2000}", NULL);
+        happen(h, 21, "sick", "{}", "{\"degraded\": \"memory\"}");
+        happen(h, 22, "sick", "{\"degraded\": \"memory\"}", "{}");
+        happen(h, 23, "quits", "{\"leaving\": \"shutdown\"}", NULL);
+        happen(h, 24, "bad\n", "{}", NULL);
+        happen(h, 26, "last", "no JSON", NULL);
+        CHECK_EQ(m.n_events, 7);
+        CHECK_STR(top_event_at(&m, 0)->text, "last left: expired");
+        CHECK_EQ(top_event_at(&m, 0)->at, 5000);
+        CHECK_STR(top_event_at(&m, 1)->text, "quits left: shutdown");
+        CHECK_EQ(top_event_at(&m, 1)->at, 4900);
+        CHECK_STR(top_event_at(&m, 3)->text, "sick is degraded: memory");
+        CHECK_STR(top_event_at(&m, 4)->text, "dead left: expired");
+        CHECK_EQ(top_event_at(&m, 4)->at, 4400);
+        CHECK_STR(top_event_at(&m, 6)->text, "new joined");
+        CHECK(top_node_find(&m, "back")->there);
+        snprintf(want, sizeof(want), "2 of 3 hosts lost, the last one at %s", clock_of(5000));
+        CHECK_STR(verdict(&m, 4000), want);
+        top_history_free(h);
         top_model_fini(&m);
 }
 
