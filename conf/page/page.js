@@ -9,7 +9,9 @@
  */
 "use strict";
 
-const GONE_FOR = 60e3;       // so long who has gone stays in the table
+const GONE_FOR = 60e3, LOST_FOR = 3600e3; // so long who has left, or was lost, stays in the table
+const HISTORY = 3600e3;      // so far back the page begins
+const AT_ONCE = 10e3;        // losses that are not further apart are one
 const FRESH = 3e3;           // what the core said longer ago says nothing of renewals
 const SILENT = 5e3;          // a question that is not answered by then was not heard
 const ALL_UP_TO = 1000;      // of so many members the list of leases says enough
@@ -113,7 +115,7 @@ async function post(path, body, signal) {
 	const headers = {"Content-Type": "application/json"};
 	if (token)
 		headers.Authorization = token;
-	const r = await fetch("/v3/" + path, {method: "POST", headers, body: JSON.stringify(body), signal, cache: "no-store", credentials: "omit"});
+	const r = await fetch("/v3/" + path, {method: "POST", headers, body: typeof body === "string" ? body : JSON.stringify(body), signal, cache: "no-store", credentials: "omit"});
 	const off = Date.now() - Date.parse(r.headers.get("Date"));
 	ahead = Math.abs(off) > CLOCKS_AGREE ? off : 0;
 	return r;
@@ -157,10 +159,16 @@ let ranked = [], shown = []; // all, in their order; and those of them that the 
 const totals = {there: 0, degraded: 0, states: {}};
 let own = {}, metrics = {}, selfId = "", leaderId = "";
 const denied = {replicas: "", locks: ""};
-const started = new Date();
+let eventsFrom = "";
 
-function happened(weight, text) {
-	events.push({at: new Date(), weight, text});
+/* What is learned of later stands where it belongs. */
+function happened(weight, text, at = new Date()) {
+	let i = events.length;
+	while (i > 0 && events[i - 1].at > at)
+		i--;
+	if (i < events.length)
+		eventsDrawn = -1;
+	events.splice(i, 0, {at, weight, text});
 	if (events.length > EVENTS)
 		events.shift();
 	nEvents++;
@@ -222,8 +230,8 @@ function stateOf(n, t) {
 
 const noteOf = (n) => !n.there ? n.reason : n.leaving || (n.degraded ? "degraded: " + n.degraded : "");
 
-function putNode(name, kv) {
-	const r = recordOf(kv.value), was = nodes.get(name), tags = tagsOf(r.tags);
+function nodeOf(name, kv, was) {
+	const r = recordOf(kv.value), tags = tagsOf(r.tags);
 	const n = {
 		name, key: naturalKey(name), record: r, lease: kv.lease || "0", created: kv.create_revision, modified: kv.mod_revision,
 		incarnation: str(r.incarnation), boot: str(r.boot_id), id: str(r.id), address: list(r.addresses)[0] || "", addresses: list(r.addresses),
@@ -232,6 +240,11 @@ function putNode(name, kv) {
 		services: was ? was.services : new Set(), there: true, reason: "", goneAt: 0, asked: 0, left: 0, hay: "", servicesText: "", rank: 0,
 	};
 	n.addressKey = naturalKey(n.address);
+	return n;
+}
+
+function putNode(name, kv) {
+	const was = nodes.get(name), n = nodeOf(name, kv, was);
 	if (was && was.there && (was.incarnation !== n.incarnation || was.created !== n.created)) {
 		happened("", `${name} left: ${was.leaving || (was.id === n.id && was.boot !== n.boot ? "rebooted" : "replaced")}`);
 		happened("", `${name} joined`);
@@ -264,6 +277,25 @@ function nodeGone(name) {
 	n.goneAt = now();
 	n.hay = "";
 	happened(n.reason === "expired" ? "bad" : "", `${name} left: ${n.reason}`);
+}
+
+/* A change of before the page was opened: as of now the members are known. */
+function pastEvent(name, e, at) {
+	const was = e.prev_kv ? recordOf(e.prev_kv.value) : null, is = recordOf(e.kv.value);
+	if (e.type === "DELETE") {
+		const reason = str(was?.leaving) || "expired", n = nodes.get(name);
+		happened(reason === "expired" ? "bad" : "", `${name} left: ${reason}`, at);
+		if (!n?.there)
+			nodes.set(name, Object.assign(nodeOf(name, e.prev_kv || e.kv), {there: false, reason, goneAt: now() - (Date.now() - at)}));
+	} else if (!was || was.incarnation !== is.incarnation) {
+		happened("", `${name} joined${was ? " anew" : ""}`, at);
+	} else if (str(is.leaving) && is.leaving !== was.leaving) {
+		happened("warn", `${name} is leaving: ${is.leaving}`, at);
+	} else if (str(is.degraded) && is.degraded !== was.degraded) {
+		happened("warn", `${name} is degraded: ${is.degraded}`, at);
+	} else if (!str(is.degraded) && str(was.degraded)) {
+		happened("", `${name} is well again`, at);
+	}
 }
 
 function sayServices(n) {
@@ -483,6 +515,57 @@ async function checkHistory(me) {
 		forgetAll();
 }
 
+/* One by one, until the stream ends. */
+async function* messagesOf(response) {
+	const reader = response.body.getReader(), decoder = new TextDecoder();
+	for (let rest = "";;) {
+		const {done, value} = await reader.read();
+		if (done)
+			return;
+		const lines = (rest + decoder.decode(value, {stream: true})).split("\n");
+		rest = lines.pop();
+		for (const line of lines)
+			if (line)
+				yield JSON.parse(line);
+	}
+}
+
+/* What happened to members in the last hour, up to the revision @upto: as far as the core has the history, and this
+ * replica remembers when it was. The answer to the question for progress comes behind all of it. */
+async function readHistory(me, upto) {
+	const opened = Date.now(), all = (await ask("maintenance/status", {revision_times: true})).revision_times || [];
+	const times = all.map((t) => ({revision: Number(t.revision || 0), ago: Number(t.ago_ms || 0)}));
+	const first = times[Math.max(0, times.findLastIndex((t) => t.ago >= HISTORY))], key = prefix() + "nodes/";
+	let from = first ? first.revision + 1 : Infinity, i = 0;
+	if (first)
+		eventsFrom = clockText(new Date(opened - Math.min(first.ago, HISTORY)));
+	for (let tries = 0; from <= upto && tries < 3 && me === run; tries++) {
+		const end = new AbortController(), timer = setTimeout(() => end.abort(), 10e3);
+		const create = {key: toBase64(key), range_end: behind(key), start_revision: String(from), prev_kv: true};
+		from = Infinity;
+		try {
+			const r = await post("watch", JSON.stringify({create_request: create}) + JSON.stringify({progress_request: {}}), end.signal);
+			for await (const {result} of messagesOf(r)) {
+				if (result?.canceled)
+					from = Number(result.compact_revision || Infinity) + 1;
+				if (me !== run || !result || result.canceled || (!result.created && !result.events))
+					break;
+				for (const e of result.events || []) {
+					const at = Number(e.kv.mod_revision);
+					while (i < times.length && times[i].revision < at)
+						i++;
+					if (at <= upto)
+						pastEvent(fromBase64(e.kv.key).slice(key.length), e, new Date(opened - (times[i]?.ago || 0)));
+				}
+			}
+		} finally {
+			clearTimeout(timer);
+			end.abort();
+		}
+	}
+	touch("order", "rows", "events", "counts");
+}
+
 /* Returns when it ends; a history that has been compacted, or is another one, is read anew. */
 async function watch(me) {
 	const end = new AbortController();
@@ -493,22 +576,13 @@ async function watch(me) {
 		const m = parse(await r.text());
 		throw new Refused(m.code, str(m.message) || str(m.error) || r.statusText);
 	}
-	const reader = r.body.getReader(), decoder = new TextDecoder();
-	let rest = "";
-	for (;;) {
-		const {done, value} = await reader.read();
+	for await (const m of messagesOf(r)) {
 		if (me !== run)
 			return end.abort();
-		if (done)
-			throw new Error("the watch has ended");
-		const lines = (rest + decoder.decode(value, {stream: true})).split("\n");
-		rest = lines.pop();
-		for (const line of lines)
-			if (line) {
-				clearTimeout(timer);
-				take(JSON.parse(line));
-			}
+		clearTimeout(timer);
+		take(m);
 	}
+	throw new Error("the watch has ended");
 }
 
 function take(m) {
@@ -526,6 +600,8 @@ function take(m) {
 		throw new Error("the core has another history");
 	}
 	if (r.created) {
+		if (!ever)
+			readHistory(run, revision).catch(() => 0); // the page does without
 		ever = true;
 		retries = 0;
 		setLive(true, "");
@@ -855,7 +931,7 @@ function arrange(t) {
 		if (n.rank !== t)
 			all.push(n);
 	shown = [];
-	ranked = all.filter((n) => n.there || t - n.goneAt <= GONE_FOR || !nodes.delete(n.name));
+	ranked = all.filter((n) => n.there || t - n.goneAt <= (n.reason === "expired" ? LOST_FOR : GONE_FOR) || !nodes.delete(n.name));
 	for (const n of ranked) {
 		n.state = stateOf(n, t);
 		totals.there += n.there;
@@ -961,7 +1037,7 @@ function fillRow(r, i, n, t, wall) {
 	setText(r.address, n.address);
 	setText(r.zone, n.zone);
 	setText(r.services, n.there ? n.servicesText : "");
-	setText(r.note, note || n.tags);
+	setText(r.note, [live || !lostAt ? "" : "as of " + clockText(lostAt), note || n.tags].filter(Boolean).join("; "));
 	setClass(r.note, "c-note " + (!note ? "w-dim" : state === "lost" || state === "jeopardy" ? "w-bad" : n.there ? "w-warn" : "w-dim"));
 }
 
@@ -1099,7 +1175,30 @@ $("detail").addEventListener("close", () => {
 
 /* ---- the rest ---- */
 
+/* What one has to know first. */
+function verdict() {
+	const gone = [...nodes.values()].filter((n) => !n.there && n.reason === "expired").map((n) => n.goneAt), n = totals.there, held = totals.states.held || 0, parts = [];
+	if (own.status && !leaderId)
+		parts.push("no majority: this replica knows no leader");
+	if (!live && lostAt)
+		parts.push("not followed since " + clockText(lostAt));
+	if (gone.length > 0) {
+		const first = Math.min(...gone), last = Math.max(...gone), once = last - first <= AT_ONCE;
+		parts.push(`${numberText(gone.length)} of ${numberText(n + gone.length)} hosts lost${once ? "" : ", the last one"} at ${clockText(new Date(Date.now() - now() + (once ? first : last)))}`);
+	}
+	if (parts.length > 0)
+		return ["bad", parts.join("; ")];
+	if (n === 0)
+		return ["", "no host has joined"];
+	const others = STATES.filter((s) => s !== "held" && s !== "lost" && s !== "left" && totals.states[s]).map((s) => `, ${numberText(totals.states[s])} ${s}`).join("");
+	const sick = totals.degraded ? `, ${numberText(totals.degraded)} degraded` : "";
+	return [others ? "bad" : sick ? "warn" : "", (held < n ? `${numberText(held)} of ${numberText(n)} hosts hold their places` : n === 1 ? "the only host holds its place" : `all ${numberText(n)} hosts hold their places`) + others + sick];
+}
+
 function drawCounts() {
+	const [weight, text] = ever ? verdict() : ["", ""];
+	setClass($("verdict"), "verdict" + (weight ? " w-" + weight : ""));
+	setText($("verdict"), text);
 	const box = $("counts"), want = [[totals.there, totals.there === 1 ? "member" : "members", "", ""]];
 	for (const s of STATES)
 		if (s !== "held" && totals.states[s])
@@ -1161,7 +1260,7 @@ function drawReplicas() {
 				facts.append(fact("lease time", numberText(metrics.tenure_lease_time_seconds) + " s"));
 			if (metrics.tenure_lease_outage_seconds_total > 0)
 				facts.append(fact("lease clock paused", metrics.tenure_lease_outage_seconds_total.toFixed(1) + " s"));
-			facts.append(fact("data", bytesText(Number(s.dbSize || 0))), fact("clients", numberText(Number(s.clients || 0))), fact("longest turn", (Number(s.longest_turn_us || 0) / 1000).toFixed(1) + " ms"), fact("answers in", own.trip.toFixed(1) + " ms"), fact("version", s.tenure_version || s.version || ""));
+			facts.append(fact("data", bytesText(Number(s.dbSize || 0))), fact("clients", numberText(Number(s.clients || 0))), fact("longest turn", (Number(s.longest_turn_us || 0) / 1000).toFixed(1) + " ms"), fact("answers in", own.trip.toFixed(1) + " ms"), fact("version", s.tenure_version ? `${s.tenure_version} (etcd ${s.version})` : s.version || ""));
 			if (s.cluster_version)
 				facts.append(fact("cluster version", s.cluster_version));
 			if (s.header && s.header.ancestor)
@@ -1222,6 +1321,7 @@ function drawServices() {
 	fillCards("service-list", cards, "", "No service is published.");
 }
 
+const started = new Date();
 let eventsDrawn = 0, toldEvents = 0, toldAt = -Infinity;
 
 function eventItem(e) {
@@ -1233,13 +1333,18 @@ function eventItem(e) {
 
 /* The newest first; of many at once only the last ones are made at all. */
 function drawEvents() {
-	const box = $("event-list"), fresh = events.slice(-Math.min(nEvents - eventsDrawn, EVENTS_SHOWN));
+	const box = $("event-list");
+	if (eventsDrawn < 0) {
+		box.replaceChildren();
+		eventsDrawn = nEvents - events.length;
+	}
+	const fresh = events.slice(-Math.min(nEvents - eventsDrawn, EVENTS_SHOWN));
 	if (nEvents > eventsDrawn)
 		box.prepend(...fresh.reverse().map(eventItem));
 	while (box.children.length > EVENTS_SHOWN)
 		box.lastChild.remove();
 	eventsDrawn = nEvents;
-	setText($("events-since"), nEvents === 0 ? `None since ${clockText(started)}, when this page was opened.` : "");
+	setText($("events-since"), nEvents === 0 ? `None since ${eventsFrom || clockText(started) + ", when this page was opened"}.` : "");
 }
 
 /* To who does not see it: not each of thousands. */

@@ -221,6 +221,22 @@ def test_a_member_that_should_have_renewed_long_ago_is_in_jeopardy(live, twenty)
     eventually_is("jeopardy", lambda: cell(live, "late", "state"))
 
 
+def test_who_opens_the_page_later_sees_what_was_lost_and_when(page, twenty, shared_cluster):
+    for name in "db1", "db2":
+        twenty.end(name)
+    twenty.node("db3", leaving="shutdown")
+    twenty.end("db3")
+    url = shared_cluster.running[0].client_url
+    page.open(url + twenty.address)
+    page.shows("#verdict", r"^2 of 19 hosts lost at \d\d:\d\d:\d\d$")
+    page.shows("#event-list", "db3 left: shutdown", "db2 left: expired", "db1 left: expired",
+               "db4 joined")
+    eventually_is(["lost", "expired"], lambda: [cell(page, "db1", "state"),
+                                                cell(page, "db1", "note")])
+    twenty.node("db1")
+    page.shows("#verdict", "^1 of 19 hosts lost at ")
+
+
 def test_left_is_what_the_core_said(live):
     """Not that minus the time since then, in which the lease may have been renewed."""
     live.eval("""askLeases = async () => {};
@@ -435,6 +451,8 @@ def test_a_page_goes_on_when_its_replica_is_back(page, cluster):
     own.kill()
     page.shows("#trouble", "does not answer|Not followed")
     page.shows("#live", "^Not connected$")
+    page.shows("#verdict", r"^not followed since \d\d:\d\d:\d\d$")
+    eventually(lambda: cell(page, "db2", "note").startswith("as of "))
     fleet.node("db1", leaving="reboot")
     fleet.end("db1")
     fleet.node("db3")
