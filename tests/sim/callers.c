@@ -26,16 +26,23 @@ enum kind {
 
 static struct rnd rnd;
 static nsec_t next;
+static bool posed[REPLICAS_MAX + 1]; /* by member */
 
 void callers_begin(struct world *w)
 {
         rnd_init(&rnd, ~w->seed * 13);
+        memset(posed, 0, sizeof(posed));
         next = chance_in(&rnd, 50) && !w->lasting ? NEVER : time_in(&rnd, 0, 3 * NSEC_PER_SEC);
 }
 
 nsec_t callers_next(void)
 {
         return W->calm ? NEVER : next;
+}
+
+bool callers_posed_as_old(unsigned replica)
+{
+        return posed[replica + 1];
 }
 
 static void greeting(struct buf *b, uint64_t cluster, uint64_t member)
@@ -71,6 +78,7 @@ static void say(enum kind k, struct buf *b)
         case CALLER_MEMBER:
                 return greeting(b, OURS, member);
         case CALLER_MALFORMED:
+                posed[member] = true; /* of 0.1.0, whose members do not introduce themselves */
                 greeting(b, OURS, member);
                 buf_add_u32(b, 2);
                 return buf_add(b, "\377\377", 2);

@@ -131,10 +131,11 @@ int __wrap_replica_input(struct replica *r, uint64_t peer, struct view frame,
 {
         uint64_t failures = memory_failures();
         int k = __real_replica_input(r, peer, frame, now);
+        unsigned from = sockets_speaker();
 
-        if (k < 0 && W->linked && sockets_speaker() < REPLICAS_MAX &&
-            memory_failures() == failures && !(k == -EPROTONOSUPPORT && W->raised))
-                fail(W, "a replica refused a frame of replica %u", sockets_speaker() + 1);
+        if (k < 0 && W->linked && from < REPLICAS_MAX && memory_failures() == failures &&
+            !(k == -EPROTONOSUPPORT && (W->raised || callers_posed_as_old(from))))
+                fail(W, "a replica refused a frame of replica %u", from + 1);
         return k;
 }
 

@@ -96,3 +96,6 @@ void tcp_trouble(unsigned a, unsigned b);
 void callers_begin(struct world *w);
 void callers_run(void);
 nsec_t callers_next(void);
+/* Whether somebody called as this replica, and as one of 0.1.0. If no link of its own stands,
+ * its answers are refused until it calls itself. */
+bool callers_posed_as_old(unsigned replica);
