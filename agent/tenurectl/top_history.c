@@ -5,6 +5,7 @@
 #include "member/node_record.h"
 
 #define REACH (3600 * NSEC_PER_SEC)
+#define AGO_MOST_MS (INT64_C(1000) * 86400 * 365) /* whatever a core says */
 #define GIVE_UP_AFTER (10 * NSEC_PER_SEC)
 #define TRIES 3 /* a compaction may overtake the watch */
 
@@ -42,10 +43,13 @@ void top_history_times(struct top_history *h, const Pb__StatusResponse *p, struc
         moments = calloc(n, sizeof(*moments));
         if (!moments)
                 return;
-        for (size_t i = 0; i < n; i++)
-                moments[i] = (struct moment){
-                        p->revision_times[first + i]->revision,
-                        boot_add(now, -p->revision_times[first + i]->ago_ms * NSEC_PER_MSEC)};
+        for (size_t i = 0; i < n; i++) {
+                const Pb__RevisionTime *t = p->revision_times[first + i];
+                int64_t ago_ms = min_of(max_of(t->ago_ms, INT64_C(0)), AGO_MOST_MS);
+
+                moments[i] =
+                        (struct moment){t->revision, boot_add(now, -ago_ms * NSEC_PER_MSEC)};
+        }
         free(h->moments);
         h->moments = moments;
         h->n_moments = n;
