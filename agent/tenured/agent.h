@@ -60,6 +60,7 @@ struct agent {
         struct client *client;
         struct member *member; /* owned by `client` */
         struct bus *bus;       /* NULL while there is none */
+        bool on_bus;           /* with our name */
         bool bus_missing_logged;
         struct loop_timer bus_retry, watchdog;
         struct cert_end certificate;
@@ -105,6 +106,9 @@ struct agent {
         struct callers callers;
         struct lists lists;
         TAILQ_HEAD(news_list, news) news;
+        struct boot_time news_without_bus_at; /* after a restart: announce, though the bus is
+                                                 not there */
+        int64_t sent; /* the revision up to which the bus had what was announced */
         struct stability stability;
         struct standstill standstill;
         struct waits waits;
@@ -177,16 +181,17 @@ enum news_kind {
         NEWS_SERVICE_REMOVED,
         NEWS_SERVICE_CHANGED,
 };
-void news_init(struct agent *a);
+/* @sent: what the run before has announced. */
+void news_init(struct agent *a, int64_t sent);
 void news_fini(struct agent *a);
 /* @of: the node's id; for a service, the node that it is on. */
 void news_add(struct agent *a, enum news_kind kind, const char *name, const char *of,
               const char *instance, const char *reason, int64_t revision);
 struct boot_time news_run(struct agent *a, struct boot_time now);
-/* The revision up to which everything has been announced; of what is @known up to a revision.
- */
+/* The revision up to which everything has been announced. */
 int64_t news_revision(const struct agent *a);
-int64_t news_told(const struct agent *a, int64_t known);
+/* The same, of what is @known up to a revision, and as far as the bus has it. */
+int64_t news_sent(struct agent *a, int64_t known);
 
 /* lists.c */
 void lists_init(struct agent *a);

@@ -45,6 +45,7 @@ static void retry_bus(struct agent *a, const char *why)
                             "cannot reach the agent.",
                             why);
         a->bus_missing_logged = true;
+        a->on_bus = false;
         loop_timer_in(&a->bus_retry, BUS_RETRY);
 }
 
@@ -61,6 +62,7 @@ void agent_bus_refused(struct agent *a, const char *why)
 void agent_bus_ready(struct agent *a)
 {
         a->bus_missing_logged = false;
+        a->on_bus = true;
         log_debug("On the system bus as org.tenure.Membership1.");
 }
 
@@ -138,7 +140,7 @@ static struct boot_time keep_place(struct agent *a, struct boot_time now unused_
         struct place p;
 
         a->has_place = member_place(a->member, &p);
-        p.followed = news_told(a, p.followed);
+        p.followed = news_sent(a, p.followed);
         if (a->has_place)
                 keep_save(&a->keep, &p);
         return BOOT_TIME_NEVER;
@@ -335,7 +337,7 @@ static int run(struct agent *a)
         callers_init(&a->callers, a->loop);
         waits_init(&a->waits);
         lists_init(a);
-        news_init(a);
+        news_init(a, a->resumed ? resume.followed : 0);
         r = publish_start(a);
         if (r < 0)
                 return r;

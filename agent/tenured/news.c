@@ -5,7 +5,8 @@
 #include "bus/messages.h"
 #include "lists.h"
 
-#define SHARE (3 * NSEC_PER_MSEC) /* of a turn */
+#define SHARE (3 * NSEC_PER_MSEC)     /* of a turn */
+#define BUS_WITHIN (5 * NSEC_PER_SEC) /* after a restart: some ms, unless the bus is busy */
 
 struct news {
         TAILQ_ENTRY(news) entry;
@@ -16,9 +17,12 @@ struct news {
         char text[];
 };
 
-void news_init(struct agent *a)
+void news_init(struct agent *a, int64_t sent)
 {
         TAILQ_INIT(&a->news);
+        a->sent = sent;
+        if (a->resumed)
+                a->news_without_bus_at = boot_add(boot_now(), BUS_WITHIN);
 }
 
 static void drop_first(struct agent *a)
@@ -66,7 +70,7 @@ void news_add(struct agent *a, enum news_kind kind, const char *name, const char
         TAILQ_INSERT_TAIL(&a->news, n, entry);
 }
 
-int64_t news_told(const struct agent *a, int64_t known)
+static int64_t told(const struct agent *a, int64_t known)
 {
         const struct news *n = TAILQ_FIRST(&a->news);
 
@@ -75,7 +79,18 @@ int64_t news_told(const struct agent *a, int64_t known)
 
 int64_t news_revision(const struct agent *a)
 {
-        return news_told(a, member_revision(a->member));
+        return told(a, member_revision(a->member));
+}
+
+int64_t news_sent(struct agent *a, int64_t known)
+{
+        uint64_t unsent = 0;
+
+        known = told(a, known);
+        if (a->bus && sd_bus_get_n_queued_write(bus_sd(a->bus), &unsent) >= 0 && unsent > 0)
+                known = min_of(known, a->sent);
+        a->sent = known;
+        return known;
 }
 
 /* ---- the log ---- */
@@ -241,6 +256,9 @@ struct boot_time news_run(struct agent *a, struct boot_time now)
 {
         struct boot_time end = boot_add(now, SHARE);
 
+        /* Who has followed the last run would miss it. */
+        if (!a->on_bus && boot_before(now, a->news_without_bus_at))
+                return a->news_without_bus_at;
         while (!TAILQ_EMPTY(&a->news)) {
                 tell(a, TAILQ_FIRST(&a->news));
                 drop_first(a);

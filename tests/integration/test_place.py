@@ -6,7 +6,7 @@ import stat
 
 import pytest
 from harness.pipes import full_pipe
-from harness.places import TOP
+from harness.places import BIN, TOP
 from harness.program import run
 from harness.waiting import eventually, eventually_is
 
@@ -141,6 +141,30 @@ def test_an_agent_that_is_restarted_tells_what_happened_meanwhile(agents, how):
     agent.ctl("set-tags", "settled=yes")
     eventually_is(["NodeLeft", "NodeChanged"],
                   lambda: [event.event for event in watch.events() if event.name])
+
+
+@pytest.mark.parametrize("how", [signal.SIGUSR1, signal.SIGKILL])
+def test_what_the_bus_has_not_taken_yet_is_announced_after_a_restart(agents, core, tmp_path, how):
+    """Like the packaged unit, the agent has no capabilities: what the kernel takes is bounded."""
+    program = tmp_path / "tenured"
+    drop = "setpriv --bounding-set=-all --" if os.geteuid() == 0 else ""
+    program.write_text(f'#!/bin/sh\nexec {drop} {BIN}/tenured "$@"\n')
+    program.chmod(0o755)
+    agent = agents("h1", program=program)
+    folder = agent.key.removesuffix("h1")
+    watch = agent.watch()
+
+    agent.bus.freeze()
+    core.put_all([(f"{folder}{'x' * 200}{n}", "{}") for n in range(4000)])
+    agent.log_has(f"Node {'x' * 200}3999 joined")
+    agent.signal(how)
+    agent.wait()
+    agent.bus.thaw()
+    agent.start()
+
+    eventually(agent.holds)
+    eventually(lambda: {event.name for event in watch.events() if event.event == "NodeJoined"} >=
+               set(agent.nodes()) - {"h1"} != set())
 
 
 def test_an_agent_that_comes_back_too_late_knows_that_it_has_lost(agents, core):
