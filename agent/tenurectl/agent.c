@@ -165,7 +165,8 @@ const char *ctl_text(struct json_object *o, const char *key)
 {
         struct json_object *v;
 
-        return json_object_object_get_ex(o, key, &v) ? json_object_get_string(v) : "";
+        /* JSON's null is NULL, too. */
+        return json_object_object_get_ex(o, key, &v) && v ? json_object_get_string(v) : "";
 }
 
 const char *ctl_shown(struct json_object *o, const char *key, char out[static TEXT_SHOWN])

@@ -399,5 +399,19 @@ def test_who_has_a_lock_is_told_to_those_who_do_not_get_it(agents, duty):
     assert status == 124 and "is held by h1 since" in said
 
 
+@pytest.mark.parametrize("value, holder", [
+    ('{"node":null}', "the lease [0-9a-f]{16}"), ('{"node":"a","since":null}', "a"),
+    ("{" * 5000, "the lease [0-9a-f]{16}"), ("", "the lease [0-9a-f]{16}"),
+    ('{"node":"\x1b[31mb\\u0007"}', re.escape(r"\x1b[31mb\x07"))])
+def test_the_holder_of_a_lock_may_have_written_anything(agent, core, duty, value, holder):
+    lease = core.grant(60)
+    core.put(f"{duty.lock}/{lease:x}", value, lease=lease)
+
+    for words in ("lock", "-n", duty.lock, "true"), ("unlock", duty.lock):
+        said, status = agent.refusal(*words)
+        assert status == 124
+        assert re.fullmatch(rf"the lock '{duty.lock}' is held by {holder}\.", said)
+
+
 def test_a_lock_that_nobody_holds_cannot_be_given_back(agent, duty):
     assert agent.refusal("unlock", duty.lock) == (f"nobody holds the lock '{duty.lock}'.", 2)
