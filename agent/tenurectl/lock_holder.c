@@ -38,8 +38,11 @@ static void describe(const Pb__KeyValue *kv, char *out, size_t size)
         if (ours)
                 snprintf(out, size, "%s%s%s", ctl_text(o, "node"),
                          *ctl_text(o, "since") ? " since " : "", ctl_text(o, "since"));
-        else
+        else if (kv->lease != 0)
                 snprintf(out, size, "the lease %016" PRIx64, (uint64_t) kv->lease);
+        else
+                snprintf(out, size, "the key %.*s, which has no lease", (int) kv->key.len,
+                         (const char *) kv->key.data);
         json_object_put(o);
 }
 

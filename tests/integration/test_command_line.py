@@ -413,5 +413,12 @@ def test_the_holder_of_a_lock_may_have_written_anything(agent, core, duty, value
         assert re.fullmatch(rf"the lock '{duty.lock}' is held by {holder}\.", said)
 
 
+def test_a_lock_may_be_held_by_a_key_without_a_lease(agent, core, duty):
+    core.put(f"{duty.lock}/notes", "to do")
+
+    assert agent.refusal("lock", "-n", duty.lock, "true") == (
+        f"the lock '{duty.lock}' is held by the key {duty.lock}/notes, which has no lease.", 124)
+
+
 def test_a_lock_that_nobody_holds_cannot_be_given_back(agent, duty):
     assert agent.refusal("unlock", duty.lock) == (f"nobody holds the lock '{duty.lock}'.", 2)
