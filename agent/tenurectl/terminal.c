@@ -257,3 +257,22 @@ int terminal_key(const uint8_t *p, size_t n, bool all, size_t *ret_len)
                         return keys[i].key;
         return KEY_OTHER;
 }
+
+bool terminal_edit(char *text, size_t size, int key)
+{
+        size_t len = strlen(text);
+
+        if (key == 'U' - '@') { /* ^U */
+                len = 0;
+        } else if (key == KEY_BACKSPACE) { /* one character, which may have several bytes */
+                while (len > 0 && ((uint8_t) text[len - 1] & 0xc0) == 0x80)
+                        len--;
+                len -= len > 0;
+        } else if (key >= ' ' && key <= 0xff && len + 1 < size) {
+                text[len++] = (char) key;
+        } else {
+                return false;
+        }
+        text[len] = '\0';
+        return true;
+}

@@ -65,3 +65,7 @@ enum terminal_key {
 /* The first key of @n bytes at @p, and in *@ret_len how many are its own. KEY_NONE: it is not
  * there as a whole. An escape by itself is one if @all that was typed is there. */
 must_check_ int terminal_key(const uint8_t *p, size_t n, bool all, size_t *ret_len);
+
+/* Edits a line that is typed, in place: @key is one of its bytes, Backspace or ^U. Returns
+ * whether it was, and there was room. */
+bool terminal_edit(char *text, size_t size, int key);

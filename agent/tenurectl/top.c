@@ -206,51 +206,32 @@ static void show_detail(struct top *t)
                          t->model.shown[t->look.cursor]->name);
 }
 
-/* Sorts by the next column that is shown. */
-static void sort_by(struct top *t, int step)
+static void sort_by(struct top *t, int column)
 {
-        t->model.sort = (enum top_sort)(((int) t->model.sort + TOP_SORTS + step) % TOP_SORTS);
-        t->look.cursor = 0;
-}
-
-static void sort_is(struct top *t, enum top_sort s)
-{
-        t->model.sort = s;
+        t->model.sort = (enum top_sort)((column + TOP_SORTS) % TOP_SORTS);
         t->look.cursor = 0;
 }
 
 /* Handles a key while the filter is being typed. */
 static void on_filter_key(struct top *t, int key)
 {
-        size_t len = strlen(t->model.filter);
-
-        switch (key) {
-        case KEY_ENTER:
-                t->look.asks = false;
-                return;
-        case KEY_ESCAPE:
-                t->look.asks = false;
+        t->look.asks = key != KEY_ENTER && key != KEY_ESCAPE;
+        if (key == KEY_ESCAPE)
                 *t->model.filter = '\0';
-                return;
-        case KEY_BACKSPACE: /* one character, which may have several bytes */
-                while (len > 0 && ((uint8_t) t->model.filter[len - 1] & 0xc0) == 0x80)
-                        len--;
-                t->model.filter[len > 0 ? len - 1 : 0] = '\0';
-                return;
-        case 'U' - '@': /* ^U */
-                *t->model.filter = '\0';
-                return;
-        default:
-                if (key < ' ' || key > 0xff || len + 1 >= sizeof(t->model.filter))
-                        return;
-                t->model.filter[len] = (char) key;
-                t->model.filter[len + 1] = '\0';
+        else if (terminal_edit(t->model.filter, sizeof(t->model.filter), key))
                 t->look.cursor = 0;
-        }
 }
 
 static void on_key(struct top *t, int key, struct boot_time now)
 {
+        static const struct {
+                int key;
+                enum top_sort by;
+        } sorts[] = {{'n', TOP_BY_NAME},
+                     {'s', TOP_BY_STATE},
+                     {'l', TOP_BY_LEFT},
+                     {'a', TOP_BY_AGE},
+                     {'v', TOP_BY_SERVICES}};
         int64_t page = max_of((int64_t) t->screen.n_rows - 1, INT64_C(1));
 
         t->draw_now = true;
@@ -271,8 +252,7 @@ static void on_key(struct top *t, int key, struct boot_time now)
                 t->look.help = true;
                 break;
         case KEY_ENTER:
-                show_detail(t);
-                break;
+                return show_detail(t);
         case '/':
                 t->look.asks = true;
                 break;
@@ -281,20 +261,10 @@ static void on_key(struct top *t, int key, struct boot_time now)
                 break;
         case '<':
         case KEY_LEFT:
-                return sort_by(t, -1);
+                return sort_by(t, (int) t->model.sort - 1);
         case '>':
         case KEY_RIGHT:
-                return sort_by(t, 1);
-        case 'n':
-                return sort_is(t, TOP_BY_NAME);
-        case 's':
-                return sort_is(t, TOP_BY_STATE);
-        case 'l':
-                return sort_is(t, TOP_BY_LEFT);
-        case 'a':
-                return sort_is(t, TOP_BY_AGE);
-        case 'v':
-                return sort_is(t, TOP_BY_SERVICES);
+                return sort_by(t, (int) t->model.sort + 1);
         case 'r':
                 t->model.reverse = !t->model.reverse;
                 break;
@@ -309,11 +279,9 @@ static void on_key(struct top *t, int key, struct boot_time now)
         case KEY_PAGE_UP:
                 return move(t, -page);
         case KEY_HOME:
-                t->look.cursor = 0;
-                break;
+                return move(t, -(int64_t) t->look.cursor);
         case KEY_END:
-                t->look.cursor = t->model.n_shown;
-                break;
+                return move(t, (int64_t) t->model.n_shown);
         case 'c':
                 t->look.no_core = !t->look.no_core;
                 break;
@@ -324,13 +292,13 @@ static void on_key(struct top *t, int key, struct boot_time now)
                 t->look.no_events = !t->look.no_events;
                 break;
         case ' ':
-                ask(t, now);
-                break;
+                return ask(t, now);
         case 'L' - '@': /* ^L */
-                terminal_forget(&t->terminal);
-                break;
+                return terminal_forget(&t->terminal);
         default:
-                break;
+                for (size_t i = 0; i < ARRAY_SIZE(sorts); i++)
+                        if (key == sorts[i].key)
+                                sort_by(t, (int) sorts[i].by);
         }
 }
 

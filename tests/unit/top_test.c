@@ -542,6 +542,27 @@ TEST(top_keys)
         CHECK_EQ(terminal_key((const uint8_t *) "", 0, true, &len), KEY_NONE);
 }
 
+TEST(top_edits)
+{
+        char text[5] = "";
+
+        CHECK(terminal_edit(text, sizeof(text), 'a'));
+        CHECK(terminal_edit(text, sizeof(text), 0xc3) &&
+              terminal_edit(text, sizeof(text), 0xa4));
+        CHECK(!terminal_edit(text, sizeof(text), KEY_UP) &&
+              !terminal_edit(text, sizeof(text), '\t'));
+        CHECK(terminal_edit(text, sizeof(text), 'b') &&
+              !terminal_edit(text, sizeof(text), 'c'));
+        CHECK_STR(text, "a\xc3\xa4"
+                        "b");
+        CHECK(terminal_edit(text, sizeof(text), KEY_BACKSPACE));
+        CHECK(terminal_edit(text, sizeof(text), KEY_BACKSPACE));
+        CHECK_STR(text, "a");
+        CHECK(terminal_edit(text, sizeof(text), 'U' - '@') &&
+              terminal_edit(text, sizeof(text), KEY_BACKSPACE));
+        CHECK_STR(text, "");
+}
+
 /* Only lines that differ are written. */
 TEST(top_writes_what_differs)
 {
