@@ -409,7 +409,7 @@ static struct boot_time run(struct loop_hook *h, struct boot_time now)
         struct top *t = container_of(h, struct top, hook);
         int r = top_feed_error(t->feed);
 
-        top_core_run(t->replicas, now, time(NULL));
+        top_core_run(t->replicas, now);
         /* A replica may explain what libtenure does not, such as a failed login. */
         if (!t->model.followed && !*t->model.down)
                 utf8_print(t->model.down, sizeof(t->model.down), "%s",

@@ -2,6 +2,7 @@
 
 #include <inttypes.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "base/conf.h"
 #include "base/url.h"
@@ -495,8 +496,10 @@ bool top_core_is_settled(const struct top_core *c, struct boot_time now)
         return all_have_answered(c) && top_history_is_done(c->history, now);
 }
 
-void top_core_run(struct top_core *c, struct boot_time now, int64_t wall)
+void top_core_run(struct top_core *c, struct boot_time now)
 {
+        struct timespec wall;
+
         for (size_t i = 0;
              all_have_answered(c) && top_history_waits(c->history) && i < c->n_conns; i++) {
                 const struct conn *n = c->conns[i];
@@ -504,7 +507,9 @@ void top_core_run(struct top_core *c, struct boot_time now, int64_t wall)
 
                 if (!endpoint_rpc(n->ep) || !r || r->learner || !r->answers)
                         continue;
-                top_history_begin(c->history, endpoint_rpc(n->ep), now, wall);
+                clock_gettime(CLOCK_REALTIME, &wall);
+                top_history_begin(c->history, endpoint_rpc(n->ep), now,
+                                  wall.tv_sec * NSEC_PER_SEC + wall.tv_nsec);
                 endpoint_kick(n->ep);
         }
         (void) top_history_is_done(c->history, now);

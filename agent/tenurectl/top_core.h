@@ -32,4 +32,4 @@ bool top_core_is_settled(const struct top_core *c, struct boot_time now);
 
 /* To be called in each turn: reads what happened in the last hour, once the members are known.
  */
-void top_core_run(struct top_core *c, struct boot_time now, int64_t wall);
+void top_core_run(struct top_core *c, struct boot_time now);

@@ -105,7 +105,8 @@ static int on_node(struct top_feed *f, const struct tenure_event *e)
                 top_event(f->model, time(NULL),
                           strcmp(e->reason, "expired") == 0 ? TOP_BAD : TOP_NEWS, "%s left: %s",
                           n->name, e->reason);
-                return top_node_gone(f->model, n->name, e->reason, loop_now(f->loop));
+                return top_node_gone(f->model, n->name, e->reason, loop_now(f->loop),
+                                     time(NULL));
         }
         /* What existed at the start is not news. */
         if (f->model->ever && e->type == TENURE_NODE_JOINED)

@@ -6,11 +6,11 @@
 #include "top_line.h"
 #include "top_verdict.h"
 
-static int verdict_line(const struct top_model *m, const struct top_look *k,
-                        struct boot_time now, int64_t wall, struct top_screen *s)
+static int verdict_line(const struct top_model *m, const struct top_look *k, int64_t wall,
+                        struct top_screen *s)
 {
         char text[TOP_VERDICT], when[TOP_CLOCK];
-        enum top_weight w = top_verdict(m, now, wall, text);
+        enum top_weight w = top_verdict(m, text);
         struct top_line l;
 
         if (top_line_begin(s, k, &l) < 0)
@@ -140,7 +140,7 @@ static int host_line(const struct top_model *m, const struct top_look *k, struct
 int top_head(const struct top_model *m, const struct top_look *k, struct boot_time now,
              int64_t wall, struct top_screen *s)
 {
-        return verdict_line(m, k, now, wall, s) < 0 || counts_line(m, k, s) < 0 ||
+        return verdict_line(m, k, wall, s) < 0 || counts_line(m, k, s) < 0 ||
                                core_line(m, k, s) < 0 || host_line(m, k, now, s) < 0
                        ? -ENOMEM
                        : 0;

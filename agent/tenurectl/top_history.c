@@ -22,7 +22,7 @@ struct top_history {
         struct rpc_call *call; /* NULL: not under way */
         int64_t from;          /* the watch is told of this revision first */
         struct boot_time begun;
-        int64_t wall; /* at `begun` */
+        nsec_t wall; /* at `begun`, since the Epoch */
         unsigned tries;
         bool done;
 };
@@ -79,7 +79,7 @@ static bool read_record(const Pb__KeyValue *kv, struct node_record *ret)
 }
 
 static void gone(struct top_history *h, const char *name, const struct node_record *was,
-                 const char *reason, struct boot_time at)
+                 const char *reason, struct boot_time at, int64_t wall)
 {
         const struct top_node *n = top_node_find(h->model, name);
         struct top_facts f = {.name = name,
@@ -93,7 +93,7 @@ static void gone(struct top_history *h, const char *name, const struct node_reco
         /* Who has come back since then is known from the watch of the present. */
         if ((n && n->there) || top_node_put(h->model, &f) < 0)
                 return;
-        (void) !top_node_gone(h->model, name, reason, at);
+        (void) !top_node_gone(h->model, name, reason, at, wall);
 }
 
 static void put(struct top_history *h, const char *name, const struct node_record *was,
@@ -116,7 +116,7 @@ void top_history_event(struct top_history *h, const Pb__Event *e)
         struct node_record is = {.ttl_ms = 0}, was = {.ttl_ms = 0};
         bool before = read_record(e->prev_kv, &was), there = read_record(e->kv, &is);
         struct boot_time at = time_of(h, e->kv->mod_revision);
-        int64_t wall = h->wall - boot_diff(h->begun, at) / NSEC_PER_SEC;
+        int64_t wall = (h->wall - boot_diff(h->begun, at)) / NSEC_PER_SEC;
         const char *reason = *was.leaving ? was.leaving : "expired";
         char name[NODE_NAME_MAX + 1], prefix[TOP_NAME + 32];
         size_t n = (size_t) snprintf(prefix, sizeof(prefix), "/tenure/%s/nodes/",
@@ -132,7 +132,7 @@ void top_history_event(struct top_history *h, const Pb__Event *e)
         if (e->type == PB__EVENT__EVENT_TYPE__DELETE) {
                 top_event(h->model, wall, strcmp(reason, "expired") == 0 ? TOP_BAD : TOP_NEWS,
                           "%s left: %s", name, reason);
-                gone(h, name, &was, reason, at);
+                gone(h, name, &was, reason, at, wall);
         } else if (there) {
                 put(h, name, before ? &was : NULL, &is, wall);
         }
@@ -234,7 +234,7 @@ bool top_history_waits(const struct top_history *h)
 }
 
 void top_history_begin(struct top_history *h, struct rpc_conn *rpc, struct boot_time now,
-                       int64_t wall)
+                       nsec_t wall)
 {
         h->rpc = rpc;
         h->begun = now;

@@ -21,11 +21,12 @@ void top_history_times(struct top_history *h, const Pb__StatusResponse *p,
                        struct boot_time now);
 
 bool top_history_has_begun(const struct top_history *h);
-/* Whether it can begin; then top_history_begin(), on a connection to any replica, once. The
- * caller kicks the connection, and returns what it gets there to top_history_free(). */
+/* Whether it can begin; then top_history_begin(), on a connection to any replica, once; @wall:
+ * since the Epoch, in ns, so that rounding moves no event by a second. The caller kicks the
+ * connection, and returns what it gets there to top_history_free(). */
 bool top_history_waits(const struct top_history *h);
 void top_history_begin(struct top_history *h, struct rpc_conn *rpc, struct boot_time now,
-                       int64_t wall);
+                       nsec_t wall);
 /* Gives up if it takes too long. Returns whether nothing more will come. */
 bool top_history_is_done(struct top_history *h, struct boot_time now);
 

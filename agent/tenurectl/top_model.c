@@ -181,7 +181,7 @@ int top_node_put(struct top_model *m, const struct top_facts *f)
 }
 
 int top_node_gone(struct top_model *m, const char *name, const char *reason,
-                  struct boot_time now)
+                  struct boot_time now, int64_t wall)
 {
         struct top_node *n = top_node_find(m, name);
         int r = n ? set(&n->reason, reason) : 0;
@@ -190,6 +190,7 @@ int top_node_gone(struct top_model *m, const char *name, const char *reason,
                 return r;
         n->there = false;
         n->left_at = now;
+        n->left_wall = wall;
         n->left = -1;
         return 0;
 }

@@ -44,7 +44,8 @@ struct top_node {
         int64_t since; /* wall time; 0: not known */
         bool there;
         struct boot_time left_at;
-        nsec_t left; /* of its lease, as the core said at `asked`; -1: it has not said */
+        int64_t left_wall; /* the same, as wall time */
+        nsec_t left;       /* of its lease, as the core said at `asked`; -1: it has not said */
         struct boot_time asked;
         char **services; /* owned, sorted */
         size_t n_services, cap_services;
@@ -151,7 +152,7 @@ struct top_facts {
 must_check_ int top_node_put(struct top_model *m, const struct top_facts *f);
 /* It has gone; what is not known is not noticed. Returns 0 or -ENOMEM. */
 must_check_ int top_node_gone(struct top_model *m, const char *name, const char *reason,
-                              struct boot_time now);
+                              struct boot_time now, int64_t wall);
 struct top_node *top_node_find(const struct top_model *m, const char *name);
 /* How long its lease has left, as the core said at @now. */
 void top_node_left(struct top_node *n, nsec_t left, struct boot_time now);

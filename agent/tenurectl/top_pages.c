@@ -59,10 +59,9 @@ static int fact(struct top_screen *s, const struct top_look *k, const char *titl
         return 0;
 }
 
-static void since_text(const struct top_node *n, struct boot_time now, int64_t wall, char *out,
-                       size_t size)
+static void since_text(const struct top_node *n, int64_t wall, char *out, size_t size)
 {
-        int64_t at = n->there ? n->since : wall - boot_diff(now, n->left_at) / NSEC_PER_SEC;
+        int64_t at = n->there ? n->since : n->left_wall;
         time_t t = (time_t) at;
         char age[TOP_DURATION];
         struct tm tm;
@@ -118,7 +117,7 @@ int top_detail(const struct top_model *m, const struct top_look *k, struct boot_
                 r = fact(s, k, "State", TOP_BOLD, top_state_word(top_node_state(m, n, now)));
                 if (r == 0)
                         r = fact(s, k, "Why", TOP_NOTICE, top_node_note(n));
-                since_text(n, now, wall, text, sizeof(text));
+                since_text(n, wall, text, sizeof(text));
                 if (r == 0)
                         r = fact(s, k, "Since", TOP_PLAIN, text);
                 if (r == 0)

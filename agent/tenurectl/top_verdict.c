@@ -7,7 +7,7 @@
 #include "top_line.h"
 
 /* Losses that are not further apart are one. */
-#define AT_ONCE (10 * NSEC_PER_SEC)
+#define AT_ONCE 10 /* seconds */
 
 struct verdict {
         char *out;
@@ -62,10 +62,9 @@ static void say_core(struct verdict *v, const struct top_model *m)
                     *why ? ": " : "", why);
 }
 
-static void say_lost(struct verdict *v, const struct top_model *m, struct boot_time now,
-                     int64_t wall)
+static void say_lost(struct verdict *v, const struct top_model *m)
 {
-        struct boot_time first = BOOT_TIME_NEVER, last = {0};
+        int64_t first = INT64_MAX, last = 0;
         size_t lost = 0;
         char when[TOP_CLOCK];
 
@@ -75,16 +74,16 @@ static void say_lost(struct verdict *v, const struct top_model *m, struct boot_t
                 if (n->there || strcmp(n->reason, "expired") != 0)
                         continue;
                 lost++;
-                first = boot_min(first, n->left_at);
-                last = boot_max(last, n->left_at);
+                first = min_of(first, n->left_wall);
+                last = max_of(last, n->left_wall);
         }
         if (lost == 0)
                 return;
-        if (boot_diff(last, first) <= AT_ONCE)
+        if (last - first <= AT_ONCE)
                 last = first;
-        top_clock(wall - boot_diff(now, last) / NSEC_PER_SEC, when);
+        top_clock(last, when);
         say(v, TOP_BAD, "%s%zu of %zu hosts lost%s at %s", more(v), lost, m->n_there + lost,
-            boot_diff(last, first) > 0 ? ", the last one" : "", when);
+            last > first ? ", the last one" : "", when);
 }
 
 static void say_held(struct verdict *v, const struct top_model *m)
@@ -107,15 +106,14 @@ static void say_held(struct verdict *v, const struct top_model *m)
                 say(v, TOP_WARNING, ", %zu degraded", m->n_degraded);
 }
 
-enum top_weight top_verdict(const struct top_model *m, struct boot_time now, int64_t wall,
-                            char out[static TOP_VERDICT])
+enum top_weight top_verdict(const struct top_model *m, char out[static TOP_VERDICT])
 {
         struct verdict v = {.out = out};
 
         *out = '\0';
         say_core(&v, m);
         if (m->ever)
-                say_lost(&v, m, now, wall);
+                say_lost(&v, m);
         if (v.n == 0)
                 say_held(&v, m);
         return v.weight;

@@ -7,6 +7,5 @@
 
 #define TOP_VERDICT 320
 
-/* As of the last top_arrange(); @wall: the time of day, in seconds. */
-enum top_weight top_verdict(const struct top_model *m, struct boot_time now, int64_t wall,
-                            char out[static TOP_VERDICT]);
+/* As of the last top_arrange(). */
+enum top_weight top_verdict(const struct top_model *m, char out[static TOP_VERDICT]);

@@ -56,14 +56,14 @@ TEST(top_states)
         top_node_left(n, 999 * NSEC_PER_MSEC, at(0)); /* less than an eighth */
         CHECK_EQ(top_node_state(&m, n, at(0)), TOP_JEOPARDY);
         CHECK_EQ(top_node_state(&m, n, at(10)), TOP_HELD); /* nobody has asked since */
-        CHECK_EQ(top_node_gone(&m, "a", "expired", at(1)), 0);
+        CHECK_EQ(top_node_gone(&m, "a", "expired", at(1), 1001), 0);
         CHECK_EQ(top_node_state(&m, n, at(1)), TOP_LOST);
         CHECK_STR(top_node_note(n), "expired");
         put(&m, "a", 2, "memory", "");
         CHECK_EQ(top_node_state(&m, n, at(1)), TOP_HELD);
         CHECK_EQ(n->left, -1); /* of another life */
         CHECK_STR(top_node_note(n), "memory");
-        CHECK_EQ(top_node_gone(&m, "a", "shutdown", at(2)), 0);
+        CHECK_EQ(top_node_gone(&m, "a", "shutdown", at(2), 1002), 0);
         CHECK_EQ(top_node_state(&m, n, at(2)), TOP_LEFT);
         /* It stays for a minute. */
         CHECK_EQ(top_arrange(&m, at(61)), 0);
@@ -71,7 +71,7 @@ TEST(top_states)
         CHECK_EQ(m.n_there, 0);
         CHECK_EQ(top_arrange(&m, at(63)), 0);
         CHECK_EQ(m.n_shown, 0);
-        CHECK_EQ(top_node_gone(&m, "never there", "expired", at(2)), 0);
+        CHECK_EQ(top_node_gone(&m, "never there", "expired", at(2), 1002), 0);
         top_model_fini(&m);
 }
 
@@ -90,7 +90,7 @@ TEST(top_sorts)
         top_node_left(top_node_find(&m, "node10"), 4 * NSEC_PER_SEC, at(0));
         m.sort = TOP_BY_LEFT; /* nodes without a deadline come last */
         CHECK_STR(order(&m), "node10 node9 node1");
-        CHECK_EQ(top_node_gone(&m, "node1", "expired", at(0)), 0);
+        CHECK_EQ(top_node_gone(&m, "node1", "expired", at(0), 1000), 0);
         m.sort = TOP_BY_STATE; /* the worst first; degraded before well */
         CHECK_STR(order(&m), "node1 node9 node10");
         CHECK_EQ(top_service_put(&m, "node10", "web"), 0);
@@ -271,7 +271,7 @@ static const char *verdict(struct top_model *m, double s)
         static char text[TOP_VERDICT];
 
         CHECK_EQ(top_arrange(m, at(s)), 0);
-        (void) top_verdict(m, at(s), 1000 + (int64_t) s, text);
+        (void) top_verdict(m, text);
         return text;
 }
 
@@ -296,13 +296,13 @@ TEST(top_verdicts)
         CHECK_STR(verdict(&m, 0), "all 5 hosts hold their places");
         top_node_left(top_node_find(&m, "h0"), 1, at(0));
         CHECK_STR(verdict(&m, 0), "4 of 5 hosts hold their places, 1 jeopardy");
-        CHECK_EQ(top_node_gone(&m, "h0", "shutdown", at(10)), 0);
+        CHECK_EQ(top_node_gone(&m, "h0", "shutdown", at(10), 1010), 0);
         CHECK_STR(verdict(&m, 12), "all 4 hosts hold their places");
-        CHECK_EQ(top_node_gone(&m, "h1", "expired", at(20)), 0);
-        CHECK_EQ(top_node_gone(&m, "h2", "expired", at(22)), 0);
+        CHECK_EQ(top_node_gone(&m, "h1", "expired", at(20), 1020), 0);
+        CHECK_EQ(top_node_gone(&m, "h2", "expired", at(22), 1022), 0);
         snprintf(want, sizeof(want), "2 of 4 hosts lost at %s", clock_of(1020));
         CHECK_STR(verdict(&m, 700), want); /* which is what somebody sees who comes later */
-        CHECK_EQ(top_node_gone(&m, "h3", "expired", at(300)), 0);
+        CHECK_EQ(top_node_gone(&m, "h3", "expired", at(300), 1300), 0);
         snprintf(want, sizeof(want), "3 of 4 hosts lost, the last one at %s", clock_of(1300));
         CHECK_STR(verdict(&m, 700), want);
         for (uint64_t i = 1; i <= 3; i++)
@@ -362,13 +362,13 @@ TEST(top_history_is_told)
                 pb__revision_time__init(&t[i]);
         t[0].revision = 10, t[0].ago_ms = INT64_MAX; /* whatever a core says */
         t[1].revision = 20, t[1].ago_ms = 600000;
-        t[2].revision = 25, t[2].ago_ms = 100000;
+        t[2].revision = 25, t[2].ago_ms = 100900;
         p.revision_times = list;
         p.n_revision_times = 3;
         top_history_times(h, &p, at(4000));
         CHECK(top_history_waits(h) && !top_history_is_done(h, at(4000)));
         m.first_revision = 10; /* so that there is nothing to read from the core */
-        top_history_begin(h, NULL, at(4000), 5000);
+        top_history_begin(h, NULL, at(4000), 5000 * NSEC_PER_SEC + 999 * NSEC_PER_MSEC);
         CHECK(!top_history_waits(h) && top_history_is_done(h, at(4000)));
 
         put(&m, "back", 1, "", "");
@@ -384,7 +384,7 @@ TEST(top_history_is_told)
         CHECK_STR(top_event_at(&m, 0)->text, "last left: expired");
         CHECK_EQ(top_event_at(&m, 0)->at, 5000);
         CHECK_STR(top_event_at(&m, 1)->text, "quits left: shutdown");
-        CHECK_EQ(top_event_at(&m, 1)->at, 4900);
+        CHECK_EQ(top_event_at(&m, 1)->at, 4900); /* at 4900.099 */
         CHECK_STR(top_event_at(&m, 3)->text, "sick is degraded: memory");
         CHECK_STR(top_event_at(&m, 4)->text, "dead left: expired");
         CHECK_EQ(top_event_at(&m, 4)->at, 4400);
