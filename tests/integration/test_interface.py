@@ -182,7 +182,7 @@ def test_a_call_that_costs_much_is_answered_whole_and_leaves_others_their_turns(
             agent.freeze()
             costly = caller.send(NAME, *call)
             pings = [caller.send(NAME, *PING) for _ in range(N_PINGS)]
-            agent.bus.name_of(agent.pid)  # by now the bus has passed them on
+            caller.call(*BUS, "GetId")  # by now the bus has passed them on
             agent.thaw()
             came = [answer.get_reply_serial() for answer in caller.answers([costly, *pings])]
             before[call[0].rpartition("/")[2], call[2]] = came.index(costly)
