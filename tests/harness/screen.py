@@ -99,9 +99,10 @@ class Screen(Daemon):
         return status
 
     def is_restored(self):
-        """It is as it was before the program."""
-        return (termios.tcgetattr(self._slave) == self._before and not self.alternate
-                and self.has_cursor)
+        """Waits until it is as it was before the program: the kernel passes on what has been written
+        in a work of its own, perhaps after the writer has ended."""
+        return eventually(lambda: self.text() is not None and not self.alternate and self.has_cursor
+                          and termios.tcgetattr(self._slave) == self._before)
 
     def ask_to_end(self):
         with contextlib.suppress(ProcessLookupError):
