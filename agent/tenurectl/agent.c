@@ -6,6 +6,7 @@
 
 #include "base/buf.h"
 #include "base/utf8.h"
+#include "bus/signals.h"
 #include "ctl.h"
 #include "table.h"
 #include "text.h"
@@ -154,8 +155,8 @@ int ctl_get_all(struct ctl *c, const char *path, const char *interface,
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         int r;
 
-        r = sd_bus_call_method(c->bus, NAME, path, "org.freedesktop.DBus.Properties", "GetAll",
-                               &error, &m, "s", interface);
+        r = sd_bus_call_method(c->bus, NAME, path, DBUS_PROPERTIES, "GetAll", &error, &m, "s",
+                               interface);
         if (r >= 0)
                 r = ctl_read_properties(m, ret);
         return r < 0 ? ctl_fail("cannot ask the agent", r, &error) : 0;

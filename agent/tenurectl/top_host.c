@@ -95,8 +95,8 @@ static void ask(struct top_host_bus *h)
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
 
         if (!h->bus || h->asked ||
-            sd_bus_message_new_method_call(h->bus, &m, NAME, ROOT,
-                                           "org.freedesktop.DBus.Properties", "GetAll") < 0)
+            sd_bus_message_new_method_call(h->bus, &m, NAME, ROOT, DBUS_PROPERTIES, "GetAll") <
+                    0)
                 return;
         if (sd_bus_message_append(m, "s", MANAGER) < 0 ||
             sd_bus_message_set_auto_start(m, false) < 0 ||

@@ -9,9 +9,6 @@
 #define IDLE_FOR (10 * NSEC_PER_SEC)
 #define IDLE_MAX 64
 
-#define DBUS "org.freedesktop.DBus"
-#define DBUS_PATH "/org/freedesktop/DBus"
-
 /* Limits for a user, and, until the user is known, for a connection. */
 static const struct {
         size_t most;

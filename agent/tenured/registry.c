@@ -6,9 +6,6 @@
 #include "base/log.h"
 #include "bus/signals.h"
 
-#define DBUS "org.freedesktop.DBus"
-#define DBUS_PATH "/org/freedesktop/DBus"
-
 struct registration {
         TAILQ_ENTRY(registration) entry;
         struct registry *registry;

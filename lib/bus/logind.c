@@ -108,9 +108,9 @@ void logind_attach(struct logind *l, sd_bus *sd)
                                 "',member='PrepareForSleep'",
                                 on_sleep, l);
         if (r >= 0)
-                r = sd_bus_call_method_async(
-                        sd, &l->read, NAME, PATH, "org.freedesktop.DBus.Properties", "Get",
-                        on_preparing, l, "ss", MANAGER, "PreparingForSleep");
+                r = sd_bus_call_method_async(sd, &l->read, NAME, PATH, DBUS_PROPERTIES, "Get",
+                                             on_preparing, l, "ss", MANAGER,
+                                             "PreparingForSleep");
         if (r < 0)
                 log_debug("logind: %s.", strerror(-r));
         logind_inhibit(l);

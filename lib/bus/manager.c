@@ -3,7 +3,6 @@
 #include <stdarg.h>
 
 #include "base/log.h"
-#include "bus/signals.h"
 
 #define RETRY (100 * NSEC_PER_MSEC)
 
@@ -195,8 +194,7 @@ void manager_call(struct manager *m, struct manager_call *c, manager_done_fn don
 void manager_get_all(struct manager *m, struct manager_call *c, manager_done_fn done,
                      const char *path, const char *interface)
 {
-        sd_bus_message *msg =
-                begin(m, c, done, path, "org.freedesktop.DBus.Properties", "GetAll");
+        sd_bus_message *msg = begin(m, c, done, path, DBUS_PROPERTIES, "GetAll");
 
         if (msg)
                 send(c, msg, sd_bus_message_append(msg, "s", interface));

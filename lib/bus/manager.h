@@ -9,6 +9,7 @@
 #include <bsd/sys/queue.h>
 
 #include "bus/bus.h"
+#include "bus/signals.h"
 
 #define SYSTEMD "org.freedesktop.systemd1"
 #define SYSTEMD_PATH "/org/freedesktop/systemd1"
@@ -19,8 +20,7 @@
 /* Rules for manager_watch(). */
 #define MANAGER_SIGNAL(member) \
         "path='" SYSTEMD_PATH "',interface='" SYSTEMD_MANAGER "',member='" member "'"
-#define PROPERTIES_CHANGED \
-        "interface='org.freedesktop.DBus.Properties',member='PropertiesChanged'"
+#define PROPERTIES_CHANGED "interface='" DBUS_PROPERTIES "',member='PropertiesChanged'"
 
 /* Embedded. @up, or NULL: connected, so watch and query anew; from the loop, or from the first
  * call. */

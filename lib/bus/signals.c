@@ -2,8 +2,6 @@
 
 #include <stdio.h>
 
-#define DBUS "org.freedesktop.DBus"
-#define DBUS_PATH "/org/freedesktop/DBus"
 #define OWNER_CHANGED                                                                       \
         "type='signal',sender='" DBUS "',path='" DBUS_PATH "',interface='" DBUS "',member=" \
         "'NameOwnerChanged',"

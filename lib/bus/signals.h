@@ -11,6 +11,11 @@
 
 #include "base/base.h"
 
+/* The bus itself, and what all objects may have. */
+#define DBUS "org.freedesktop.DBus"
+#define DBUS_PATH "/org/freedesktop/DBus"
+#define DBUS_PROPERTIES DBUS ".Properties"
+
 /* Who owns a name on the bus. Embedded; when zeroed, no name is followed. */
 struct signals {
         const char *name;

@@ -13,7 +13,6 @@
 #define NAME "org.tenure.Membership1"
 #define ROOT "/org/tenure/Membership1"
 #define MANAGER NAME ".Manager"
-#define PROPERTIES "org.freedesktop.DBus.Properties"
 
 /* The pause before a new try, which doubles up to the maximum; and how long the agent has to
  * answer before it is asked again. */
@@ -387,7 +386,7 @@ static int ask(struct tenure *t)
                         r = send_call(a, tenancy, &a->tenancy, on_tenancy, t);
         }
         if (r >= 0)
-                r = new_call(a, PROPERTIES, "GetAll", &properties);
+                r = new_call(a, DBUS_PROPERTIES, "GetAll", &properties);
         if (r >= 0)
                 r = sd_bus_message_append(properties, "s", MANAGER);
         if (r >= 0)
@@ -455,7 +454,7 @@ static int connect_bus(struct tenure *t)
         r = signals_follow(&a->from, bus_sd(a->bus), NAME, on_moved, t);
         if (r >= 0)
                 r = signals_add(&a->from, &a->changed,
-                                "path='" ROOT "',interface='" PROPERTIES
+                                "path='" ROOT "',interface='" DBUS_PROPERTIES
                                 "',member='PropertiesChanged'",
                                 on_changed, t);
         return r < 0 ? r : ask(t);
