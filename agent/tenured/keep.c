@@ -129,25 +129,23 @@ static void put_back(struct keep *k)
 
 void keep_save(struct keep *k, const struct place *p)
 {
-        const struct place *was = k->has || k->failing ? &k->kept : NULL;
-        bool renewed = !was || p->session.lease != was->session.lease ||
-                       p->session.renewed_at.ns != was->session.renewed_at.ns ||
-                       strcmp(p->core, was->core) != 0;
+        struct place *kept = &k->kept;
+        bool renewed = !(k->has || k->failing) || p->session.lease != kept->session.lease ||
+                       p->session.renewed_at.ns != kept->session.renewed_at.ns ||
+                       strcmp(p->core, kept->core) != 0;
         cleanup_(buf_fini) struct buf b = {0};
-        struct place now = *p;
 
-        if (k->fd < 0 || (!renewed && p->followed == was->followed))
+        if (k->fd < 0 || (!renewed && p->followed == kept->followed))
                 return;
-        /* A restart goes on at the address that acknowledged the renewal. Whoever is asked now
-         * may not answer. */
-        if (!renewed) {
-                strcpy(now.endpoint, was->endpoint);
-                strcpy(now.at, was->at);
-        }
-        k->kept = now;
+        /* Between renewals only this changes: a restart goes on at the address that
+         * acknowledged the last one. Whoever is asked now may not answer. */
+        if (renewed)
+                *kept = *p;
+        else
+                kept->followed = p->followed;
         put_back(k);
         errno = ENOSPC; /* a short write means that the disk is full */
-        place_write(&now, &b);
+        place_write(kept, &b);
         /* One write within a page: a process that is killed has written all of it or nothing.
          * If the text is shorter than before, old lines remain after its checksum; nobody reads
          * them. */
