@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/utf8.h"
+#include "bus/bound.h"
 #include "client/client.h"
 #include "link/table.h"
 #include "member/node_record.h"
@@ -118,11 +119,9 @@ static bool is_target(const char *unit)
 {
         static const char letters[] = "0123456789abcdefghijklmnopqrstuvwxyz"
                                       "ABCDEFGHIJKLMNOPQRSTUVWXYZ:-_.\\@";
-        static const char suffix[] = ".target";
-        size_t n = strlen(unit), k = sizeof(suffix) - 1;
+        size_t n = strlen(unit);
 
-        return n > k && n < 256 && strspn(unit, letters) == n &&
-               strcmp(unit + n - k, suffix) == 0;
+        return n < 256 && strspn(unit, letters) == n && bound_is_kind(unit, ".target");
 }
 
 int options_resolve(struct options *o, struct conf_error *err)
