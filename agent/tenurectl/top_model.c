@@ -352,9 +352,14 @@ const struct top_event *top_event_at(const struct top_model *m, size_t back)
 
 /* ---- what is shown ---- */
 
-static bool is_host(const struct top_model *m, const struct top_node *n)
+bool top_node_is_host(const struct top_model *m, const struct top_node *n)
 {
         return m->host.known && strcmp(m->host.node, n->name) == 0;
+}
+
+bool top_node_is_lost(const struct top_node *n)
+{
+        return !n->there && strcmp(n->reason, "expired") == 0;
 }
 
 /* What the agent of this host says of its own place: it knows of a loss before the core. HELD:
@@ -370,12 +375,12 @@ static enum top_state state_by_agent(const struct top_model *m)
 enum top_state top_node_state(const struct top_model *m, const struct top_node *n,
                               struct boot_time now)
 {
-        if (!n->there && is_host(m, n) && boot_before(now, m->host.rest_until))
+        if (!n->there && top_node_is_host(m, n) && boot_before(now, m->host.rest_until))
                 return TOP_SUPPRESSED;
-        if (is_host(m, n) && state_by_agent(m) != TOP_HELD)
+        if (top_node_is_host(m, n) && state_by_agent(m) != TOP_HELD)
                 return state_by_agent(m);
         if (!n->there)
-                return strcmp(n->reason, "expired") == 0 ? TOP_LOST : TOP_LEFT;
+                return top_node_is_lost(n) ? TOP_LOST : TOP_LEFT;
         if (*n->leaving)
                 return TOP_LEAVING;
         /* As the holder counts: no renewal in the last 7/8 of the TTL. */
@@ -501,8 +506,7 @@ static void forget(struct top_model *m, struct boot_time now)
 
         for (size_t i = 0; i < m->n_nodes; i++) {
                 struct top_node *n = m->nodes[i];
-
-                nsec_t keep = strcmp(n->reason, "expired") == 0 ? TOP_LOST_FOR : TOP_GONE_FOR;
+                nsec_t keep = top_node_is_lost(n) ? TOP_LOST_FOR : TOP_GONE_FOR;
 
                 if (!n->there && boot_diff(now, n->left_at) > keep)
                         node_free(n);

@@ -182,6 +182,9 @@ const struct top_event *top_event_at(const struct top_model *m, size_t back);
 /* What a member's state is, in the words of the session's own. */
 enum top_state top_node_state(const struct top_model *m, const struct top_node *n,
                               struct boot_time now);
+bool top_node_is_host(const struct top_model *m, const struct top_node *n);
+/* It expired, and has not come back. */
+bool top_node_is_lost(const struct top_node *n);
 /* Why it left, leaves, or what slows it down; "". */
 const char *top_node_note(const struct top_node *n);
 

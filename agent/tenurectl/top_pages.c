@@ -95,46 +95,48 @@ static int its_events(const struct top_model *m, const struct top_node *n,
         return r;
 }
 
+static int facts(const struct top_model *m, const struct top_node *n, const struct top_look *k,
+                 struct boot_time now, int64_t wall, struct top_screen *s)
+{
+        char since[96], left[TOP_DURATION] = "", ttl[TOP_DURATION], lease[24] = "";
+        const struct {
+                const char *title;
+                enum top_style style;
+                const char *text;
+        } known[] = {{"State", TOP_BOLD, top_state_word(top_node_state(m, n, now))},
+                     {"Why", TOP_NOTICE, top_node_note(n)},
+                     {"Since", TOP_PLAIN, since},
+                     {"Left", TOP_PLAIN, left},
+                     {"TTL", TOP_PLAIN, ttl},
+                     {"Lease", TOP_PLAIN, lease},
+                     {"Address", TOP_PLAIN, n->address},
+                     {"Tags", TOP_PLAIN, n->tags}};
+        int r = 0;
+
+        since_text(n, wall, since, sizeof(since));
+        top_duration((nsec_t) n->ttl_ms * NSEC_PER_MSEC, n->ttl_ms % 1000 != 0, ttl);
+        if (n->left >= 0 && m->followed)
+                top_duration(n->left, !m->etcd, left);
+        if (n->there)
+                snprintf(lease, sizeof(lease), "%016" PRIx64, (uint64_t) n->lease);
+        for (size_t i = 0; r == 0 && i < ARRAY_SIZE(known); i++)
+                r = fact(s, k, known[i].title, known[i].style, known[i].text);
+        for (size_t i = 0; r == 0 && i < n->n_services; i++)
+                r = fact(s, k, "Service", TOP_PLAIN, n->services[i]);
+        return r < 0 ? r : its_events(m, n, k, s);
+}
+
 int top_detail(const struct top_model *m, const struct top_look *k, struct boot_time now,
                int64_t wall, struct top_screen *s)
 {
         const struct top_node *n = top_node_find(m, k->detail);
-        char text[96], left[TOP_DURATION] = "", ttl[TOP_DURATION], lease[24] = "";
         struct top_line l;
         int r;
 
         if (top_line_begin(s, k, &l) < 0)
                 return -ENOMEM;
         top_line_rest(&l, TOP_HEADING, k->detail, true);
-        if (!n) {
-                r = fact(s, k, "State", TOP_PLAIN, "gone");
-        } else {
-                top_duration((nsec_t) n->ttl_ms * NSEC_PER_MSEC, n->ttl_ms % 1000 != 0, ttl);
-                if (n->left >= 0 && m->followed)
-                        top_duration(n->left, !m->etcd, left);
-                if (n->there)
-                        snprintf(lease, sizeof(lease), "%016" PRIx64, (uint64_t) n->lease);
-                r = fact(s, k, "State", TOP_BOLD, top_state_word(top_node_state(m, n, now)));
-                if (r == 0)
-                        r = fact(s, k, "Why", TOP_NOTICE, top_node_note(n));
-                since_text(n, wall, text, sizeof(text));
-                if (r == 0)
-                        r = fact(s, k, "Since", TOP_PLAIN, text);
-                if (r == 0)
-                        r = fact(s, k, "Left", TOP_PLAIN, left);
-                if (r == 0)
-                        r = fact(s, k, "TTL", TOP_PLAIN, ttl);
-                if (r == 0)
-                        r = fact(s, k, "Lease", TOP_PLAIN, lease);
-                if (r == 0)
-                        r = fact(s, k, "Address", TOP_PLAIN, n->address);
-                if (r == 0)
-                        r = fact(s, k, "Tags", TOP_PLAIN, n->tags);
-                for (size_t i = 0; r == 0 && i < n->n_services; i++)
-                        r = fact(s, k, "Service", TOP_PLAIN, n->services[i]);
-                if (r == 0)
-                        r = its_events(m, n, k, s);
-        }
+        r = n ? facts(m, n, k, now, wall, s) : fact(s, k, "State", TOP_PLAIN, "gone");
         while (r == 0 && s->n < k->height)
                 r = top_line_begin(s, k, &l);
         return r;

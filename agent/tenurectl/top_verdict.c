@@ -71,7 +71,7 @@ static void say_lost(struct verdict *v, const struct top_model *m)
         for (size_t i = 0; i < m->n_nodes; i++) {
                 const struct top_node *n = m->nodes[i];
 
-                if (n->there || strcmp(n->reason, "expired") != 0)
+                if (!top_node_is_lost(n))
                         continue;
                 lost++;
                 first = min_of(first, n->left_wall);

@@ -77,8 +77,7 @@ static void services_text(const struct top_node *n, char out[TOP_CELL])
 /* What is known of it is of before the core was heard last; of this host its agent knows. */
 static bool is_stale(const struct top_model *m, const struct top_node *n)
 {
-        return !m->followed && m->ever &&
-               !(m->host.known && strcmp(m->host.node, n->name) == 0);
+        return !m->followed && m->ever && !top_node_is_host(m, n);
 }
 
 /* How much of the TTL is left. */
@@ -106,9 +105,9 @@ static enum top_style node_cell(const void *thing, size_t column, char out[TOP_C
         switch (column) {
         case NODE:
                 snprintf(out, TOP_CELL, "%s", n->name);
-                return n == x->cursor                                              ? TOP_HEADING
-                       : x->m->host.known && strcmp(x->m->host.node, n->name) == 0 ? TOP_BOLD
-                                                                                   : TOP_PLAIN;
+                return n == x->cursor              ? TOP_HEADING
+                       : top_node_is_host(x->m, n) ? TOP_BOLD
+                                                   : TOP_PLAIN;
         case STATE:
                 snprintf(out, TOP_CELL, "%s", top_state_word(state));
                 return is_stale(x->m, n) ? TOP_DIM : bad;
