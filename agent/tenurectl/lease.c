@@ -358,16 +358,16 @@ int verb_lease_keep_alive(struct ctl *c, int argc unused_, char **argv)
 static struct json_object *json_time(const Pb__LeaseTimeToLiveResponse *p, int64_t granted,
                                      int64_t left, bool with_keys)
 {
-        struct json_object *j = json_lease(p->id, &p->name), *keys = json_object_new_array();
+        struct json_object *j = json_lease(p->id, &p->name), *keys;
 
         json_put_number(j, "ttl_ms", granted);
         json_put_number(j, "left_ms", left);
+        if (!with_keys)
+                return j;
+        keys = json_object_new_array();
         for (size_t i = 0; i < p->n_keys; i++)
                 json_object_array_add(keys, text_json(view_of(&p->keys[i])));
-        if (with_keys)
-                json_object_object_add(j, "keys", keys);
-        else
-                json_object_put(keys);
+        json_object_object_add(j, "keys", keys);
         return j;
 }
 

@@ -408,10 +408,20 @@ static int give_back(struct locking *l, const char *key)
         }
 }
 
+/* As lock_holder_read(). */
+static int read_holder(const struct locking *l, const char *own, bool quiet,
+                       struct lock_holder *ret)
+{
+        struct core_options core = l->ctl->core;
+
+        if (l->follow)
+                core.endpoints = l->endpoint;
+        return lock_holder_read(&core, l->name, own, quiet, ret);
+}
+
 /* Reports why there is no lock; returns an exit status. */
 static int without(struct locking *l, const char *name, int r)
 {
-        struct core_options core = l->ctl->core;
         struct lock_holder holder;
 
         if (r == -EINTR && is_asked_to_end(l))
@@ -422,9 +432,7 @@ static int without(struct locking *l, const char *name, int r)
         }
         if (r != -ETIMEDOUT)
                 return EXIT_OURS;
-        if (l->follow)
-                core.endpoints = l->endpoint;
-        if (lock_holder_read(&core, name, "", true, &holder) == 0)
+        if (read_holder(l, "", true, &holder) == 0)
                 say("the lock '%s' is held by %s", name, holder.text);
         else
                 say("somebody else has the lock '%s'", name);
@@ -751,15 +759,12 @@ int verb_lock(struct ctl *c, int argc unused_, char **argv)
 /* In this host's turn: no command on this host runs with the lock. */
 static int unlock(struct locking *l)
 {
-        struct core_options core = l->ctl->core;
         struct lock_holder holder;
         char key[LOCK_KEY_MAX];
         int r;
 
-        if (l->follow)
-                core.endpoints = l->endpoint;
         key_of(l, l->name, key);
-        r = lock_holder_read(&core, l->name, key, false, &holder);
+        r = read_holder(l, key, false, &holder);
         if (r == LOCK_HOLDER_E_NOBODY) {
                 say("nobody holds the lock '%s'", l->name);
                 return EXIT_NOT_SO;

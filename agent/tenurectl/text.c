@@ -103,7 +103,7 @@ int say(const char *fmt, ...)
         if (as_json) {
                 struct json_object *o = json_object_new_object();
 
-                json_object_object_add(o, "message", json_object_new_string(safe));
+                json_put_text(o, "message", safe);
                 fprintf(stderr, "%s\n",
                         json_object_to_json_string_ext(o, JSON_C_TO_STRING_NOSLASHESCAPE));
                 json_object_put(o);
