@@ -184,9 +184,9 @@ static bool is_asked_to_end(struct locking *l)
 }
 
 /* Candidates for a lock have keys NAME/LEASE, as in etcd. */
-static void key_of(const struct locking *l, const char *name, char key[static LOCK_KEY_MAX])
+static void key_of(const struct locking *l, char key[static LOCK_KEY_MAX])
 {
-        snprintf(key, LOCK_KEY_MAX, "%s/%" PRIx64, name, (uint64_t) l->lease);
+        snprintf(key, LOCK_KEY_MAX, "%s/%" PRIx64, l->name, (uint64_t) l->lease);
 }
 
 /* The token is the revision at which the key was created, as for all who lock by such keys:
@@ -301,7 +301,7 @@ static int heard(void *arg)
         return mark(l, &token) < 0 ? 0 : -EAGAIN;
 }
 
-static int ask(struct locking *l, const char *name)
+static int ask(struct locking *l)
 {
         Pb__LockRequest q = PB__LOCK_REQUEST__INIT;
         struct talk t = {
@@ -319,7 +319,7 @@ static int ask(struct locking *l, const char *name)
         };
         int r;
 
-        q.name = pb_bytes(name, strlen(name));
+        q.name = pb_bytes(l->name, strlen(l->name));
         q.lease = l->lease;
         r = call(l, &t);
         pb_free(t.reply);
@@ -341,7 +341,7 @@ static int wait_for_core(struct locking *l)
 }
 
 /* Waits until the core says that the lock is ours, and writes that down while it still is. */
-static int take(struct locking *l, const char *name, int64_t *ret_token)
+static int take(struct locking *l, int64_t *ret_token)
 {
         struct epoll_event e = {.events = EPOLLIN};
         int r;
@@ -352,7 +352,7 @@ static int take(struct locking *l, const char *name, int64_t *ret_token)
             epoll_ctl(l->epfd, EPOLL_CTL_ADD, tenure_get_fd(l->tie), &e) < 0)
                 return ctl_fail("cannot wait", -errno, NULL);
         do {
-                r = ask(l, name);
+                r = ask(l);
                 if (r == 0)
                         r = mark(l, ret_token);
                 if (r == -ENOTCONN)
@@ -420,7 +420,7 @@ static int read_holder(const struct locking *l, const char *own, bool quiet,
 }
 
 /* Reports why there is no lock; returns an exit status. */
-static int without(struct locking *l, const char *name, int r)
+static int without(struct locking *l, int r)
 {
         struct lock_holder holder;
 
@@ -433,9 +433,9 @@ static int without(struct locking *l, const char *name, int r)
         if (r != -ETIMEDOUT)
                 return EXIT_OURS;
         if (read_holder(l, "", true, &holder) == 0)
-                say("the lock '%s' is held by %s", name, holder.text);
+                say("the lock '%s' is held by %s", l->name, holder.text);
         else
-                say("somebody else has the lock '%s'", name);
+                say("somebody else has the lock '%s'", l->name);
         return (int) l->ctl->o.conflict;
 }
 
@@ -590,17 +590,17 @@ static int run_unless_asked(struct locking *l, char **argv, int64_t token)
                 return EXIT_OURS;
         /* Taking the lock may have taken long; and a handover may still be requested. */
         return still_held(l) && l->news != NEWS_ASKED ? run(l, argv, token)
-                                                      : without(l, l->name, -ENOLINK);
+                                                      : without(l, -ENOLINK);
 }
 
 /* The first request opens the connection, which must exist by the time it matters. */
-static int open_tie(struct locking *l, const char *name)
+static int open_tie(struct locking *l)
 {
         cleanup_(buf_fini) struct buf key = {0};
         struct tenure_range q = {0};
         int r = tie_new(l->ctl, &l->tie);
 
-        switchover_key(name, &key);
+        switchover_key(l->name, &key);
         q.key = buf_head(&key);
         q.key_len = buf_len(&key);
         if (r == 0 && (buf_error(&key) < 0 || tenure_get(l->tie, &q, NULL) < 0))
@@ -609,19 +609,18 @@ static int open_tie(struct locking *l, const char *name)
 }
 
 /* Called in the host's turn. If the place is lost, the lock is lost with it. */
-static int lock(struct locking *l, const char *name, char **argv)
+static int lock(struct locking *l, char **argv)
 {
         int64_t token = 0;
         char key[1024];
         int r;
 
-        key_of(l, name, key);
-        l->name = name;
+        key_of(l, key);
         l->key = key;
         l->command = argv[0];
         l->began = boot_now(); /* the host's turn may have taken long */
         do {
-                r = take(l, name, &token);
+                r = take(l, &token);
                 if (r < 0) {
                         if (r == -EINTR)
                                 (void) is_asked_to_end(l);
@@ -631,7 +630,7 @@ static int lock(struct locking *l, const char *name, char **argv)
                         /* A replica that dies may end the lease before the agent reports it. */
                         if (r != -EINTR && r != -ETIMEDOUT && !has_place(l))
                                 r = -ENOLINK;
-                        return without(l, name, r);
+                        return without(l, r);
                 }
                 r = run_unless_asked(l, argv, token);
                 handover_stop(&l->handover);
@@ -641,7 +640,7 @@ static int lock(struct locking *l, const char *name, char **argv)
         return r;
 }
 
-static int begin(struct locking *l, const char *name)
+static int begin(struct locking *l)
 {
         struct tenancy t;
         sigset_t waiting;
@@ -658,7 +657,7 @@ static int begin(struct locking *l, const char *name)
         if (r == -EXDEV || boot_diff(t.deadline, boot_now()) > t.ttl)
                 return say("the agent uses another clock than this program; run the program in "
                            "the agent's time namespace");
-        l->turn = host_lock_open(l->ctl, name);
+        l->turn = host_lock_open(l->ctl, l->name);
         if (l->turn == -1)
                 return -1;
         l->lease = t.lease;
@@ -724,7 +723,7 @@ static int open_locking(struct locking *l, struct ctl *c, const char *name)
         l->until = c->o.nonblock   ? boot_now()
                    : c->o.wait < 0 ? BOOT_TIME_NEVER
                                    : boot_add(boot_now(), c->o.wait);
-        return begin(l, name);
+        return begin(l);
 }
 
 int verb_lock(struct ctl *c, int argc unused_, char **argv)
@@ -742,11 +741,11 @@ int verb_lock(struct ctl *c, int argc unused_, char **argv)
                 if (r < 0 && r != -EINTR && r != -ETIMEDOUT)
                         r = ctl_fail("cannot wait for the turn of this host", r, NULL);
                 else if (r < 0)
-                        r = without(&l, argv[0], r);
-                else if (open_tie(&l, argv[0]) < 0)
+                        r = without(&l, r);
+                else if (open_tie(&l) < 0)
                         r = -1;
                 else
-                        r = lock(&l, argv[0], argv + 1);
+                        r = lock(&l, argv + 1);
         }
         done(&l);
         if (l.ended_by) {
@@ -763,7 +762,7 @@ static int unlock(struct locking *l)
         char key[LOCK_KEY_MAX];
         int r;
 
-        key_of(l, l->name, key);
+        key_of(l, key);
         r = read_holder(l, key, false, &holder);
         if (r == LOCK_HOLDER_E_NOBODY) {
                 say("nobody holds the lock '%s'", l->name);
