@@ -232,18 +232,18 @@ bool all_zero(const uint8_t *p, size_t n);
 void sealed_add(struct buf *b, const struct store_entry *e);
 /* No less than the size that it will have. */
 size_t sealed_size(const struct buf *b);
-/* Nothing more is added. @seq: of the segment that begins with it; 0: none does. Memory may run
- * out: buf_error(). */
-void sealed_end(struct buf *b, uint64_t seq);
+/* Nothing more is added. The write goes to @at in segment @seq; at 0 the head of the file is
+ * written with it. Memory may run out: buf_error(). */
+void sealed_end(struct buf *b, uint64_t seq, size_t at);
 
 /* Where the writes of segment @seq begin; 0: this is not its file. */
 size_t sealed_begin(const uint8_t *file, size_t size, uint64_t seq);
-/* Reads the write at @at; its records are moved together where they are. Returns its size, or 0
- * when there is no valid one. */
-size_t sealed_read(uint8_t *file, size_t size, size_t at, struct view *ret_records);
+/* Reads the write at @at of segment @seq; its records are moved together where they are.
+ * Returns its size, or 0 when there is no valid one. */
+size_t sealed_read(uint8_t *file, size_t size, uint64_t seq, size_t at,
+                   struct view *ret_records);
 /* Takes the first of the @records; false when there is no valid one. */
 bool sealed_next(struct view *records, struct store_entry *ret);
-#define SEALED_PADDING 7 /* so much may follow the last record */
 /* Whether the invalid write at @at, where not all is zero, is one that a crash cut short. 0:
  * the file does not begin as it should. */
-bool sealed_is_torn(const uint8_t *file, size_t size, size_t at);
+bool sealed_is_torn(const uint8_t *file, size_t size, uint64_t seq, size_t at);

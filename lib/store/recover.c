@@ -319,12 +319,13 @@ static int read_sealed(struct store *s, struct segment *seg, uint8_t *file, size
         int r = 0;
 
         s->offset = sealed_begin(file, seg->size, seg->seq);
-        while (s->offset > 0 && (n = sealed_read(file, seg->size, s->offset, &records)) > 0) {
+        while (s->offset > 0 &&
+               (n = sealed_read(file, seg->size, seg->seq, s->offset, &records)) > 0) {
                 while (r == 0 && sealed_next(&records, &e)) {
                         r = replay(s, &e, cap);
                         seg->last = max_of(seg->last, e.index);
                 }
-                if (r == 0 && records.len > SEALED_PADDING)
+                if (r == 0 && records.len > 0)
                         r = refuse(err, seg->name, s->offset,
                                    "what was written is not entries");
                 if (r < 0)
@@ -370,7 +371,7 @@ static int read_segment(struct store *s, const char *name, bool last, size_t *ca
         if (r < 0 || at >= seg->size || all_zero(b->data + at, seg->size - at))
                 return r;
         torn = seg->format == FORMAT_RECORDS ? record_is_torn(b->data, seg->size, at, s->batch)
-                                             : sealed_is_torn(b->data, seg->size, at);
+                                             : sealed_is_torn(b->data, seg->size, seg->seq, at);
         if (!torn)
                 return refuse(err, name, at, "a record's checksum does not match");
         if (!last)

@@ -2,15 +2,14 @@
  * Format 2 of the log: the entries of one write to the disk are sealed as a whole.
  *
  * A crash may leave some sectors of the last write as they were before: all zeroes. To tell
- * these from zeroes that a client stored, there is a tag in each sector that a write covers:
- * one at its beginning, one at each multiple of 512 bytes from there, and one at its end. A tag
- * is the length of the write, with a checksum. So one sector that was written is enough to know
- * where the write ends; only zeroes may follow.
+ * these from zeroes that a client stored, each sector that a write covers begins with a tag,
+ * which has the length of the write and a checksum over that, where the write begins, and in
+ * which file. So one sector that was written is enough to know the whole write; only zeroes may
+ * follow.
  *
- * The tags' places are fixed by where the write begins, and no data is ever there, so that no
- * value of a client passes for a tag. With one exception: if a sector that held the beginnings
- * of two writes reads as zeroes, the first one's length is not known, and a value in the second
- * one may imitate a tag of a longer first one. Then both count as one write that was torn.
+ * A write begins with a sector of its own, behind the head of the file, which has one as well.
+ * So no sector holds bytes of two writes: what is durable is not written again, and a value of
+ * a client is never where a tag would be.
  */
 #include "base/crc32c.h"
 #include "base/le.h"
@@ -21,7 +20,24 @@
 #define HEAD (TAG + 4) /* of a write: a tag and the checksum */
 #define RECORD 21      /* before an entry's data */
 
-static const uint8_t zeroes[FILE_HEAD + HEAD];
+static const uint8_t zeroes[SECTOR + HEAD];
+
+/* Where a write is. */
+struct place {
+        uint64_t seq;
+        size_t at;
+};
+
+static size_t whole_sectors(size_t n)
+{
+        return (n + SECTOR - 1) / SECTOR * SECTOR;
+}
+
+/* Whether a write of @len bytes, with the rest of its last sector, has room in @size. */
+static bool fits(size_t len, size_t size)
+{
+        return len <= size / SECTOR * SECTOR;
+}
 
 /* Appends to the write, which begins behind the head of a file. */
 static void add(struct buf *b, const void *p, size_t n)
@@ -29,13 +45,11 @@ static void add(struct buf *b, const void *p, size_t n)
         const uint8_t *from = p;
 
         while (n > 0) {
-                size_t at = (buf_len(b) - FILE_HEAD) % SECTOR, k;
+                size_t k;
 
-                if (at == 0) {
+                if (buf_len(b) % SECTOR == 0)
                         buf_add(b, zeroes, TAG);
-                        at = TAG;
-                }
-                k = min_of(n, SECTOR - at);
+                k = min_of(n, SECTOR - buf_len(b) % SECTOR);
                 buf_add(b, from, k);
                 from += k;
                 n -= k;
@@ -47,10 +61,10 @@ void sealed_add(struct buf *b, const struct store_entry *e)
         uint8_t h[RECORD];
 
         /* All at once: a buffer that grows piece by piece may be copied each time. */
-        (void) buf_reserve(b, FILE_HEAD + HEAD + RECORD + e->data.len +
-                                      (e->data.len / (SECTOR - TAG) + 2) * TAG);
+        (void) buf_reserve(b, SECTOR + HEAD + RECORD + e->data.len +
+                                      (e->data.len / (SECTOR - TAG) + 2) * TAG + SECTOR);
         if (buf_len(b) == 0)
-                buf_add(b, zeroes, FILE_HEAD + HEAD);
+                buf_add(b, zeroes, SECTOR + HEAD);
         le64_put(h, e->index);
         le64_put(h + 8, e->term);
         h[16] = e->type;
@@ -59,99 +73,83 @@ void sealed_add(struct buf *b, const struct store_entry *e)
         add(b, e->data.p, e->data.len);
 }
 
-/* Without the head of the file. */
-static size_t padded(const struct buf *b)
-{
-        return (buf_len(b) - FILE_HEAD + 7) / 8 * 8;
-}
-
 size_t sealed_size(const struct buf *b)
 {
-        return FILE_HEAD + padded(b) + TAG;
+        return whole_sectors(buf_len(b));
 }
 
-void sealed_end(struct buf *b, uint64_t seq)
+static void tag_put(uint8_t tag[static TAG], size_t len, struct place where)
 {
-        size_t len = padded(b) + TAG;
+        uint8_t of[16];
+
+        le32_put(of, (uint32_t) len);
+        le32_put(of + 4, (uint32_t) where.at);
+        le64_put(of + 8, where.seq);
+        le32_put(tag, (uint32_t) len);
+        le32_put(tag + 4, crc32c(0, of, sizeof(of)));
+}
+
+/* The length that the tag @p gives to the write at @where; 0: it is no tag of that write. */
+static size_t tag_get(const uint8_t *p, struct place where)
+{
+        uint8_t tag[TAG];
+
+        tag_put(tag, le32_get(p), where);
+        return memcmp(p, tag, TAG) == 0 ? le32_get(p) : 0;
+}
+
+void sealed_end(struct buf *b, uint64_t seq, size_t at)
+{
+        size_t len = buf_len(b) - SECTOR;
         uint8_t *p, tag[TAG];
 
-        buf_add(b, zeroes, FILE_HEAD + len - buf_len(b));
+        buf_add(b, zeroes, sealed_size(b) - buf_len(b));
         if (buf_error(b) < 0)
                 return;
         p = buf_head(b);
         le32_put(p + 4, FORMAT_SEALED);
         le64_put(p + 8, seq);
         le32_put(p, crc32c(0, p + 4, FILE_HEAD - 4));
-        p += FILE_HEAD;
-        le32_put(tag, (uint32_t) len);
-        le32_put(tag + 4, crc32c(0, tag, 4));
-        for (size_t at = 0; at < len; at += SECTOR)
-                memcpy(p + at, tag, TAG);
-        memcpy(p + len - TAG, tag, TAG);
-        le32_put(p + TAG, crc32c(0, p + HEAD, len - HEAD - TAG));
-        if (seq == 0)
-                buf_consume(b, FILE_HEAD);
+        p += SECTOR;
+        tag_put(tag, len, (struct place){seq, max_of(at, (size_t) SECTOR)});
+        for (size_t sector = 0; sector < len; sector += SECTOR)
+                memcpy(p + sector, tag, TAG);
+        le32_put(p + TAG, crc32c(0, p + HEAD, whole_sectors(len) - HEAD));
+        if (at > 0)
+                buf_consume(b, SECTOR);
 }
 
 size_t sealed_begin(const uint8_t *file, size_t size, uint64_t seq)
 {
-        bool begins = size >= FILE_HEAD &&
-                      le32_get(file) == crc32c(0, file + 4, FILE_HEAD - 4) &&
-                      le32_get(file + 4) == FORMAT_SEALED && le64_get(file + 8) == seq;
+        bool begins = size >= SECTOR && le32_get(file) == crc32c(0, file + 4, FILE_HEAD - 4) &&
+                      le32_get(file + 4) == FORMAT_SEALED && le64_get(file + 8) == seq &&
+                      all_zero(file + FILE_HEAD, SECTOR - FILE_HEAD);
 
-        return begins ? FILE_HEAD : 0;
+        return begins ? SECTOR : 0;
 }
 
-/* The length that the tag at @at gives to a write; 0: there is none. */
-static size_t tag_get(const uint8_t *file, size_t size, size_t at)
+size_t sealed_read(uint8_t *file, size_t size, uint64_t seq, size_t at,
+                   struct view *ret_records)
 {
-        if (at > size || size - at < TAG || le32_get(file + at + 4) != crc32c(0, file + at, 4))
-                return 0;
-        return le32_get(file + at);
-}
-
-/* Whether the write of @len bytes at @at has its tag at @tag. If it has not because nothing of
- * the sector was written, that is a hole. */
-static bool tag_is_sound(const uint8_t *file, size_t at, size_t len, size_t tag, bool *hole)
-{
-        size_t sector = tag / SECTOR * SECTOR, from = max_of(at, sector);
-
-        if (tag_get(file, at + len, tag) == len)
-                return true;
-        *hole = true;
-        return all_zero(file + from, min_of(sector + SECTOR, at + len) - from);
-}
-
-/* The same for all of its tags. */
-static bool tags_are_sound(const uint8_t *file, size_t size, size_t at, size_t len,
-                           bool *ret_hole)
-{
-        *ret_hole = false;
-        if (len < HEAD + TAG || len % 8 != 0 || len > size - at ||
-            !tag_is_sound(file, at, len, at + len - TAG, ret_hole))
-                return false;
-        for (size_t next = 0; next < len; next += SECTOR)
-                if (!tag_is_sound(file, at, len, at + next, ret_hole))
-                        return false;
-        return true;
-}
-
-size_t sealed_read(uint8_t *file, size_t size, size_t at, struct view *ret_records)
-{
-        size_t len = tag_get(file, size, at), n = 0;
+        size_t len, n = 0;
         uint8_t *p = file + at, *to = p + HEAD;
-        bool hole;
 
-        if (!tags_are_sound(file, size, at, len, &hole) || hole ||
-            le32_get(p + TAG) != crc32c(0, p + HEAD, len - HEAD - TAG))
+        if (size - at < SECTOR)
                 return 0;
-        for (size_t from = HEAD, k; from < len - TAG; from += k + TAG) {
-                k = min_of(SECTOR - from % SECTOR, len - TAG - from);
+        len = tag_get(p, (struct place){seq, at});
+        if (len < HEAD || !fits(len, size - at) ||
+            le32_get(p + TAG) != crc32c(0, p + HEAD, whole_sectors(len) - HEAD))
+                return 0;
+        for (size_t next = SECTOR; next < len; next += SECTOR)
+                if (memcmp(p + next, p, TAG) != 0)
+                        return 0;
+        for (size_t from = HEAD, k; from < len; from += k + TAG) {
+                k = min_of(SECTOR - from % SECTOR, len - from);
                 memmove(to + n, p + from, k);
                 n += k;
         }
         *ret_records = (struct view){to, n};
-        return len;
+        return whole_sectors(len);
 }
 
 bool sealed_next(struct view *records, struct store_entry *ret)
@@ -170,36 +168,26 @@ bool sealed_next(struct view *records, struct store_entry *ret)
         return rd.r == 0;
 }
 
-/* The length of the write at @at, by a tag that is left of it; 0: no crash left it so. */
-static size_t torn_length(const uint8_t *file, size_t size, size_t at)
+bool sealed_is_torn(const uint8_t *file, size_t size, uint64_t seq, size_t at)
 {
-        size_t sector_end = (at / SECTOR + 1) * SECTOR, end = size, tag, len;
+        bool hole = at == 0; /* the head of the file is one */
+        size_t len = 0;
 
-        if (!all_zero(file + at, min_of(sector_end, size) - at))
-                return tag_get(file, size, at);
-        while (file[end - 1] == 0)
-                end--;
-        end = (end + 7) / 8 * 8;
-        /* The last sector that is left holds a tag in the middle or, if the write ends before
-         * that, one at its end. */
-        tag = (end - 1) / SECTOR * SECTOR + at % SECTOR;
-        if (tag < end)
-                return tag_get(file, size, tag);
-        len = tag_get(file, size, end - TAG);
-        return len == end - at ? len : 0;
-}
+        if (hole && !all_zero(file, min_of((size_t) SECTOR, size)))
+                return false;
+        at = max_of(at, (size_t) SECTOR);
+        for (size_t next = at; next < size; next += SECTOR) {
+                const uint8_t *p = file + next;
+                size_t k;
 
-bool sealed_is_torn(const uint8_t *file, size_t size, size_t at)
-{
-        size_t len;
-        bool hole;
-
-        if (at == 0) {
-                if (!all_zero(file, min_of((size_t) SECTOR, size)))
+                if (all_zero(p, min_of((size_t) SECTOR, size - next))) {
+                        hole |= len == 0 || next - at < len;
+                        continue;
+                }
+                k = size - next >= SECTOR ? tag_get(p, (struct place){seq, at}) : 0;
+                if (next - at >= k || (len > 0 && k != len))
                         return false;
-                at = FILE_HEAD;
+                len = k;
         }
-        len = torn_length(file, size, at);
-        return tags_are_sound(file, size, at, len, &hole) && hole &&
-               all_zero(file + at + len, size - at - len);
+        return hole && len > 0 && fits(len, size - at);
 }

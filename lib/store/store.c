@@ -512,7 +512,7 @@ void store_flush(struct store *s)
                 return;
         seg = STAILQ_LAST(&s->segments, segment, next);
         if (seg->format == FORMAT_SEALED)
-                sealed_end(&s->queued, s->offset == 0 ? seg->seq : 0);
+                sealed_end(&s->queued, seg->seq, s->offset);
         j = buf_error(&s->queued) == 0 ? job_new(s, JOB_LOG, seg->name) : NULL;
         if (!j)
                 return store_fail(s, seg->name, -ENOMEM);

@@ -170,7 +170,7 @@ static void add_sealed(struct buf *b, uint8_t how, const struct store_entry *e)
         cleanup_(buf_fini) struct buf w = {0};
 
         sealed_add(&w, e);
-        sealed_end(&w, buf_len(b) == 0 ? D->seq : 0);
+        sealed_end(&w, D->seq, buf_len(b));
         if (how & 128)
                 buf_head(&w)[(how >> 4 & 3) * buf_len(&w) / 4] ^= 1;
         buf_add(b, buf_head(&w), buf_len(&w));

@@ -83,15 +83,19 @@ static void put(struct store *s, struct disk *d, uint64_t index, const uint8_t *
         CHECK_EQ(persisted, index + n - 1);
 }
 
-/* What clients may store: bytes, zeroes, both, and what looks like the tags of a write. */
-static void draw(uint8_t *data, size_t len, uint64_t kind)
+/* What clients may store: bytes, zeroes, both, and what looks like the tags of a write at @at
+ * of the second file, or nearby. */
+static void draw(uint8_t *data, size_t len, uint64_t kind, size_t at)
 {
-        static uint8_t tag[8];
+        uint8_t tag[8], of[16];
 
         for (size_t i = 0; i < len; i++) {
                 if (i % 8 == 0 && kind == 4) {
-                        le32_put(tag, (uint32_t) (rnd(0, 1) ? len - i : rnd(1, 600) * 8));
-                        le32_put(tag + 4, crc32c(0, tag, 4));
+                        le32_put(of, (uint32_t) (rnd(0, 1) ? rnd(1, len + 600) : len));
+                        le32_put(of + 4, (uint32_t) (at - rnd(0, 1) * 512));
+                        le64_put(of + 8, 2);
+                        memcpy(tag, of, 4);
+                        le32_put(tag + 4, crc32c(0, of, sizeof(of)));
                 }
                 data[i] = kind == 0   ? (uint8_t) rnd(0, 255)
                           : kind == 1 ? 0
@@ -112,7 +116,7 @@ struct written {
 
 #define DATA_MAX ((size_t) 6000)
 
-static struct written write_log(uint64_t last_kind)
+static struct written write_log(void)
 {
         struct written w = {.d = sim_disk_new()};
         struct store *s = open_store(w.d);
@@ -124,9 +128,9 @@ static struct written write_log(uint64_t last_kind)
                 size_t len = rnd(0, 2) ? rnd(0, 300) : rnd(0, DATA_MAX), n = rnd(1, 3);
 
                 n = len > 1000 ? 1 : n;
-                draw(data, len, rnd(0, last_kind));
                 w.last[w.n] = index - 1;
                 w.at[w.n] = s->offset;
+                draw(data, len, rnd(0, 4), max_of(s->offset, (size_t) 512));
                 if (w.n == 0)
                         w.at[0] = 0; /* with the head of the file */
                 put(s, w.d, index, data, len, n);
@@ -186,7 +190,7 @@ static uint64_t last_found(const struct written *w, const char *name)
 TEST(no_bit_of_an_acknowledged_write_flips_unnoticed)
 {
         for (int round = 0; round < 15; round++) {
-                struct written w = write_log(4);
+                struct written w = write_log();
                 size_t from = w.at[w.n - 1], to = w.at[w.n], bits = (to - from) * 8;
 
                 for (size_t i = 0; i < bits; i += i < 320 || bits - i < 100 ? 1 : rnd(1, 600)) {
@@ -215,7 +219,7 @@ static void lose_sector(const struct written *w, size_t at, size_t size, size_t 
 TEST(a_torn_write_is_cut_off_and_never_refused)
 {
         for (int round = 0; round < 60; round++) {
-                struct written w = write_log(4);
+                struct written w = write_log();
                 size_t from = w.at[w.n - 1], to = w.at[w.n], size = round % 3 ? 512 : 4096;
                 size_t begin = from / size, n = (to - 1) / size - begin + 1;
 
@@ -234,12 +238,11 @@ TEST(a_torn_write_is_cut_off_and_never_refused)
 }
 
 /* A sector that was acknowledged and reads as zeroes is refused if anything was written after
- * it. Not if it held the beginnings of two writes, and the second one has a value that imitates
- * a tag of the first one where that, had it been longer, would have one (store/sealed.c). */
+ * it, whatever a client has stored there. */
 TEST(a_lost_sector_is_refused_unless_it_is_the_last)
 {
         for (int round = 0; round < 40; round++) {
-                struct written w = write_log(3);
+                struct written w = write_log();
 
                 for (size_t at = 0; at + 512 < w.at[w.n]; at += 512) {
                         size_t k = 0;
@@ -252,6 +255,28 @@ TEST(a_lost_sector_is_refused_unless_it_is_the_last)
                         CHECK_EQ(last_found(&w, SECOND), 0);
                         overwrite(w.d, SECOND, at, w.file.data + at, 512);
                 }
+                written_fini(&w);
+        }
+}
+
+/* What a disk returns that wrote something to the wrong place, or has not erased a file before
+ * it was used again. */
+TEST(a_sound_write_that_belongs_elsewhere_is_refused)
+{
+        static const struct {
+                uint64_t seq;
+                size_t away;
+        } from[] = {{1, 0}, {3, 0}, {2, 512}, {2, SIZE}};
+
+        for (size_t i = 0; i < ARRAY_SIZE(from); i++) {
+                struct written w = write_log();
+                cleanup_(buf_fini) struct buf b = {0};
+                struct store_entry e = {.index = w.last[w.n] + 1, .term = 2, .type = 1};
+
+                sealed_add(&b, &e);
+                sealed_end(&b, from[i].seq, w.at[w.n] + from[i].away);
+                overwrite(w.d, SECOND, w.at[w.n], buf_head(&b), buf_len(&b));
+                CHECK_EQ(last_found(&w, SECOND), 0);
                 written_fini(&w);
         }
 }
@@ -318,16 +343,17 @@ TEST(the_bytes_of_both_formats)
                     "03075d100300000000000000020000001111000000000000"
                     "222200000000000009000000000000000300000000000000");
         /* The head of the file, a write of two entries, and one whose data has a tag inside. */
-        check_bytes(d, SECOND, 0,
-                    "73e7fbdb020000000200000000000000"
-                    "48000000c6778515f89126d6"
+        check_bytes(d, SECOND, 0, "73e7fbdb0200000002000000000000000000000000000000");
+        check_bytes(d, SECOND, 512,
+                    "400000002b5b9fa3ce2867d1"
                     "050000000000000002000000000000000105000000dddddddddd"
                     "060000000000000002000000000000000105000000dddddddddd"
-                    "48000000c6778515"
-                    "90020000c861ccbc839a9c39"
+                    "0000000000000000");
+        check_bytes(d, SECOND, 1024,
+                    "8102000046e0370a5c8d00a2"
                     "070000000000000002000000000000000158020000dddddddd");
-        check_bytes(d, SECOND, 88 + 512, "90020000c861ccbcdddddddddddddddd");
-        check_bytes(d, SECOND, 88 + 640, "dd0000000000000090020000c861ccbc0000000000000000");
+        check_bytes(d, SECOND, 1536 - 4, "dddddddd8102000046e0370adddddddddddddddd");
+        check_bytes(d, SECOND, 1024 + 641 - 4, "dddddddd000000000000000000000000");
         store_free(s);
 }
 
@@ -415,7 +441,7 @@ TEST(the_format_rises_between_writes)
                 rnd_init(&r, rnd(0, UINT64_MAX));
                 persisted = 1;
                 for (int step = 0; step < 12; step++) {
-                        draw(data, sizeof(data), rnd(0, 4));
+                        draw(data, sizeof(data), rnd(0, 4), s->offset);
                         CHECK_EQ(store_append(s,
                                               &(struct store_entry){
                                                       .index = index++,

@@ -522,7 +522,7 @@ TEST(a_full_disk_stops_nothing_that_does_not_grow)
         sim_disk_fill(d, true);
         for (int round = 0; round < 200; round++) {
                 for (int i = 0; i < 10; i++, at++) {
-                        append(s, at, at, 1, 500);
+                        append(s, at, at, 1, 400);
                         settle(s, d);
                         CHECK_EQ(persisted, at);
                 }
@@ -560,11 +560,11 @@ TEST(a_disk_that_is_full_to_the_brim_is_waited_for)
         settle(s, d);
         sim_disk_fill(d, true);
         for (; at < 60; at++) {
-                append(s, at, at, 1, 500);
+                append(s, at, at, 1, 400);
                 settle(s, d);
         }
         stuck = persisted;
-        CHECK(stuck > 20 && stuck < 40); /* 4 files of 7 each */
+        CHECK(stuck > 15 && stuck < 40); /* 3 files of 6 or, in format 1, 4 of 9 */
         CHECK(store_short_of_room(s));
         snapshot(s, stuck, 1 << 16, false); /* has no room either */
         settle(s, d);
@@ -583,7 +583,7 @@ TEST(a_disk_that_is_full_to_the_brim_is_waited_for)
         CHECK_EQ(store_recovered(s)->term, 7);
         store_recovered_free(s);
         for (at = stuck + 1; at < 60; at++)
-                append(s, at, at, 1, 500);
+                append(s, at, at, 1, 400);
         settle(s, d);
         CHECK_EQ(persisted, stuck);
         CHECK(store_short_of_room(s));
@@ -1246,7 +1246,7 @@ TEST(a_disk_that_was_full_once_does_not_stop_the_log_for_ever)
         settle(s, d);
         sim_disk_fill(d, true);
         while (!store_short_of_room(s)) { /* the second file is begun, no spare can be made */
-                append(s, at, at, 1, 500);
+                append(s, at, at, 1, 400);
                 settle(s, d);
                 at++;
         }
@@ -1256,7 +1256,7 @@ TEST(a_disk_that_was_full_once_does_not_stop_the_log_for_ever)
         settle(s, d);
         sim_disk_fill(d, false);
         for (int i = 0; i < 100; i++, at++) {
-                append(s, at, at, 1, 500);
+                append(s, at, at, 1, 400);
                 settle(s, d);
                 if (store_short_of_room(s)) /* as replica_run() does */
                         store_retry(s);
@@ -1312,7 +1312,7 @@ TEST(the_log_goes_on_while_a_large_snapshot_is_written)
         begin_to_hold(d);
         snapshot(s, 1, 1 << 16, false); /* takes its time */
         for (; at < 200; at++) {
-                append(s, at, at, 1, 500);
+                append(s, at, at, 1, 400);
                 settle(s, d);
         }
         CHECK_EQ(persisted, at - 1);
@@ -1334,15 +1334,15 @@ TEST(the_log_does_not_wait_for_the_removal_of_its_old_files)
         failures = 0;
         segment_size = 4096;
         s = open_store(d, 0);
-        for (; at < 200; at++) {
-                append(s, at, at, 1, 500);
+        for (; at < 195; at++) { /* which is not the first of a file */
+                append(s, at, at, 1, 400);
                 settle(s, d);
         }
         snapshot(s, at - 1, 100, false);
         settle(s, d);
         begin_to_hold(d);
         store_trim(s, at - 1);
-        append(s, at, at, 1, 500);
+        append(s, at, at, 1, 400);
         sim_disk_finish_at(d, DISK_LOG);
         CHECK_EQ(persisted, at);
         CHECK(n_held_jobs > 20);
