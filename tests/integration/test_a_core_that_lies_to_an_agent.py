@@ -61,7 +61,9 @@ def is_back(agent, liar):
 
 def bears(agent, liar, lie, *, until=None, lines=40, cpu=.5, calls=60, memory=256):
     """It is told a lie for longer than its lease lasts, and the truth again."""
-    watch, lost = agent.watch(), losses(agent)
+    earlier = losses(agent)
+    watch = agent.watch()
+    unseen = losses(agent) - earlier  # the watch may have come too late for these, or not
     cost, before = Cost(agent, liar), len(agent.log_text().splitlines())
     tell(liar, *lie)
     liar.outlast(TTL)
@@ -72,8 +74,8 @@ def bears(agent, liar, lie, *, until=None, lines=40, cpu=.5, calls=60, memory=25
     assert len(said) <= lines, said
     assert agent.log_text().count("is void") <= 2  # another core is behind the address
     is_back(agent, liar)
-    eventually(lambda: [event.event for event in watch.events()].count("LeaseLost") ==
-               losses(agent) - lost)
+    eventually(lambda: 0 <= losses(agent) - earlier -
+               [event.event for event in watch.events()].count("LeaseLost") <= unseen)
 
 
 # ---- what fits each client ----
