@@ -31,22 +31,37 @@ static const char *more(const struct verdict *v)
         return v->n > 0 ? "; " : "";
 }
 
+struct voters {
+        size_t n, silent;
+};
+
 /* A replica that has not been heard yet counts as one that answers. */
-static void say_core(struct verdict *v, const struct top_model *m)
+static struct voters count_voters(const struct top_model *m)
 {
-        size_t voters = 0, silent = 0;
-        const char *why = m->down;
-        char when[TOP_CLOCK];
+        struct voters c = {0};
 
         for (size_t i = 0; i < m->n_replicas; i++) {
                 const struct top_replica *p = &m->replicas[i];
 
-                voters += !p->learner;
-                silent += !p->learner && !p->answers && *p->why;
+                c.n += !p->learner;
+                c.silent += !p->learner && !p->answers && *p->why;
         }
-        if (voters > 0 && voters - silent <= voters / 2) {
-                say(v, TOP_BAD, "no majority: %zu of %zu replica(s) answer", voters - silent,
-                    voters);
+        return c;
+}
+
+static bool have_majority(struct voters c)
+{
+        return c.n == 0 || c.n - c.silent > c.n / 2;
+}
+
+static void say_core(struct verdict *v, const struct top_model *m, struct voters c)
+{
+        const char *why = m->down;
+        char when[TOP_CLOCK];
+
+        if (!have_majority(c)) {
+                say(v, TOP_BAD, "no majority: %zu of %zu replica(s) answer", c.n - c.silent,
+                    c.n);
                 why = "";
         }
         if (m->followed)
@@ -109,12 +124,16 @@ static void say_held(struct verdict *v, const struct top_model *m)
 enum top_weight top_verdict(const struct top_model *m, char out[static TOP_VERDICT])
 {
         struct verdict v = {.out = out};
+        struct voters c = count_voters(m);
 
         *out = '\0';
-        say_core(&v, m);
+        say_core(&v, m, c);
         if (m->ever)
                 say_lost(&v, m);
         if (v.n == 0)
                 say_held(&v, m);
+        if (c.silent > 0 && have_majority(c))
+                say(&v, TOP_WARNING, "; %zu of %zu replicas %s not answer", c.silent, c.n,
+                    c.silent == 1 ? "does" : "do");
         return v.weight;
 }

@@ -440,8 +440,14 @@ function setLive(on, why) {
 	setClass(e, "live " + (on ? "on" : ever || why ? "off" : ""));
 	setText(e, on ? "Live" : ever || why ? "Not connected" : "Connecting");
 	$("trouble").hidden = on || !why;
-	if (!on && why)
-		setText($("trouble"), `${ever ? "Not followed since" : "No answer since"} ${clockText(lostAt)}: ${why}. Trying on.`);
+	if (on || !why)
+		return;
+	const p = make("p"), others = [...replicas.values()].filter((r) => r.id !== selfId && r.url);
+	p.append(`${ever ? "Not followed since" : "No answer since"} ${clockText(lostAt)}: ${why}. Retrying.`);
+	if (others.length > 0)
+		p.append(" Pages of the other replicas:", ...others.flatMap((r) => [" ", linkTo(r.url, r.name)]));
+	if (p.textContent !== $("trouble").textContent) // an alert is read out each time that it changes
+		$("trouble").replaceChildren(...p.childNodes);
 }
 
 async function findClusters() {
@@ -1175,6 +1181,13 @@ $("detail").addEventListener("close", () => {
 
 /* ---- the rest ---- */
 
+/* As far as this one knows, by its links. */
+function silentReplicas() {
+	const voters = [...replicas.values()].filter((r) => !r.learner);
+	const n = voters.filter((r) => r.id !== selfId && metrics.linked && metrics.linked[r.id] === false).length;
+	return n > 0 ? `${n} of ${voters.length} replicas ${n === 1 ? "does" : "do"} not answer` : "";
+}
+
 /* What one has to know first. */
 function verdict() {
 	const gone = [...nodes.values()].filter((n) => !n.there && n.reason === "expired").map((n) => n.goneAt), n = totals.there, held = totals.states.held || 0, parts = [];
@@ -1186,13 +1199,14 @@ function verdict() {
 		const first = Math.min(...gone), last = Math.max(...gone), once = last - first <= AT_ONCE;
 		parts.push(`${numberText(gone.length)} of ${numberText(n + gone.length)} hosts lost${once ? "" : ", the last one"} at ${clockText(new Date(Date.now() - now() + (once ? first : last)))}`);
 	}
+	const silent = live && leaderId ? silentReplicas() : "";
 	if (parts.length > 0)
-		return ["bad", parts.join("; ")];
+		return ["bad", parts.concat(silent || []).join("; ")];
 	if (n === 0)
-		return ["", "no host has joined"];
+		return [silent ? "warn" : "", "no host has joined" + (silent && "; " + silent)];
 	const others = STATES.filter((s) => s !== "held" && s !== "lost" && s !== "left" && totals.states[s]).map((s) => `, ${numberText(totals.states[s])} ${s}`).join("");
 	const sick = totals.degraded ? `, ${numberText(totals.degraded)} degraded` : "";
-	return [others ? "bad" : sick ? "warn" : "", (held < n ? `${numberText(held)} of ${numberText(n)} hosts hold their places` : n === 1 ? "the only host holds its place" : `all ${numberText(n)} hosts hold their places`) + others + sick];
+	return [others ? "bad" : sick || silent ? "warn" : "", (held < n ? `${numberText(held)} of ${numberText(n)} hosts hold their places` : n === 1 ? "the only host holds its place" : `all ${numberText(n)} hosts hold their places`) + others + sick + (silent && "; " + silent)];
 }
 
 function drawCounts() {

@@ -450,8 +450,11 @@ def test_a_page_goes_on_when_its_replica_is_back(page, cluster):
     eventually_is(["db1", "db2"], lambda: names(page))
     page.until("document.querySelector('#live.on')")  # what comes from now on is an event
     page.expected = "network:"
+    others = [replica.client_url for replica in cluster.running if replica is not own]
     own.kill()
-    page.shows("#trouble", "does not answer|Not followed")
+    page.shows("#trouble", "does not answer|Not followed", "Pages of the other replicas: . .$")
+    assert sorted(page.eval("[...document.querySelectorAll('#trouble a')].map((a) => a.href)")) == \
+        sorted(f"{url}/" for url in others)
     page.shows("#live", "^Not connected$")
     page.shows("#verdict", r"^not followed since \d\d:\d\d:\d\d$")
     eventually(lambda: cell(page, "db2", "note").startswith("as of "))
@@ -471,6 +474,17 @@ def test_a_page_goes_on_when_its_replica_is_back(page, cluster):
         "/v3/kv/range", key=b"a")["header"]["revision"])
     own.start()
     page.shows("#event-list", "db4 joined", "db2 left: expired")
+
+
+def test_the_verdict_counts_replicas_that_do_not_answer(page, cluster):
+    fleet, (own, other, _) = Fleet(cluster), cluster.running
+    fleet.node("db1")
+    page.open(own.client_url + fleet.address)
+    page.shows("#verdict", "^the only host holds its place$")
+    other.kill()
+    page.shows("#verdict", "^the only host holds its place; 1 of 3 replicas does not answer$")
+    other.start()
+    page.shows("#verdict", "^the only host holds its place$")
 
 
 def test_a_replica_that_has_not_caught_up_is_no_other_core(page, cluster):

@@ -311,6 +311,13 @@ TEST(top_verdicts)
         for (uint64_t i = 2; i <= 3; i++) {
                 top_replica_get(&m, i)->answers = false;
                 strcpy(top_replica_get(&m, i)->why, "refused");
+                if (i == 2) {
+                        snprintf(want, sizeof(want),
+                                 "3 of 4 hosts lost, the last one at %s; 1 of 3 replicas does "
+                                 "not answer",
+                                 clock_of(1300));
+                        CHECK_STR(verdict(&m, 700), want);
+                }
         }
         m.followed = false;
         m.stale_since = 1500;
