@@ -88,6 +88,7 @@ help:
 	@echo "make nightly    the rest, for HOURS=n, from where it stopped the last time"
 	@echo "make integration  the tests of real processes in tests/integration, ARGS='-k lease -n 4'; MODE=asan: with sanitizers"
 	@echo "make bench      figures, side by side with etcd"
+	@echo "make pictures   of tenurectl top and the page in four states of a core, into build/pictures"
 	@echo "make install    into DESTDIR=$(DESTDIR) PREFIX=$(PREFIX)"
 	@echo "make deb        Debian packages, into build/deb"
 	@echo "make dist       the release's tarball, build/tenure-$(VERSION).tar.gz, of what is committed"

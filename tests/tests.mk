@@ -84,7 +84,7 @@ LEVEL ?= test
 coverage-system: build/.deps-coverage build/.deps-test
 	@.ci/coverage-system build/coverage-$(LEVEL) $(LEVEL)
 
-.PHONY: coverage-system tests-$(MODE) integration nightly soak sim worlds fuzz coverage storm fence pause starve work recipes packages idle turns
+.PHONY: coverage-system tests-$(MODE) integration nightly soak sim worlds fuzz coverage storm fence pause starve work recipes packages idle turns pictures
 tests-$(MODE): $(TESTS)
 
 run: build/.deps-run
@@ -149,6 +149,11 @@ work: build/.deps-test
 recipes: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
 	@BIN=$(O)/bin tests/run -n 0 --night hosts/test_recipes.py
+
+# How tenurectl top and the page look while all is well, hosts are lost, there is no majority, the own replica is gone.
+pictures: build/.deps-test
+	@$(MAKE) --no-print-directory -s -j2 MODE=$(MODE) CC=$(CC) programs
+	@BIN=$(O)/bin tests/run -n 0 pictures
 
 # The Debian packages, built and tested in trees of Debian's suites, which come from the mirror that this machine uses; and there,
 # too, what .github/workflows/ci.yml runs, line by line.
