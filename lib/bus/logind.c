@@ -93,6 +93,28 @@ void logind_release(struct logind *l)
         l->fd = -1;
 }
 
+static int look(struct logind *l)
+{
+        logind_inhibit(l);
+        return sd_bus_call_method_async(l->sd, &l->read, NAME, PATH, DBUS_PROPERTIES, "Get",
+                                        on_preparing, l, "ss", MANAGER, "PreparingForSleep");
+}
+
+/* A logind that was restarted during a sleep does not say that the sleep is over. */
+static void on_moved(void *userdata, const char *owner)
+{
+        struct logind *l = userdata;
+        int r;
+
+        if (!*owner)
+                return;
+        l->asked = sd_bus_slot_unref(l->asked);
+        l->read = sd_bus_slot_unref(l->read);
+        r = look(l);
+        if (r < 0)
+                log_debug("logind: %s.", strerror(-r));
+}
+
 void logind_attach(struct logind *l, sd_bus *sd)
 {
         int r;
@@ -101,17 +123,14 @@ void logind_attach(struct logind *l, sd_bus *sd)
         if (!sd)
                 return;
         l->sd = sd;
-        r = signals_follow(&l->from, sd, NAME, NULL, NULL);
+        r = signals_follow(&l->from, sd, NAME, on_moved, l);
         if (r >= 0)
                 r = signals_add(&l->from, &l->match,
                                 "path='" PATH "',interface='" MANAGER
                                 "',member='PrepareForSleep'",
                                 on_sleep, l);
         if (r >= 0)
-                r = sd_bus_call_method_async(sd, &l->read, NAME, PATH, DBUS_PROPERTIES, "Get",
-                                             on_preparing, l, "ss", MANAGER,
-                                             "PreparingForSleep");
+                r = look(l);
         if (r < 0)
                 log_debug("logind: %s.", strerror(-r));
-        logind_inhibit(l);
 }

@@ -19,7 +19,8 @@ void logind_init(struct logind *l, void (*sleep)(void *userdata, bool begins), v
 void logind_fini(struct logind *l);
 
 /* Uses this connection from now on; NULL: it is gone. An inhibitor outlives its connection.
- * After reconnecting, sleep() is called with the current state, even if it has not changed. */
+ * After reconnecting, and when logind was restarted, sleep() is called with the current state,
+ * even if it has not changed. */
 void logind_attach(struct logind *l, sd_bus *sd);
 
 /* Asks for time before the next sleep; lets a sleep go on that waits for us. */

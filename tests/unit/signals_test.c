@@ -108,6 +108,28 @@ TEST(a_host_goes_to_sleep_only_if_logind_says_so)
         world_end(&w);
 }
 
+/* It forgets the sleep that it has announced. */
+TEST(a_host_is_awake_once_a_logind_that_was_restarted_during_its_sleep_says_so)
+{
+        struct logind l;
+        struct world w;
+
+        world_begin(&w, ":1.5");
+        logind_init(&l, on_sleep, NULL);
+        logind_attach(&l, w.ours);
+        settle(&w);
+        SEND(&w, ":1.5", LOGIN_PATH, LOGIN ".Manager", "PrepareForSleep", "b", 1);
+        n_slept = n_woken = 0;
+        move(&w, DBUS, LOGIN, "");
+        CHECK_EQ(n_woken, 0); /* nobody says anything */
+        move(&w, DBUS, LOGIN, ":1.6");
+        CHECK_EQ(n_woken, 1);
+        CHECK_EQ(n_slept, 0);
+        logind_attach(&l, NULL);
+        logind_fini(&l);
+        world_end(&w);
+}
+
 static int n_heard, n_moved;
 static char last[64];
 
