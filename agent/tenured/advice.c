@@ -93,9 +93,8 @@ void measured_renewed(struct measured *m, const struct session_renewal *r, const
 static struct advice_terms terms(const struct agent *a)
 {
         const struct session *s = member_session(a->member);
-        struct advice_terms t = {.ttl = s->lease ? s->ttl : s->cfg.ttl,
-                                 .retry = s->cfg.retry,
-                                 .drift_ppm = s->cfg.drift_ppm};
+        struct advice_terms t = {
+                .ttl = session_ttl(s), .retry = s->cfg.retry, .drift_ppm = s->cfg.drift_ppm};
 
         if (a->pid1 && *a->opt.held_target)
                 t.fencing = options_fencing(&a->opt);

@@ -117,6 +117,7 @@ struct agent {
         bool ready;                 /* READY=1 was sent */
         struct loop_timer ready_at; /* when READY=1 is sent in any case */
         size_t reported_nodes;      /* in STATUS= */
+        nsec_t reported_ttl;        /* on D-Bus */
         struct reported_instant reported_deadline, reported_renewal, reported_heard;
         int exit_code;
 };

@@ -160,7 +160,6 @@ static void on_session(void *userdata, enum session_state state, const char *why
         a->state = state;
         switch (state) {
         case SESSION_HELD:
-                watchdog_set(a);
                 fields[0] = MESSAGE_HELD;
                 log_full(LOG_NOTICE, fields,
                          "Node %s %s its place (lease %016" PRIx64 ", TTL %" PRId64 " ms).",

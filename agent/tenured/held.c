@@ -16,9 +16,7 @@ void held_keep_out(struct agent *a)
 /* After a change of the bound units, the settings or the TTL. */
 void held_check(struct agent *a)
 {
-        const struct session *s = member_session(a->member);
-
-        if (fence_check(&a->fence, s->lease ? s->ttl : a->opt.ttl))
+        if (fence_check(&a->fence, session_ttl(member_session(a->member))))
                 root_changed(a, "FenceWarnings");
 }
 

@@ -161,13 +161,25 @@ static struct boot_time forget_place(struct agent *a, struct boot_time now unuse
         return BOOT_TIME_NEVER;
 }
 
+/* The core may have lowered it, or the settings have another one. */
+static void follow_ttl(struct agent *a)
+{
+        nsec_t ttl = session_ttl(member_session(a->member));
+
+        if (ttl == a->reported_ttl)
+                return;
+        a->reported_ttl = ttl;
+        root_changed(a, "TTLUSec");
+        held_check(a);
+}
+
 static struct boot_time tell(struct agent *a, struct boot_time now)
 {
         holders_tell(&a->holders, member_session(a->member), now);
         evidence_heard(a->measured.evidence, member_heard_at(a->member));
         measured_run(&a->measured, now);
-        if (a->state == SESSION_HELD)
-                watchdog_set(a); /* the core may have lowered the TTL */
+        watchdog_set(a);
+        follow_ttl(a);
         if (member_nodes(a->member)->n != a->reported_nodes)
                 agent_tell_status(a);
         return BOOT_TIME_NEVER;
@@ -329,6 +341,7 @@ static int run(struct agent *a)
                 return r;
         }
         a->member = client_member(a->client);
+        a->reported_ttl = session_ttl(member_session(a->member));
         memory_lock();
         held_make(a);
         settings_steady(a);
@@ -347,7 +360,6 @@ static int run(struct agent *a)
         loop_timer_in(&a->ready_at, a->opt.ready_after);
         connect_bus(a);
         a->watchdog_most = notify_watchdog_period();
-        watchdog_set(a);
         certificate_start(a);
         log_info("%s cluster %s as %s (core: %s).", a->resumed ? "Back in" : "Joining",
                  a->opt.cluster, a->opt.node_name, a->opt.endpoints);

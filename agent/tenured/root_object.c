@@ -146,11 +146,9 @@ GETTER(get_lease)
 GETTER(get_ttl)
 {
         struct agent *a = userdata;
-        const struct session *s = member_session(a->member);
+        nsec_t ttl = session_ttl(member_session(a->member));
 
-        return sd_bus_message_append(reply, "t",
-                                     (uint64_t) (s->lease ? s->ttl : s->cfg.ttl) /
-                                             (uint64_t) NSEC_PER_USEC);
+        return sd_bus_message_append(reply, "t", (uint64_t) (ttl / NSEC_PER_USEC));
 }
 
 /* An instant that is read twice must read the same, although CLOCK_BOOTTIME has moved against
@@ -433,6 +431,7 @@ void root_session_changed(struct agent *a, enum session_state state, const char 
         default:
                 break;
         }
+        a->reported_ttl = session_ttl(s);
         check(sd_bus_emit_properties_changed(bus, ROOT, MANAGER, "State", "LeaseId", "TTLUSec",
                                              "Synced", NULL),
               "PropertiesChanged");

@@ -91,7 +91,6 @@ void settings_reload(struct agent *a)
                 stability_nodes(&a->stability, member_nodes(a->member)->n, boot_now());
                 log_set_level(a->opt.log_level);
                 member_set_ttl(a->member, a->opt.ttl);
-                watchdog_set(a);
                 held_set(a);
         }
         conf_clear(options_table, n_options, &fresh);

@@ -14,13 +14,12 @@ void watchdog_beat(struct loop_timer *t)
         loop_timer_in(t, a->watchdog_period / 3);
 }
 
-/* A hanging agent must be killed early enough for the next one to renew, or to give up the
- * place in time. This holds for the TTL of the current lease and for the next TTL to be asked
- * for. */
+/* Called in every turn. A hanging agent must be killed early enough for the next one to renew,
+ * or to give up the place in time. This holds for the TTL of the current lease and for the next
+ * TTL to be asked for. */
 void watchdog_set(struct agent *a)
 {
-        const struct session *s = member_session(a->member);
-        nsec_t ttl = s->lease ? min_of(s->ttl, a->opt.ttl) : a->opt.ttl;
+        nsec_t ttl = min_of(session_ttl(member_session(a->member)), a->opt.ttl);
         nsec_t period = min_of(a->watchdog_most, max_of(ttl / 4, WATCHDOG_MIN));
 
         if (a->watchdog_most == 0 || period == a->watchdog_period)

@@ -65,6 +65,11 @@ bool session_holds(const struct session *s, struct boot_time now)
                boot_before(now, session_deadline(s));
 }
 
+nsec_t session_ttl(const struct session *s)
+{
+        return s->lease ? s->ttl : s->cfg.ttl;
+}
+
 unsigned session_attempt(const struct session *s)
 {
         return s->attempt;

@@ -107,6 +107,9 @@ struct boot_time session_wakeup(const struct session *s);
 struct boot_time session_deadline(const struct session *s);
 bool session_holds(const struct session *s, struct boot_time now);
 
+/* The TTL of the lease, or the one to ask for while there is none. */
+nsec_t session_ttl(const struct session *s);
+
 /* The times of the renewal that was sent at @sent and acknowledged at @now. Call it before
  * session_renewed() for the same renewal. */
 struct session_renewal session_renewal(const struct session *s, struct boot_time sent,

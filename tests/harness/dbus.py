@@ -7,6 +7,9 @@ from contextlib import contextmanager, suppress
 
 from gi.repository import Gio, GLib
 
+from .agent import MANAGER, NAME, PATH
+from .waiting import eventually
+
 ERROR = Gio.DBusMessageType.ERROR
 MAY_ASK_THE_USER = Gio.DBusMessageFlags.ALLOW_INTERACTIVE_AUTHORIZATION
 BUS = "org.freedesktop.DBus", "/org/freedesktop/DBus", "org.freedesktop.DBus"
@@ -96,6 +99,30 @@ class Connection:
         self._socket.shutdown(socket.SHUT_RDWR)
         self._in.close()
         self._socket.close()
+
+
+@contextmanager
+def changes_of(agent, name):
+    """Gives a function that waits until this property of the Manager reads as @value, and returns
+    the values that were announced until then."""
+    get = NAME, PATH, "org.freedesktop.DBus.Properties", "Get", "ss", MANAGER, name
+    with Connection(agent.bus) as caller:
+        caller.call(*BUS, "AddMatch", "s",
+                    f"type='signal',path='{PATH}',member='PropertiesChanged'")
+
+        def until(value):
+            announced = []
+
+            def reads_so():
+                *told, answer = caller.answers([caller.send(*get)])
+                announced.extend(values(change)[1][name] for change in told
+                                 if name in values(change)[1])
+                return values(answer) == (value,)
+
+            eventually(reads_so)
+            return announced
+
+        yield until
 
 
 class Polkit:

@@ -7,6 +7,7 @@ import time
 import grpc
 import pytest
 
+from harness.dbus import changes_of
 from harness.liar import Cost, Refuse
 from harness.lies import CUT, LIES, LOSE, TALKS, changing, mix, refusing, saying, tell
 from harness.notifications import Notifications
@@ -161,13 +162,11 @@ def test_an_agent_lets_go_when_a_renewal_has_lowered_its_ttl(agents, liar):
     agent = agents(TTL="6s")
     lease = agent.status().lease_id
 
-    tell(liar, saying("LeaseKeepAlive", TTL=2, ttl_ms=2000))
-
-    def believes_it():
-        told = agent.properties()
-        return told["DeadlineUSec"] - told["LastRenewalUSec"] <= 2_000_000
-
-    eventually(believes_it)
+    with changes_of(agent, "TTLUSec") as until:
+        tell(liar, saying("LeaseKeepAlive", TTL=2, ttl_ms=2000))
+        assert 2_000_000 in until(2_000_000)
+    told = agent.properties()
+    assert told["DeadlineUSec"] - told["LastRenewalUSec"] <= 2_000_000
     tell(liar, changing(lambda answer: None, "LeaseKeepAlive"))
     eventually(lambda: losses(agent))
     assert not liar.core.leader().said(f"Lease {lease:016x} expired")  # which is later

@@ -6,7 +6,7 @@ import pytest
 from gi.repository import GLib
 from harness.agent import MANAGER, NAME, PATH
 from harness.bus import Bus
-from harness.dbus import BUS, ERROR, MAY_ASK_THE_USER, Connection, Polkit, values
+from harness.dbus import BUS, ERROR, MAY_ASK_THE_USER, Connection, Polkit, changes_of, values
 from harness.places import BIN, TOP
 from harness.program import run
 from harness.waiting import ProgramError, eventually
@@ -70,6 +70,15 @@ def test_an_object_tells_that_its_properties_have_changed(agent, core, key, befo
     interface, name, value = what
     (said_of, changed, _), = map(values, told)
     assert (said_of, changed[name]) == (f"{NAME}.{interface}", value)
+
+
+def test_the_ttl_that_is_asked_for_is_announced_while_there_is_no_place(agents):
+    agent = agents("h1", held=False, Endpoints="http://127.0.0.1:1", TTL="6s")
+    agent.log_has("On the system bus")
+
+    with changes_of(agent, "TTLUSec") as until:
+        agent.reload(TTL="5s")
+        assert 5_000_000 in until(5_000_000)
 
 
 @pytest.mark.parametrize("words, sentence", [
