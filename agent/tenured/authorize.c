@@ -61,12 +61,11 @@ static int deny(struct question *q, const char *why)
         return 0;
 }
 
-static int on_polkit(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int on_polkit(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct question *q = userdata;
         int may, challenge;
 
-        (void) error;
         if (sd_bus_message_is_method_error(m, SD_BUS_ERROR_NO_REPLY))
                 cancel(q);
         q->slot = sd_bus_slot_unref(q->slot);

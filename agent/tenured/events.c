@@ -217,11 +217,10 @@ static void on_renewed(void *userdata, const struct session_renewal *r)
         counters_renewed(&a->counters, member_session(a->member), r);
 }
 
-static void on_synced(void *userdata, bool synced)
+static void on_synced(void *userdata, bool synced unused_)
 {
         struct agent *a = userdata;
 
-        (void) synced;
         root_session_changed(a, SESSION_JOINING, ""); /* an empty reason: only the properties
                                                        * have changed */
         agent_tell_status(a);

@@ -229,11 +229,10 @@ void fence_thaw(struct fence *f)
                 thaw_all(f);
 }
 
-static void kill_all(struct fence *f, const char *group)
+static void kill_all(struct fence *f unused_, const char *group)
 {
         int r;
 
-        (void) f;
         if (cgroup_is_populated(group) == 0)
                 return;
         r = cgroup_kill(group);

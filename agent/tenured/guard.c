@@ -103,9 +103,8 @@ static void forget_agent(struct guard *g)
 }
 
 /* The agent has ended; the hook looks for another one. */
-static void on_agent_end(struct loop_io *io, int events)
+static void on_agent_end(struct loop_io *io, int events unused_)
 {
-        (void) events;
         forget_agent(container_of(io, struct guard, agent.io));
 }
 
@@ -241,11 +240,10 @@ static struct boot_time run_turn(struct loop_hook *h, struct boot_time now)
         return boot_min(look(g), g->watchdog > 0 ? g->beat_at : BOOT_TIME_NEVER);
 }
 
-static void on_news(struct loop_io *io, int events)
+static void on_news(struct loop_io *io, int events unused_)
 {
         char word[8];
 
-        (void) events;
         while (recv(io->ev.fd, word, sizeof(word), MSG_DONTWAIT) >= 0)
                 ;
 }

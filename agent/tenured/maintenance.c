@@ -42,9 +42,8 @@ static int settle(void)
         return r;
 }
 
-static void write_text(const void *userdata, FILE *f)
+static void write_text(const void *userdata unused_, FILE *f)
 {
-        (void) userdata;
         fputs("# This host stays out of the cluster until `tenurectl join`.\n", f);
 }
 

@@ -99,12 +99,11 @@ static const char *next_field(char **line)
 
 static int follow(struct registration *n);
 
-static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int on_owner(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct registration *n = userdata;
         struct registry *r = n->registry;
 
-        (void) error;
         n->asked = sd_bus_slot_unref(n->asked);
         /* The bus has not answered, which says nothing of the program. */
         if (sd_bus_message_is_method_error(m, SD_BUS_ERROR_NO_REPLY) && follow(n) >= 0)
@@ -215,12 +214,11 @@ static void ask_all(struct registry *r, bool same_bus)
                         end(n);
 }
 
-static int on_id(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int on_id(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct registry *r = userdata;
         const char *id = "";
 
-        (void) error;
         r->asked = sd_bus_slot_unref(r->asked);
         if (!sd_bus_message_is_method_error(m, NULL))
                 (void) !sd_bus_message_read(m, "s", &id);

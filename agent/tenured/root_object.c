@@ -437,12 +437,11 @@ void root_session_changed(struct agent *a, enum session_state state, const char 
               "PropertiesChanged");
 }
 
-static int on_name(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int on_name(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct agent *a = userdata;
         uint32_t result = 0;
 
-        (void) error;
         if (sd_bus_message_is_method_error(m, NULL))
                 agent_bus_refused(a, sd_bus_message_get_error(m)->message);
         else if (sd_bus_message_read(m, "u", &result) < 0 || (result != 1 && result != 4))

@@ -108,13 +108,12 @@ static int read_main(void *userdata, const char *key, sd_bus_message *m)
 
 /* A unit that we know has another main process; or a scope begins or ends, to which a session
  * manager may have moved one. */
-static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct bound *b = userdata;
         cleanup_(freep) char *unit = NULL;
         uint32_t pid = UINT32_MAX; /* not among what has changed */
 
-        (void) error;
         if (sd_bus_path_decode(sd_bus_message_get_path(m), SYSTEMD_UNITS, &unit) <= 0)
                 return 0;
         if (!bound_is_kind(unit, ".scope")) {
@@ -245,13 +244,12 @@ static void walk_on(struct bound *b)
 
 /* Until it is read again, the set keeps the unit, with its control group: it may be started at
  * any time. But a transient unit of that name may be in another one. */
-static int on_removed(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int on_removed(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         const struct bound *b = userdata;
         const struct bound_set *sets[] = {&b->known, &b->walk};
         const char *unit;
 
-        (void) error;
         if (sd_bus_message_read(m, "s", &unit) < 0)
                 return 0;
         for (size_t i = 0; i < ARRAY_SIZE(sets); i++) {
@@ -273,12 +271,11 @@ static bool is_news(const struct bound *b, const char *unit)
         return !bound_is_kind(unit, ".device") && (!u || u->is_unloaded);
 }
 
-static int on_news(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int on_news(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct bound *b = userdata;
         const char *unit;
 
-        (void) error;
         if (sd_bus_message_is_signal(m, SYSTEMD_MANAGER, "UnitNew") &&
             sd_bus_message_read(m, "s", &unit) >= 0 && !is_news(b, unit))
                 return 0;

@@ -86,9 +86,8 @@ static int read_names(sd_bus_message *m,
         return r < 0 ? r : sd_bus_message_exit_container(m);
 }
 
-static void add_name(struct bound_set *s, size_t unit, const char *name)
+static void add_name(struct bound_set *s, size_t unit unused_, const char *name)
 {
-        (void) unit;
         bound_set_add(s, name);
 }
 

@@ -96,9 +96,8 @@ static struct boot_time bus_run(struct loop_hook *h, struct boot_time now)
         return r < 0 ? die(b, r) : from_monotonic(usec);
 }
 
-static void on_io(struct loop_io *io, int events)
+static void on_io(struct loop_io *io unused_, int events)
 {
-        (void) io;
         (void) events; /* the hook does the work */
 }
 

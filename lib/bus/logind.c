@@ -31,23 +31,21 @@ void logind_fini(struct logind *l)
         logind_release(l);
 }
 
-static int on_sleep(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int on_sleep(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct logind *l = userdata;
         int begins;
 
-        (void) error;
         if (sd_bus_message_read(m, "b", &begins) >= 0)
                 l->sleep(l->userdata, begins);
         return 0;
 }
 
-static int on_preparing(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int on_preparing(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct logind *l = userdata;
         int begins;
 
-        (void) error;
         l->read = sd_bus_slot_unref(l->read);
         if (sd_bus_message_is_method_error(m, NULL))
                 log_debug("logind: %s.", sd_bus_message_get_error(m)->message);
@@ -56,12 +54,11 @@ static int on_preparing(sd_bus_message *m, void *userdata, sd_bus_error *error)
         return 0;
 }
 
-static int on_inhibited(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int on_inhibited(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct logind *l = userdata;
         int fd;
 
-        (void) error;
         l->asked = sd_bus_slot_unref(l->asked);
         if (sd_bus_message_is_method_error(m, NULL)) {
                 log_debug("logind: %s. A suspend will be noticed only once it is over.",

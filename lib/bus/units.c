@@ -71,13 +71,12 @@ static int read_property(void *userdata, const char *key, sd_bus_message *m)
         return r;
 }
 
-static int on_changed(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int on_changed(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct units *u = userdata;
         const char *path = sd_bus_message_get_path(m), *interface;
         struct followed *f;
 
-        (void) error;
         TAILQ_FOREACH (f, &u->list, entry) {
                 /* Until the unit's whole state has arrived, a part of it says nothing. */
                 if (!path || !f->path || manager_is_open(&f->call) ||
@@ -139,13 +138,12 @@ static void ask(struct followed *f)
         manager_call(&f->units->manager, &f->call, on_loaded, "LoadUnit", "s", f->name);
 }
 
-static int on_reloading(sd_bus_message *m, void *userdata, sd_bus_error *error)
+static int on_reloading(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct units *u = userdata;
         struct followed *f;
         int active;
 
-        (void) error;
         /* Names may mean other units after a reload. */
         if (sd_bus_message_read(m, "b", &active) >= 0 && !active)
                 TAILQ_FOREACH (f, &u->list, entry)

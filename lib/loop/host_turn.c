@@ -126,11 +126,10 @@ static void try(struct host_turn *h)
         loop_timer_in(&h->again, h->pause);
 }
 
-static void on_io(struct loop_io *io, int events)
+static void on_io(struct loop_io *io, int events unused_)
 {
         struct host_turn *h = container_of(io, struct host_turn, io);
 
-        (void) events;
         host_turn_heard(h->watch);
         h->pause = 0;
         try(h);

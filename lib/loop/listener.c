@@ -69,13 +69,12 @@ static rlim_t first_of_reserve(const struct listener *l)
         return r.rlim_cur - min_of(r.rlim_cur, (rlim_t) l->reserve);
 }
 
-static void on_accept(struct loop_io *io, int events)
+static void on_accept(struct loop_io *io, int events unused_)
 {
         struct listener *l = container_of(io, struct listener, io);
         struct boot_time end = boot_add(loop_now(l->loop), ACCEPT_FOR);
         rlim_t reserve = first_of_reserve(l);
 
-        (void) events;
         for (int i = 0; i < ACCEPTS && boot_before(boot_glance(), end); i++) {
                 int fd = accept4(l->fd, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
 

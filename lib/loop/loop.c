@@ -133,13 +133,12 @@ static void run_timers(struct loop *l, struct boot_time now)
         }
 }
 
-static void on_timer_fd(struct loop_io *io, int events)
+static void on_timer_fd(struct loop_io *io, int events unused_)
 {
         struct loop *l = io->loop;
         struct boot_time now = loop_lap(l, "the loop itself", NULL);
         uint64_t n;
 
-        (void) events;
         if (read(l->timer_fd, &n, sizeof(n)) < 0 && errno != EAGAIN)
                 abort(); /* a timerfd that cannot be read is a bug */
         if (l->armed_ahead)
@@ -437,11 +436,10 @@ static void on_behind(struct loop_later *d)
 
 /* A single prepare watcher for everything: libev does not run a prepare watcher that another
  * one starts in the same iteration. */
-static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events)
+static void on_prepare(struct ev_loop *ev, struct ev_prepare *w, int events unused_)
 {
         struct loop *l = container_of(w, struct loop, prepare);
 
-        (void) events;
         run_inputs(l);
         loop_lap(l, "the loop itself", NULL); /* hooks need the present time */
         for (enum loop_stage s = LOOP_DECIDE; s < LOOP_BEHIND; s++)
@@ -474,11 +472,8 @@ static void after_poll(struct ev_loop *ev) EV_NOEXCEPT
         loop_lap(l, "the kernel's answer", NULL);
 }
 
-static void on_idle(struct ev_loop *ev, struct ev_idle *w, int events)
+static void on_idle(struct ev_loop *ev unused_, struct ev_idle *w unused_, int events unused_)
 {
-        (void) ev;
-        (void) w;
-        (void) events;
 }
 
 /* ---- a crowd ---- */
@@ -519,14 +514,13 @@ static void tell(struct loop_io *io, uint32_t got)
 
 /* Members that are not called now are called in the next turn, in the order in which they
  * became ready. */
-static void on_crowd(struct loop_io *crowd, int events)
+static void on_crowd(struct loop_io *crowd, int events unused_)
 {
         struct loop *l = crowd->loop;
         struct boot_time from = loop_lap(l, "the loop itself", NULL),
                          end = boot_add(from, NEWS);
         struct epoll_event news[NEWS_MAX];
 
-        (void) events;
         l->news = news;
         do {
                 l->n_news = max_of(epoll_wait(l->crowd_fd, news, NEWS_MAX, 0), 0);
@@ -688,13 +682,12 @@ bool loop_dispatch(struct loop *l)
         return more;
 }
 
-static void io_ready(struct ev_loop *ev, struct ev_io *w, int events)
+static void io_ready(struct ev_loop *ev unused_, struct ev_io *w, int events)
 {
         struct loop_io *io = container_of(w, struct loop_io, ev);
         const char *what = io->what;
         struct loop *l = io->loop;
 
-        (void) ev;
         l->called = true;
         io->fn(io, events & (EV_READ | EV_WRITE)); /* which may free @io */
         if (what)
@@ -806,13 +799,11 @@ void loop_later_cancel(struct loop_later *d)
         d->part = NULL;
 }
 
-static void signal_ready(struct ev_loop *ev, struct ev_signal *w, int events)
+static void signal_ready(struct ev_loop *ev unused_, struct ev_signal *w, int events unused_)
 {
         struct loop_signal *s = container_of(w, struct loop_signal, ev);
         struct loop *l = s->loop;
 
-        (void) ev;
-        (void) events;
         l->called = true;
         s->fn(s);
         loop_lap(l, "a signal", NULL);

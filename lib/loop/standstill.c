@@ -17,12 +17,11 @@ static void wait_for_date(int fd)
         timerfd_settime(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &its, NULL);
 }
 
-static void on_date(struct loop_io *io, int events)
+static void on_date(struct loop_io *io, int events unused_)
 {
         struct standstill *s = container_of(io, struct standstill, date);
         uint64_t n;
 
-        (void) events;
         if (read(io->ev.fd, &n, sizeof(n)) >= 0 || errno != ECANCELED)
                 return;
         wait_for_date(io->ev.fd);
@@ -41,7 +40,7 @@ bool standstill_is_sign(const char *event, size_t len)
         return false;
 }
 
-static void on_machine(struct loop_io *io, int events)
+static void on_machine(struct loop_io *io, int events unused_)
 {
         struct standstill *s = container_of(io, struct standstill, machine);
         struct sockaddr_nl from = {0};
@@ -50,7 +49,6 @@ static void on_machine(struct loop_io *io, int events)
         ssize_t n = recvfrom(io->ev.fd, event, sizeof(event), MSG_DONTWAIT,
                              (struct sockaddr *) &from, &from_len);
 
-        (void) events;
         /* Errors, such as lost events, are no sign; messages from user space are forged. */
         if (n > 0 && from.nl_pid == 0 && standstill_is_sign(event, (size_t) n))
                 s->fn(s, "This machine has another generation id");

@@ -36,11 +36,9 @@ static int fail(struct tls_error *err, const char *what, const char *file)
 
 /* Prefers HTTP/1.1: a client that offers it as well is a browser or curl, for which HTTP/2 that
  * carries only gRPC is useless. gRPC clients offer only HTTP/2. */
-static int choose_http(SSL *ssl, const unsigned char **out, unsigned char *out_len,
-                       const unsigned char *in, unsigned int in_len, void *arg)
+static int choose_http(SSL *ssl unused_, const unsigned char **out, unsigned char *out_len,
+                       const unsigned char *in, unsigned int in_len, void *arg unused_)
 {
-        (void) ssl;
-        (void) arg;
         if (SSL_select_next_proto((unsigned char **) (uintptr_t) out, out_len,
                                   (const unsigned char *) "\x08http/1.1\x02h2\x08http/1.0", 21,
                                   in, in_len) == OPENSSL_NPN_NEGOTIATED)
@@ -52,13 +50,11 @@ static int choose_http(SSL *ssl, const unsigned char **out, unsigned char *out_l
  * record costs the client, and keeps reading within one SSL_read() for as long as they come. So
  * we stop reading from such a client. TLS 1.3 has no renegotiation, and its records all look
  * alike. */
-static void on_record(int written, int version, int type, const void *p, size_t n, SSL *ssl,
-                      void *arg)
+static void on_record(int written, int version unused_, int type, const void *p, size_t n,
+                      SSL *ssl, void *arg unused_)
 {
         BIO *nothing;
 
-        (void) version;
-        (void) arg;
         if (written || type != SSL3_RT_HEADER || n == 0 ||
             *(const uint8_t *) p != SSL3_RT_HANDSHAKE || !SSL_is_init_finished(ssl) ||
             SSL_version(ssl) >= TLS1_3_VERSION)

@@ -105,13 +105,12 @@ static void *thread_main(void *arg)
         }
 }
 
-static void on_finished(struct loop_io *io, int events)
+static void on_finished(struct loop_io *io, int events unused_)
 {
         struct worker *w = container_of(io, struct worker, io);
         struct worker_job *job, *next;
         uint64_t n;
 
-        (void) events;
         if (read(w->event_fd, &n, sizeof(n)) < 0)
                 return;
         pthread_mutex_lock(&w->lock);
