@@ -156,12 +156,6 @@ static void log_service(const struct news *n)
 
 /* ---- the bus ---- */
 
-static void check(int r, const char *what)
-{
-        if (r < 0)
-                log_debug("D-Bus: cannot send %s: %s.", what, strerror(-r));
-}
-
 static int make_signal(struct agent *a, const struct news *n, const char *path,
                        sd_bus_message **ret)
 {
@@ -202,7 +196,7 @@ static void tell_manager(struct agent *a, const struct news *n, const char *path
                 if (r >= 0)
                         lists_repeat(a, again);
         }
-        check(r, "what became of a node or a service");
+        objects_sent(r, "what became of a node or a service");
 }
 
 /* Other changes may have happened since. Objects that still exist are announced as they are

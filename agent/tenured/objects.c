@@ -10,6 +10,12 @@
 #define CHANGES SD_BUS_VTABLE_PROPERTY_EMITS_CHANGE
 #define CONST SD_BUS_VTABLE_PROPERTY_CONST
 
+void objects_sent(int r, const char *what)
+{
+        if (r < 0)
+                log_debug("D-Bus: cannot send %s: %s.", what, strerror(-r));
+}
+
 const char *node_path(const char *name, char **ret)
 {
         *ret = NULL;
@@ -407,35 +413,29 @@ int objects_attach(struct agent *a)
         return r < 0 ? r : 0;
 }
 
-static void check(int r, const char *what)
-{
-        if (r < 0)
-                log_debug("D-Bus: cannot send %s: %s.", what, strerror(-r));
-}
-
 void objects_added(struct agent *a, const char *path)
 {
         lists_changed(a, path);
-        check(sd_bus_emit_object_added(bus_sd(a->bus), path), "InterfacesAdded");
+        objects_sent(sd_bus_emit_object_added(bus_sd(a->bus), path), "InterfacesAdded");
 }
 
 void objects_removed(struct agent *a, const char *path, const char *interface)
 {
         lists_changed(a, path);
-        check(sd_bus_emit_interfaces_removed(bus_sd(a->bus), path, interface, NULL),
-              "InterfacesRemoved");
+        objects_sent(sd_bus_emit_interfaces_removed(bus_sd(a->bus), path, interface, NULL),
+                     "InterfacesRemoved");
 }
 
 void objects_node_changed(struct agent *a, const char *path)
 {
         lists_changed(a, path);
-        check(sd_bus_emit_properties_changed_strv(bus_sd(a->bus), path, NODE, NULL),
-              "PropertiesChanged");
+        objects_sent(sd_bus_emit_properties_changed_strv(bus_sd(a->bus), path, NODE, NULL),
+                     "PropertiesChanged");
 }
 
 void objects_service_changed(struct agent *a, const char *path)
 {
         lists_changed(a, path);
-        check(sd_bus_emit_properties_changed_strv(bus_sd(a->bus), path, SERVICE, NULL),
-              "PropertiesChanged");
+        objects_sent(sd_bus_emit_properties_changed_strv(bus_sd(a->bus), path, SERVICE, NULL),
+                     "PropertiesChanged");
 }

@@ -16,6 +16,9 @@
 
 extern const sd_bus_vtable node_vtable[], service_vtable[];
 
+/* @r: what came of sending @what, a signal. A failure is logged. */
+void objects_sent(int r, const char *what);
+
 /* Both return *@ret, owned by the caller, or NULL when out of memory. */
 const char *node_path(const char *name, char **ret);
 const char *service_path(const struct service *s, char **ret);

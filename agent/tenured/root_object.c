@@ -382,18 +382,12 @@ const sd_bus_vtable root_vtable[] = {
 
 /* ---- signals ---- */
 
-static void check(int r, const char *what)
-{
-        if (r < 0)
-                log_debug("D-Bus: cannot send %s: %s.", what, strerror(-r));
-}
-
 void root_changed(struct agent *a, const char *property)
 {
         if (a->bus)
-                check(sd_bus_emit_properties_changed(bus_sd(a->bus), ROOT, MANAGER, property,
-                                                     NULL),
-                      "PropertiesChanged");
+                objects_sent(sd_bus_emit_properties_changed(bus_sd(a->bus), ROOT, MANAGER,
+                                                            property, NULL),
+                             "PropertiesChanged");
 }
 
 /* @why may be the text of a core's refusal. */
@@ -416,25 +410,26 @@ void root_session_changed(struct agent *a, enum session_state state, const char 
                 return;
         switch (state) {
         case SESSION_HELD:
-                check(sd_bus_emit_signal(bus, ROOT, MANAGER, "LeaseHeld", "xt", s->lease,
-                                         (uint64_t) boot_usec(session_deadline(s))),
-                      "LeaseHeld");
+                objects_sent(sd_bus_emit_signal(bus, ROOT, MANAGER, "LeaseHeld", "xt", s->lease,
+                                                (uint64_t) boot_usec(session_deadline(s))),
+                             "LeaseHeld");
                 break;
         case SESSION_JEOPARDY:
-                check(sd_bus_emit_signal(bus, ROOT, MANAGER, "LeaseJeopardy", "xt", s->lease,
-                                         (uint64_t) boot_usec(session_deadline(s))),
-                      "LeaseJeopardy");
+                objects_sent(sd_bus_emit_signal(bus, ROOT, MANAGER, "LeaseJeopardy", "xt",
+                                                s->lease,
+                                                (uint64_t) boot_usec(session_deadline(s))),
+                             "LeaseJeopardy");
                 break;
         case SESSION_LOST:
-                check(tell_lost(bus, why), "LeaseLost");
+                objects_sent(tell_lost(bus, why), "LeaseLost");
                 break;
         default:
                 break;
         }
         a->reported_ttl = session_ttl(s);
-        check(sd_bus_emit_properties_changed(bus, ROOT, MANAGER, "State", "LeaseId", "TTLUSec",
-                                             "Synced", NULL),
-              "PropertiesChanged");
+        objects_sent(sd_bus_emit_properties_changed(bus, ROOT, MANAGER, "State", "LeaseId",
+                                                    "TTLUSec", "Synced", NULL),
+                     "PropertiesChanged");
 }
 
 static int on_name(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
