@@ -171,27 +171,6 @@ static int find_service(sd_bus *bus unused_, const char *path, const char *inter
         return 1;
 }
 
-GETTER(get_service_name)
-{
-        const struct service *s = userdata;
-
-        return sd_bus_message_append(reply, "s", s->name);
-}
-
-GETTER(get_service_node)
-{
-        const struct service *s = userdata;
-
-        return sd_bus_message_append(reply, "s", s->node);
-}
-
-GETTER(get_service_instance)
-{
-        const struct service *s = userdata;
-
-        return sd_bus_message_append(reply, "s", s->instance);
-}
-
 /* A property that is in the record but not in the key. */
 static int get_service_field(sd_bus *bus unused_, const char *path unused_,
                              const char *interface unused_, const char *property,
@@ -225,9 +204,9 @@ static int describe_service(sd_bus_message *m, void *userdata, sd_bus_error *err
 
 const sd_bus_vtable service_vtable[] = {
         SD_BUS_VTABLE_START(0),
-        SD_BUS_PROPERTY("Name", "s", get_service_name, 0, CONST),
-        SD_BUS_PROPERTY("Node", "s", get_service_node, 0, CONST),
-        SD_BUS_PROPERTY("Instance", "s", get_service_instance, 0, CONST),
+        SD_BUS_PROPERTY("Name", "s", NULL, offsetof(struct service, name), CONST),
+        SD_BUS_PROPERTY("Node", "s", NULL, offsetof(struct service, node), CONST),
+        SD_BUS_PROPERTY("Instance", "s", NULL, offsetof(struct service, instance), CONST),
         SD_BUS_PROPERTY("Address", "s", get_service_field, 0, CHANGES),
         SD_BUS_PROPERTY("Port", "q", get_service_field, 0, CHANGES),
         SD_BUS_PROPERTY("Tags", "a{ss}", get_service_field, 0, CHANGES),
@@ -333,17 +312,20 @@ bool objects_find(struct agent *a, const char *path, struct object *ret)
         return r > 0;
 }
 
+/* Without a getter, the field is the value, or points to the text, as sd-bus has it. */
 static int append_value(sd_bus_message *m, const struct sd_bus_vtable *v, const char *path,
                         const char *interface, void *object)
 {
         void *field = (uint8_t *) object + v->x.property.offset;
-        int r = sd_bus_message_open_container(m, 'v', v->x.property.signature);
+        const char *type = v->x.property.signature;
+        int r = sd_bus_message_open_container(m, 'v', type);
 
-        if (r >= 0)
-                r = v->x.property.get
-                            ? v->x.property.get(NULL, path, interface, v->x.property.member, m,
-                                                field, NULL)
-                            : sd_bus_message_append_basic(m, *v->x.property.signature, field);
+        if (r >= 0 && v->x.property.get)
+                r = v->x.property.get(NULL, path, interface, v->x.property.member, m, field,
+                                      NULL);
+        else if (r >= 0)
+                r = sd_bus_message_append_basic(m, *type,
+                                                *type == 's' ? *(char **) field : field);
         return r < 0 ? r : sd_bus_message_close_container(m);
 }
 

@@ -131,11 +131,6 @@ GETTER(get_state)
         return sd_bus_message_append(reply, "s", session_state_name(a->state));
 }
 
-GETTER(get_option)
-{
-        return bus_append_text(reply, *(char *const *) userdata);
-}
-
 GETTER(get_lease)
 {
         struct agent *a = userdata;
@@ -289,11 +284,11 @@ const sd_bus_vtable root_vtable[] = {
         SD_BUS_VTABLE_START(0),
         SD_BUS_PROPERTY("Version", "s", get_version, 0, SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("State", "s", get_state, 0, CHANGES),
-        SD_BUS_PROPERTY("NodeName", "s", get_option, offsetof(struct agent, opt.node_name),
+        SD_BUS_PROPERTY("NodeName", "s", NULL, offsetof(struct agent, opt.node_name),
                         SD_BUS_VTABLE_PROPERTY_CONST),
-        SD_BUS_PROPERTY("NodeId", "s", get_option, offsetof(struct agent, opt.node_id),
+        SD_BUS_PROPERTY("NodeId", "s", NULL, offsetof(struct agent, opt.node_id),
                         SD_BUS_VTABLE_PROPERTY_CONST),
-        SD_BUS_PROPERTY("Cluster", "s", get_option, offsetof(struct agent, opt.cluster),
+        SD_BUS_PROPERTY("Cluster", "s", NULL, offsetof(struct agent, opt.cluster),
                         SD_BUS_VTABLE_PROPERTY_CONST),
         SD_BUS_PROPERTY("LeaseId", "x", get_lease, 0, CHANGES),
         SD_BUS_PROPERTY("TTLUSec", "t", get_ttl, 0, CHANGES),
