@@ -104,10 +104,8 @@ const char *fence_still_up(const struct fence *f)
  * when the place is lost, for file systems that are served by a process. */
 static bool is_mounted(const struct bound_unit *u)
 {
-        const char *dot = strrchr(u->name, '.');
-
-        return u->control_group && dot &&
-               (strcmp(dot, ".mount") == 0 || strcmp(dot, ".swap") == 0);
+        return u->control_group &&
+               (bound_is_kind(u->name, ".mount") || bound_is_kind(u->name, ".swap"));
 }
 
 struct each {

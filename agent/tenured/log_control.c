@@ -1,13 +1,11 @@
 /* org.freedesktop.LogControl1(5): `systemctl service-log-level tenured debug`. */
-#include "agent.h"
 #include "base/log.h"
+#include "objects.h"
 
 #define PATH "/org/freedesktop/LogControl1"
 #define INTERFACE "org.freedesktop.LogControl1"
 
-static int get_level(sd_bus *bus unused_, const char *path unused_,
-                     const char *interface unused_, const char *property unused_,
-                     sd_bus_message *reply, void *userdata unused_, sd_bus_error *error unused_)
+GETTER(get_level)
 {
         return sd_bus_message_append(reply, "s",
                                      conf_word_of(conf_log_levels, log_get_level()));
@@ -33,10 +31,7 @@ static int set_level(sd_bus *bus unused_, const char *path unused_,
         return 0;
 }
 
-static int get_target(sd_bus *bus unused_, const char *path unused_,
-                      const char *interface unused_, const char *property unused_,
-                      sd_bus_message *reply, void *userdata unused_,
-                      sd_bus_error *error unused_)
+GETTER(get_target)
 {
         return sd_bus_message_append(reply, "s",
                                      getenv("JOURNAL_STREAM") ? "journal" : "console");
@@ -51,10 +46,7 @@ static int set_target(sd_bus *bus unused_, const char *path unused_,
                                  "The log goes where systemd has connected it.");
 }
 
-static int get_identifier(sd_bus *bus unused_, const char *path unused_,
-                          const char *interface unused_, const char *property unused_,
-                          sd_bus_message *reply, void *userdata unused_,
-                          sd_bus_error *error unused_)
+GETTER(get_identifier)
 {
         return sd_bus_message_append(reply, "s", "tenured");
 }

@@ -224,9 +224,14 @@ const sd_bus_vtable service_vtable[] = {
 
 /* ---- in order ---- */
 
+static bool is_node(const char *path)
+{
+        return strncmp(path, NODES "/", strlen(NODES "/")) == 0;
+}
+
 const char *objects_interface(const char *path)
 {
-        return strncmp(path, NODES "/", strlen(NODES "/")) == 0 ? NODE : SERVICE;
+        return is_node(path) ? NODE : SERVICE;
 }
 
 static struct member_node *next_node(const struct agent *a, struct objects_at *at)
@@ -303,7 +308,7 @@ int objects_behind(const char *interface, const char *path, struct objects_at *r
 
 bool objects_find(struct agent *a, const char *path, struct object *ret)
 {
-        bool node = objects_interface(path)[strlen(NAME ".")] == 'N';
+        bool node = is_node(path);
         void *found = NULL;
         int r = node ? find_node(NULL, path, NODE, a, &found, NULL)
                      : find_service(NULL, path, SERVICE, a, &found, NULL);

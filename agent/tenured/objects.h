@@ -72,4 +72,5 @@ must_check_ int objects_append_flat(sd_bus_message *m, const char *path,
 #define GETTER(fn)                                                                 \
         static int fn(sd_bus *bus unused_, const char *path unused_,               \
                       const char *interface unused_, const char *property unused_, \
-                      sd_bus_message *reply, void *userdata, sd_bus_error *error unused_)
+                      sd_bus_message *reply, void *userdata unused_,               \
+                      sd_bus_error *error unused_)

@@ -271,7 +271,6 @@ GETTER(get_n_services)
 
 GETTER(get_version)
 {
-        (void) userdata;
         return sd_bus_message_append(reply, "s", TENURE_VERSION);
 }
 

@@ -47,7 +47,14 @@ DEFINE_CLEANUP(struct bound *, bound_free)
 void bound_follow(struct bound *b);
 
 const char *bound_root(const struct bound *b);
-bool bound_is_kind(const char *unit, const char *suffix); /* ".mount" */
+
+/* @suffix: ".mount", for example. */
+static inline bool bound_is_kind(const char *unit, const char *suffix)
+{
+        size_t n = strlen(unit), k = strlen(suffix);
+
+        return n > k && strcmp(unit + n - k, suffix) == 0;
+}
 
 /* Adds a unit that an earlier life of the process knew, the root first; used until the service
  * manager has reported the whole set. @group: NULL if the unit has none. A unit that is added

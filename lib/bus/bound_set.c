@@ -50,13 +50,6 @@ bool bound_is_down_state(const char *state)
         return strcmp(state, "inactive") == 0 || strcmp(state, "failed") == 0;
 }
 
-bool bound_is_kind(const char *unit, const char *suffix)
-{
-        size_t n = strlen(unit), k = strlen(suffix);
-
-        return n > k && strcmp(unit + n - k, suffix) == 0;
-}
-
 enum bound_sight bound_set_sight(const struct bound_set *s)
 {
         for (size_t i = 0; i < s->n; i++)
