@@ -16,8 +16,7 @@ static void load(struct measured *m, struct boot_time now)
              at += EVIDENCE_LINE)
                 if (*line && evidence_read(m->evidence, line, now) < 0)
                         log_debug("Ignored a minute of renewals of an earlier run: it is not "
-                                  "of the "
-                                  "last day.");
+                                  "of the last day.");
 }
 
 int measured_init(struct measured *m, struct boot_time now)

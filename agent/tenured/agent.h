@@ -147,8 +147,8 @@ void held_set(struct agent *a);   /* after a change of the settings */
 void held_check(struct agent *a); /* after a change of the bound units, the settings or the TTL:
                                    * can all of them still be fenced in time? */
 void held_keep_out(struct agent *a); /* forbids to join while a bound unit is not down */
-struct boot_time held_wait(struct agent *a,
-                           struct boot_time now); /* when leaving, waits for the bound units */
+/* Asks the service manager for more time to stop while bound units or holders need it. */
+struct boot_time held_extend(struct agent *a, struct boot_time now);
 
 /* watchdog.c: its period follows the TTL; its timer's function. */
 void watchdog_set(struct agent *a);

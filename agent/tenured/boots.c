@@ -102,7 +102,6 @@ void boots_load(const char *own, char boots[static BOOTS_MAX])
                 r = save(dir, path, ids, n);
         if (r < 0)
                 log_warning("%s: cannot read or write it: %s. After a power failure this host "
-                            "waits for "
-                            "its old lease to expire.",
+                            "waits for its old lease to expire.",
                             path, strerror(-r));
 }

@@ -77,7 +77,7 @@ static bool refresh(struct guard *g)
         return due;
 }
 
-/* If that fails, nothing is held. */
+/* Reads the place that the agent wrote last. False: that failed, and nothing counts as held. */
 static bool read_place(struct guard *g)
 {
         struct session_config cfg = {.ttl = g->opt.ttl,

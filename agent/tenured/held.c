@@ -49,7 +49,7 @@ void held_set(struct agent *a)
 
 /* systemd kills a service that takes longer than TimeoutStopSec= to stop, whatever it waits
  * for. Bound units and holders may take longer than that, so we ask for more time. */
-struct boot_time held_wait(struct agent *a, struct boot_time now)
+struct boot_time held_extend(struct agent *a, struct boot_time now)
 {
         bool waits = a->leaving.state == LEAVING_RELEASING || !fence_is_down(&a->fence);
 

@@ -199,7 +199,7 @@ static struct boot_time keep_out(struct agent *a, struct boot_time now)
                 a->held_back = !a->held_back;
                 agent_tell_status(a);
         }
-        next = held_wait(a, now);
+        next = held_extend(a, now);
         if ((a->state == SESSION_HELD && fence_is_settled(&a->fence)) ||
             a->state == SESSION_LEFT)
                 be_ready(a);

@@ -10,12 +10,12 @@
 #include <unistd.h>
 
 /* The root of the hierarchy, opened once; -1: there is none, or it was not asked for yet. It
- * stays open: a path from there leads to the same group, whatever is mounted above it later.
- * The second is for systemd's hybrid hierarchy, where version 1 has the controllers. */
+ * stays open: a path from there leads to the same group, whatever is mounted above it later. */
 static int root = -1;
 
 bool cgroup_is_there(void)
 {
+        /* The second is for the hybrid hierarchy, where version 1 has the controllers. */
         static const char *const roots[] = {"/sys/fs/cgroup", "/sys/fs/cgroup/unified"};
 
         for (size_t i = 0; root < 0 && i < ARRAY_SIZE(roots); i++) {

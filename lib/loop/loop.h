@@ -65,9 +65,9 @@ struct buf *loop_spare(struct loop *l);
 /* The longest turn: how long, and which piece of it was the longest. */
 struct loop_turn {
         nsec_t took;
-        nsec_t ran;       /* the processor time in it, at most... */
-        nsec_t piece;     /* ...and the longest piece */
-        const char *what; /* what ran in it, for a person */
+        nsec_t ran;       /* the processor time in it; includes up to 5 ms from before it */
+        nsec_t piece;     /* the time that its longest piece took */
+        const char *what; /* what ran in that piece, for a person */
         char who[80];     /* for whom; may be "" */
 };
 
