@@ -217,4 +217,8 @@ must_check_ int log_control_attach(struct agent *a);
 
 /* Announces the change of a property that emits PropertiesChanged. */
 void root_changed(struct agent *a, const char *property);
+
+/* The session is in @state now: announces that, and the properties that follow it.
+ * root_place_changed() announces these alone. */
 void root_session_changed(struct agent *a, enum session_state state, const char *why);
+void root_place_changed(struct agent *a);

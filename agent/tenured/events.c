@@ -221,8 +221,7 @@ static void on_synced(void *userdata, bool synced unused_)
 {
         struct agent *a = userdata;
 
-        root_session_changed(a, SESSION_JOINING, ""); /* an empty reason: only the properties
-                                                       * have changed */
+        root_place_changed(a);
         agent_tell_status(a);
 }
 

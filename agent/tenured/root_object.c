@@ -395,35 +395,37 @@ static int tell_lost(sd_bus *bus, const char *why)
         return r < 0 ? r : sd_bus_send(bus, m, NULL);
 }
 
+void root_place_changed(struct agent *a)
+{
+        if (!a->bus)
+                return;
+        a->reported_ttl = session_ttl(member_session(a->member));
+        objects_sent(sd_bus_emit_properties_changed(bus_sd(a->bus), ROOT, MANAGER, "State",
+                                                    "LeaseId", "TTLUSec", "Synced", NULL),
+                     "PropertiesChanged");
+}
+
+/* Emits LeaseHeld or LeaseJeopardy. */
+static void tell_held(sd_bus *bus, const struct session *s, const char *signal)
+{
+        objects_sent(sd_bus_emit_signal(bus, ROOT, MANAGER, signal, "xt", s->lease,
+                                        (uint64_t) boot_usec(session_deadline(s))),
+                     signal);
+}
+
 void root_session_changed(struct agent *a, enum session_state state, const char *why)
 {
-        const struct session *s = a->member ? member_session(a->member) : NULL;
-        sd_bus *bus = a->bus ? bus_sd(a->bus) : NULL;
+        const struct session *s = member_session(a->member);
 
-        if (!bus || !s)
+        if (!a->bus)
                 return;
-        switch (state) {
-        case SESSION_HELD:
-                objects_sent(sd_bus_emit_signal(bus, ROOT, MANAGER, "LeaseHeld", "xt", s->lease,
-                                                (uint64_t) boot_usec(session_deadline(s))),
-                             "LeaseHeld");
-                break;
-        case SESSION_JEOPARDY:
-                objects_sent(sd_bus_emit_signal(bus, ROOT, MANAGER, "LeaseJeopardy", "xt",
-                                                s->lease,
-                                                (uint64_t) boot_usec(session_deadline(s))),
-                             "LeaseJeopardy");
-                break;
-        case SESSION_LOST:
-                objects_sent(tell_lost(bus, why), "LeaseLost");
-                break;
-        default:
-                break;
-        }
-        a->reported_ttl = session_ttl(s);
-        objects_sent(sd_bus_emit_properties_changed(bus, ROOT, MANAGER, "State", "LeaseId",
-                                                    "TTLUSec", "Synced", NULL),
-                     "PropertiesChanged");
+        if (state == SESSION_HELD)
+                tell_held(bus_sd(a->bus), s, "LeaseHeld");
+        else if (state == SESSION_JEOPARDY)
+                tell_held(bus_sd(a->bus), s, "LeaseJeopardy");
+        else if (state == SESSION_LOST)
+                objects_sent(tell_lost(bus_sd(a->bus), why), "LeaseLost");
+        root_place_changed(a);
 }
 
 static int on_name(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
