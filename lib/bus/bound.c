@@ -362,11 +362,11 @@ static void on_states(struct manager_call *c, sd_bus_message *reply, int r)
 {
         struct bound *b = container_of(c, struct bound, look);
         struct manager_unit unit;
-        bool active = false;
+        bool active = false, is_root = true; /* the first, under whichever of its names */
 
-        while (r >= 0 && (r = manager_next_unit(reply, &unit)) > 0) {
-                struct bound_unit *u = bound_set_find(&b->known, unit.name);
-                bool is_root = strcmp(unit.name, b->root) == 0;
+        for (; r >= 0 && (r = manager_next_unit(reply, &unit)) > 0; is_root = false) {
+                struct bound_unit *u =
+                        is_root ? b->known.units : bound_set_find(&b->known, unit.name);
 
                 if (u && (u->control_group || !bound_is_kind(unit.name, ".target") || is_root))
                         u->is_down = bound_is_down_state(unit.active_state);

@@ -35,6 +35,35 @@ static struct {
 
 /* ---- the service manager ---- */
 
+/* Answers with a unit for each name, by the unit's own name. */
+static int list_units(sd_bus_message *m)
+{
+        static const struct {
+                const char *asked, *name, *state;
+                uint32_t job;
+        } units[] = {{"a.service", "a.service", "active", 0},
+                     {"b.service", "b.service", "failed", 7},
+                     {"another-name.target", "b.target", "active", 0},
+                     {"a.target", "a.target", "inactive", 0}};
+        sd_bus_message *reply = NULL;
+        const char *name;
+
+        CHECK(sd_bus_message_new_method_return(m, &reply) >= 0);
+        CHECK(sd_bus_message_open_container(reply, 'a', "(ssssssouso)") >= 0);
+        CHECK(sd_bus_message_enter_container(m, 'a', "s") >= 0);
+        while (sd_bus_message_read(m, "s", &name) > 0)
+                for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+                        if (strcmp(units[i].asked, name) == 0)
+                                CHECK(sd_bus_message_append(reply, "(ssssssouso)",
+                                                            units[i].name, "", "",
+                                                            units[i].state, "", "", "/u",
+                                                            units[i].job, "", "/j") >= 0);
+        CHECK(sd_bus_message_close_container(reply) >= 0);
+        CHECK(sd_bus_send(NULL, reply, NULL) >= 0);
+        sd_bus_message_unref(reply);
+        return 1;
+}
+
 /* Does as the method's name says. */
 static int on_call(sd_bus_message *m, void *userdata unused_, sd_bus_error *error unused_)
 {
@@ -55,9 +84,7 @@ static int on_call(sd_bus_message *m, void *userdata unused_, sd_bus_error *erro
         if (sd_bus_message_is_method_call(m, SYSTEMD_MANAGER, "Close"))
                 w.closes = true;
         if (sd_bus_message_is_method_call(m, SYSTEMD_MANAGER, "ListUnitsByNames"))
-                return sd_bus_reply_method_return(
-                        m, "a(ssssssouso)", 2, "a.service", "", "", "active", "", "", "/a", 0,
-                        "", "/", "b.service", "", "", "failed", "", "", "/b", 7, "stop", "/j");
+                return list_units(m);
         return 1; /* hangs */
 }
 
@@ -315,6 +342,22 @@ TEST(a_look_by_who_knows_nothing_yet_walks)
         bound_look(b, on_sight, &sight);
         loop_run(w.loop);
         CHECK_EQ(sight, BOUND_NONE);
+        bound_free(b);
+        end();
+}
+
+/* The manager answers with the unit's own name. */
+TEST(a_look_sees_a_root_that_is_known_by_another_name)
+{
+        enum bound_sight sight = BOUND_UNKNOWN;
+        struct bound *b;
+
+        begin();
+        CHECK_EQ(bound_new(&b, w.loop, "another-name.target", on_other_set, NULL), 0);
+        bound_remember(b, "another-name.target", NULL);
+        bound_look(b, on_sight, &sight);
+        loop_run(w.loop);
+        CHECK_EQ(sight, BOUND_ACTIVE);
         bound_free(b);
         end();
 }
