@@ -1,6 +1,7 @@
 #include "fence.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
 #include <stdio.h>
 
 #include "base/log.h"
@@ -163,35 +164,58 @@ static void each_group(struct fence *f, bool mounts,
         free(e.mounts);
 }
 
-/* Remembers the group, since what is frozen must be thawed even if it is no longer bound by
- * then. */
-static void remember_frozen(struct fence *f, const char *group)
+/* Returns whether it is new. */
+static bool remember(struct fence_texts *t, const char *text)
 {
-        for (size_t i = 0; i < f->n_frozen; i++)
-                if (strcmp(f->frozen[i], group) == 0)
-                        return;
-        f->frozen = reallocarray(f->frozen, f->n_frozen + 1, sizeof(*f->frozen));
-        if (!f->frozen || !(f->frozen[f->n_frozen] = strdup(group)))
+        for (size_t i = 0; i < t->n; i++)
+                if (strcmp(t->all[i], text) == 0)
+                        return false;
+        t->all = reallocarray(t->all, t->n + 1, sizeof(*t->all));
+        if (!t->all || !(t->all[t->n] = strdup(text)))
                 abort();
-        f->n_frozen++;
+        t->n++;
+        return true;
 }
 
+static void forget(struct fence_texts *t)
+{
+        while (t->n > 0)
+                free(t->all[--t->n]);
+        free(t->all);
+        t->all = NULL;
+}
+
+/* What is killed and does not die is killed again every few milliseconds: each message is one
+ * for the log once in a fence. */
+static void say(struct fence *f, int level, const char *fmt, ...) printf_(3, 4);
+static void say(struct fence *f, int level, const char *fmt, ...)
+{
+        char text[1024];
+        va_list ap;
+
+        va_start(ap, fmt);
+        vsnprintf(text, sizeof(text), fmt, ap);
+        va_end(ap);
+        log_full(remember(&f->told, text) ? level : LOG_DEBUG, NULL, "%s", text);
+}
+
+/* What is frozen must be thawed even if it is no longer bound by then. */
 static void freeze(struct fence *f, const char *group)
 {
         int r = cgroup_freeze(group);
 
         if (r == 0)
-                remember_frozen(f, group);
+                (void) remember(&f->frozen, group);
         else if (r < 0 && r != -ENOENT)
-                log_error("Cannot freeze %s: %s.", group, strerror(-r));
+                say(f, LOG_ERR, "Cannot freeze %s: %s.", group, strerror(-r));
 }
 
-static void thaw(const char *group)
+static void thaw(struct fence *f, const char *group)
 {
         int r = cgroup_thaw(group);
 
         if (r < 0 && r != -ENOENT)
-                log_error("Cannot thaw %s: %s.", group, strerror(-r));
+                say(f, LOG_ERR, "Cannot thaw %s: %s.", group, strerror(-r));
 }
 
 static void remember_marked(struct fence *f)
@@ -201,7 +225,7 @@ static void remember_marked(struct fence *f)
 
         for (; group; group = next_group(f, &at))
                 if (cgroup_is_marked(group))
-                        remember_frozen(f, group);
+                        (void) remember(&f->frozen, group);
 }
 
 /* Thaws what we have frozen, in this run or an earlier one, or in the other process, and not
@@ -209,15 +233,14 @@ static void remember_marked(struct fence *f)
 static void thaw_all(struct fence *f)
 {
         remember_marked(f);
-        while (f->n_frozen > 0) {
-                thaw(f->frozen[--f->n_frozen]);
-                free(f->frozen[f->n_frozen]);
-        }
+        for (size_t i = f->frozen.n; i-- > 0;)
+                thaw(f, f->frozen.all[i]);
+        forget(&f->frozen);
 }
 
 void fence_release(struct fence *f)
 {
-        if (f->bound && f->n_frozen > 0)
+        if (f->bound && f->frozen.n > 0)
                 thaw_all(f);
 }
 
@@ -227,7 +250,7 @@ void fence_thaw(struct fence *f)
                 thaw_all(f);
 }
 
-static void kill_all(struct fence *f unused_, const char *group)
+static void kill_all(struct fence *f, const char *group)
 {
         int r;
 
@@ -235,9 +258,9 @@ static void kill_all(struct fence *f unused_, const char *group)
                 return;
         r = cgroup_kill(group);
         if (r < 0 && r != -ENOENT)
-                log_error("Cannot kill the processes in %s: %s.", group, strerror(-r));
+                say(f, LOG_ERR, "Cannot kill the processes in %s: %s.", group, strerror(-r));
         else if (r == 0)
-                log_warning("Killing the processes left in %s.", group);
+                say(f, LOG_WARNING, "Killing the processes left in %s.", group);
 }
 
 void fence_freeze(struct fence *f)
@@ -408,6 +431,7 @@ static void act(struct fence *f, unsigned acts, struct boot_time now)
                 count(f, now);
                 tell_down(f, now);
                 gate_forget(&f->gate);
+                forget(&f->told);
         }
         if (acts & FENCING_OPEN) {
                 if (!open_gate(f)) {
@@ -497,10 +521,8 @@ void fence_fini(struct fence *f)
         if (f->timer.loop)
                 loop_timer_disarm(&f->timer);
         f->bound = bound_free(f->bound);
-        while (f->n_frozen > 0)
-                free(f->frozen[--f->n_frozen]);
-        free(f->frozen);
-        f->frozen = NULL;
+        forget(&f->frozen);
+        forget(&f->told);
         free(f->warnings);
         f->warnings = NULL;
 }

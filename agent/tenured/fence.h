@@ -20,6 +20,12 @@
 
 #define FENCE_SLICE "tenure-held.slice"
 
+/* A set of texts. */
+struct fence_texts {
+        char **all; /* owned */
+        size_t n;
+};
+
 struct fence {
         struct fencing machine;
         struct bound *bound; /* NULL: there is nothing to fence */
@@ -32,8 +38,8 @@ struct fence {
         bool guarded;               /* a guard listened when last checked */
         struct boot_time gate_seen; /* the renewal at which the gate was checked last */
         bool mounts_killed;         /* since the place was lost */
-        char **frozen;              /* control groups, by their paths when they were frozen */
-        size_t n_frozen;
+        struct fence_texts frozen;  /* control groups, by their paths when they were frozen */
+        struct fence_texts told;    /* about groups, in the log; since all was last down */
         struct loop_timer timer;
         void (*changed)(struct fence *f); /* see fence_init() */
         char *warnings;                   /* from fence_check(); NULL: none yet */
