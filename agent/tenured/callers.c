@@ -35,7 +35,7 @@ struct caller {
         char name[256];
         sd_bus_slot *asked;
         struct kept_list calls;
-        size_t n;
+        size_t n[N_CALL_KINDS];
         struct boot_time idle_since; /* when its last call ended */
         bool busy;                   /* its calls are being processed */
         bool gone;
@@ -110,7 +110,7 @@ void callers_drop(struct kept_call *k)
                 return;
         k->caller = NULL;
         TAILQ_REMOVE(&c->calls, k, of_caller);
-        c->n--;
+        c->n[k->kind]--;
         if (k->counted)
                 c->user->n[k->kind]--;
         k->counted = false;
@@ -268,7 +268,7 @@ int callers_keep(struct callers *cs, struct kept_call *k, sd_bus_message *m,
         k->go = go;
         k->end = end;
         TAILQ_INSERT_TAIL(&c->calls, k, of_caller);
-        if (++c->n > limits[kind].most && !c->user)
+        if (++c->n[kind] > limits[kind].most && !c->user)
                 refuse(k);
         else if (c->user)
                 admit(k);

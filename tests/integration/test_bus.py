@@ -45,6 +45,18 @@ def test_who_does_not_read_descriptors_gets_no_more_and_others_are_served(agent,
     eventually(lambda: refusal(agent, *method) == "")
 
 
+def test_a_new_caller_gets_a_descriptor_although_it_waits_for_many_lists(agent):
+    with Connection(agent.bus) as caller:
+        agent.freeze()
+        lists = [caller.send(NAME, PATH, MANAGER, "ListNodes") for _ in range(20)]
+        opened = caller.send(NAME, PATH, MANAGER, "OpenTenancy")
+        caller.call(*BUS, "GetId")  # so the bus has handled what came before
+        agent.thaw()
+
+        for answer in caller.answers([*lists, opened]):
+            answer.to_gerror()
+
+
 def test_calls_are_dropped_while_the_bus_takes_no_answers(agents, tmp_path):
     # It takes no more of the agent while so much of it waits for those who do not read.
     bus = Bus(tmp_path, "narrow", max_incoming_bytes=65536, max_replies_per_connection=50000)

@@ -1,5 +1,5 @@
-/* agent/tenured/fence.c, with control groups whose processes do not die, as those do not that wait
- * for a disk or a server. */
+/* agent/tenured/fence.c, with control groups whose processes do not die, as those do not that
+ * wait for a disk or a server. */
 #include "../../agent/tenured/counters.h"
 #include "../../agent/tenured/fence_known.h"
 #include "../../agent/tenured/gate.h"
