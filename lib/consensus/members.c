@@ -519,7 +519,7 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
         if (done)
                 return send_answer(r, peer, request, done->outcome);
         if (!replica_is_ready(r) || replica_transferee(r) != 0)
-                return answer(r, peer, request, REPLICA_E_NO_LEADER);
+                return answer(r, peer, request, REPLICA_E_BUSY);
         there = is_there(r, what, id, address);
         k = there || (r->cfg.any_change && what <= REPLICA_MOVE)
                     ? 0
@@ -540,7 +540,7 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
                 PROBE("a leader is to remove itself");
                 /* Another member has to lead first; it removes us when asked again. */
                 (void) replica_step_down(r, r->now);
-                return answer(r, peer, request, REPLICA_E_NO_LEADER);
+                return answer(r, peer, request, REPLICA_E_BUSY);
         }
         if (k == 0)
                 k = make(r, what, id, address, &c);
@@ -610,7 +610,7 @@ void replica_change_members(struct replica *r, uint64_t request, enum replica_ch
         if (replica_leads(r))
                 return change(r, 0, request, what, id, address);
         if (replica_leader(r) == 0)
-                return answer(r, 0, request, REPLICA_E_NO_LEADER);
+                return answer(r, 0, request, REPLICA_E_BUSY);
         buf_add_u8(&f, FRAME_CHANGE);
         buf_add_u64(&f, request);
         buf_add_u8(&f, (uint8_t) what);
@@ -640,7 +640,7 @@ int members_asked(struct replica *r, const struct peer_frame *in)
         if (replica_leads(r))
                 change(r, in->peer, in->v[0], what, id, address);
         else
-                answer(r, in->peer, in->v[0], REPLICA_E_NO_LEADER);
+                answer(r, in->peer, in->v[0], REPLICA_E_BUSY);
         return 0;
 }
 

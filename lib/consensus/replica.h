@@ -336,8 +336,9 @@ enum replica_change {
 };
 
 enum {
-        REPLICA_E_NO_LEADER = 1, /* or the leader changed: ask again */
-        REPLICA_E_BUSY,          /* another change is under way: ask again */
+        REPLICA_E_NO_LEADER = 1, /* the leader changed, and the change may be made: ask again */
+        REPLICA_E_BUSY,          /* nothing was proposed, because no leader is ready, or another
+                                  * change is under way: ask again */
         REPLICA_E_UNKNOWN,       /* no such member */
         REPLICA_E_EXISTS,        /* a member has that id or that URL */
         REPLICA_E_TOO_MANY,

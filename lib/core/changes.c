@@ -54,8 +54,8 @@ void changes_answered(struct changes *c, uint64_t request, int outcome)
         LIST_FOREACH (ch, &c->list, next) {
                 if (ch->request != request)
                         continue;
-                /* BUSY means that the leader has proposed nothing; after NO_LEADER the change
-                 * may have been proposed. In both cases the request is repeated later. */
+                /* BUSY means that nothing was proposed; after NO_LEADER the change may be made.
+                 * In both cases the request is repeated later. */
                 ch->refused += outcome == REPLICA_E_BUSY;
                 PROBE_IF(done_already(ch, outcome),
                          "a change of members was made by an earlier request");

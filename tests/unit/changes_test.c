@@ -1,6 +1,7 @@
 /* Which answer to a change of members is whose: an early refusal is not a lost answer. */
 #include "consensus/replica.h"
 #include "core/changes.h"
+#include "one.h"
 #include "rig.h"
 #include "test.h"
 
@@ -119,6 +120,31 @@ TEST(a_change_that_a_deposed_leader_may_have_made_has_succeeded)
         changes_answered(&changes, ch.request, REPLICA_E_UNKNOWN);
         CHECK_EQ(ended, 1);
         CHECK_EQ(outcome, 0);
+}
+
+/* The first request finds a leader that is not ready, and so changes nothing. */
+TEST(the_removal_of_an_unknown_member_is_refused_though_it_was_asked_twice)
+{
+        struct core_change ch = {.done = done, .what = REPLICA_REMOVE, .id = 7};
+        struct boot_time now = {1000 * NSEC_PER_SEC};
+        struct disk *disk = sim_disk_new();
+        struct replica *replica;
+        struct core *core;
+
+        ended = 0;
+        one_new(&core, &replica, disk, 1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC},
+                now);
+        CHECK(!core_status(core).ready);
+        CHECK_EQ(core_change_members(core, &ch, 0), 0);
+        for (unsigned i = 0; ended == 0; i++) {
+                CHECK(i < 1000);
+                now = boot_add(now, NSEC_PER_MSEC);
+                one_turn(core, replica, disk, now);
+        }
+        CHECK_EQ(outcome, REPLICA_E_UNKNOWN);
+        core_free(core);
+        replica_free(replica);
+        disk_free(disk);
 }
 
 /* Two clients asked for it. */
