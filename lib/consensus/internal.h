@@ -363,8 +363,8 @@ struct replica {
         struct boot_time applying_since;  /* when the entry that is half applied was begun */
         struct boot_time room_at;         /* when the store next looks for room */
         bool was_full;                    /* the disk, when it was last looked at */
-        struct boot_time leader_down_at;  /* follower: when the leader's link broke; NEVER: it
-                                           * did not */
+        struct boot_time leader_down_at;  /* follower: when to give up the leader, whose link
+                                           * broke; NEVER: it did not */
         struct boot_time born_at, led_at; /* leader: when we became leader */
 
         struct queue queue;

@@ -219,8 +219,10 @@ static void announce(struct replica *r)
         if (s.leader != r->announced.leader || s.leader_id != r->announced.leader_id ||
             s.term != r->announced.term)
                 reads_reroute(r);
-        if (s.leader_id != 0 && s.leader_id != r->announced.leader_id)
-                r->counts.leader_changes++;
+        if (s.leader_id != r->announced.leader_id) {
+                r->counts.leader_changes += s.leader_id != 0;
+                r->leader_down_at = BOOT_TIME_NEVER;
+        }
         r->announced = s;
         r->ops->changed(r->userdata);
 }

@@ -1199,6 +1199,33 @@ TEST(a_follower_whose_link_was_full_is_told_of_the_commit_once_there_is_room)
         stop();
 }
 
+static struct net_node *led, *leads;
+
+static bool is_for_who_follows(const struct frame *f)
+{
+        return f->to == id_of(led) && replica_leader(led->replica) == id_of(leads);
+}
+
+/* Another one leads by the time that it would have been given up, and is silent for a moment.
+ */
+TEST(a_link_to_a_former_leader_that_broke_is_no_reason_to_give_up_the_new_one)
+{
+        struct net_node *former;
+
+        start();
+        former = elect();
+        led = follower(former);
+        leads = follower(led);
+        net.lost = is_for_who_follows;
+        replica_peer_down(led->replica, id_of(former), net.now);
+        CHECK_EQ(replica_transfer(former->replica, id_of(leads), net.now), 0);
+        pass(50 * MS);
+        CHECK_EQ(replica_leader(led->replica), id_of(leads));
+        pass(50 * MS);
+        CHECK_EQ(replica_leader(led->replica), id_of(leads));
+        stop();
+}
+
 static uint64_t away;
 
 static bool is_of_one_away(const struct frame *f)
