@@ -203,12 +203,12 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         struct reader rd = {.in = frame};
         uint8_t type = reader_u8(&rd);
         struct introduction introduction;
-        int refused;
+        int k = type == FRAME_TIME_ASK ? introduction_read(frame, &introduction) : -ENODATA;
         const struct kind *kind = type < ARRAY_SIZE(kinds) ? &kinds[type] : NULL;
 
         r->now = boot_max(r->now, now);
-        if (type == FRAME_TIME_ASK && introduction_read(frame, &introduction) == 0)
-                return replica_peer_introduced(r, peer, &introduction, now);
+        if (k != -ENODATA)
+                return k < 0 ? k : replica_peer_introduced(r, peer, &introduction, now);
         if (!kind || (!kind->on && !kind->on_rest))
                 return -EBADMSG;
         for (unsigned i = 0; i < ARRAY_SIZE(f.v) && kind->numbers[i] != NONE; i++) {
@@ -217,9 +217,9 @@ int replica_input(struct replica *r, uint64_t peer, struct view frame, struct bo
         }
         if (rd.r < 0)
                 return rd.r;
-        refused = versions_refuse(r, peer);
-        if (refused < 0)
-                return refused;
+        k = versions_refuse(r, peer);
+        if (k < 0)
+                return k;
         f.rest = rd.in;
         members_heard(r, peer);
         if (type != FRAME_REMOVED)

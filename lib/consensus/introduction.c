@@ -29,11 +29,11 @@ static bool is_program(struct view v)
 int introduction_read(struct view frame, struct introduction *ret)
 {
         struct reader rd = {.in = frame};
-        bool it = reader_u8(&rd) == FRAME_TIME_ASK && reader_u64(&rd) == 0 && rd.r == 0;
+        bool it = reader_u8(&rd) == FRAME_TIME_ASK && reader_u64(&rd) == 0;
         struct introduction in = {0};
         struct view program;
 
-        if (!it) {
+        if (!it && rd.r == 0) {
                 *ret = introduction_0_1;
                 return -ENODATA;
         }

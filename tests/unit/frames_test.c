@@ -75,7 +75,9 @@ TEST(a_frame_with_a_number_that_no_member_sends_is_refused)
         CHECK(!TAKES(FRAME_BEACON, 1, 1, BIG));
         CHECK(TAKES(FRAME_BEACON_ACK, 1, year));
         CHECK(!TAKES(FRAME_BEACON_ACK, 1, BIG));
+        CHECK(TAKES(FRAME_TIME_ASK, 1));
         CHECK(!TAKES(FRAME_TIME_ASK, BIG));
+        CHECK(!TAKES(FRAME_TIME_ASK, 0)); /* an introduction that says nothing */
         CHECK(TAKES(FRAME_TIME_TELL, 1, 0, 0));
         CHECK(!TAKES(FRAME_TIME_TELL, 1, BIG, 1));
         CHECK(!TAKES(FRAME_TIME_TELL, 1, 1, (uint64_t) LEASE_TIME_NEVER.ns));

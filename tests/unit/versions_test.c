@@ -45,8 +45,6 @@ TEST(an_introduction_is_read_as_it_was_written)
         CHECK_EQ(read_it(&other, &in), -ENODATA);
         CHECK_EQ(in.newest, CLUSTER_0_1);
         CHECK_STR(in.program, "0.1.0");
-        buf_clear(&other);
-        CHECK_EQ(read_it(&other, &in), -ENODATA);
 }
 
 TEST(a_damaged_introduction_is_refused)
@@ -55,7 +53,7 @@ TEST(a_damaged_introduction_is_refused)
         struct introduction in;
 
         introduction_append(&two, &b);
-        for (size_t n = 9; n < buf_len(&b); n++)
+        for (size_t n = 0; n < buf_len(&b); n++)
                 CHECK_EQ(introduction_read((struct view){b.data, n}, &in), -EBADMSG);
         b.data[buf_len(&b) - 1] = '\n';
         CHECK_EQ(read_it(&b, &in), -EBADMSG);
