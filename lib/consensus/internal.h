@@ -72,6 +72,7 @@ struct windows {
 struct forwarded {
         STAILQ_ENTRY(forwarded) next;
         uint64_t n;
+        enum replica_priority priority;
         struct boot_time sent_at;
         struct buf frame;
 };

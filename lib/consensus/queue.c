@@ -91,9 +91,20 @@ static int add_batch(struct replica *r, const void *p, size_t n)
         return 0;
 }
 
+/* Those that wait here or for the leader's acknowledgement. */
+static size_t urgent_bytes(const struct replica *r)
+{
+        size_t n = buf_len(&r->queue.urgent);
+        const struct forwarded *f;
+
+        STAILQ_FOREACH (f, &r->queue.unacked, next)
+                n += f->priority == REPLICA_URGENT ? buf_len(&f->frame) : 0;
+        return n;
+}
+
 static int add_urgent(struct replica *r, const void *p, size_t n)
 {
-        if (buf_len(&r->queue.urgent) + n > URGENT_BYTES_MAX)
+        if (urgent_bytes(r) + n > URGENT_BYTES_MAX)
                 return -ENOBUFS;
         return buf_try_add(&r->queue.urgent, p, n);
 }
@@ -213,7 +224,7 @@ int queue_proposed(struct replica *r, const struct peer_frame *in)
          * room, and a forwarded frame that is refused again and again blocks its sender's other
          * frames, even renewals (I1). */
         w->full = priority == REPLICA_URGENT
-                          ? buf_len(&r->queue.urgent) + commands.len > URGENT_BYTES_MAX
+                          ? urgent_bytes(r) + commands.len > URGENT_BYTES_MAX
                           : r->queue.bytes > 0 &&
                                     r->queue.bytes + commands.len > 2 * queued_max(r);
         PROBE_IF(w->full, "the leader has no room for forwarded commands");
@@ -392,6 +403,7 @@ static bool forward(struct replica *r, enum replica_priority priority,
                 return false;
         }
         f->n = ++r->queue.forwarded;
+        f->priority = priority;
         buf_add_u8(&f->frame, FRAME_PROPOSE);
         buf_add_u64(&f->frame, replica_term(r));
         buf_add_u64(&f->frame, r->cfg.seed);

@@ -2008,7 +2008,8 @@ TEST(a_requested_snapshot_releases_the_log)
 TEST(what_is_urgent_has_a_bound)
 {
         cleanup_(buf_fini) struct buf b = {0};
-        struct net_node *leader;
+        struct net_node *leader, *from;
+        unsigned sent = 0;
         int r = 0;
 
         start();
@@ -2022,6 +2023,16 @@ TEST(what_is_urgent_has_a_bound)
                         turn();
         }
         CHECK_EQ(r, -ENOBUFS);
+
+        /* A follower keeps what it has sent until that is acknowledged. */
+        net.lost = acknowledgements;
+        from = follower(leader);
+        for (r = 0; r == 0; sent += r == 0) {
+                r = replica_propose(from->replica, buf_head(&b), buf_len(&b), REPLICA_URGENT);
+                turn();
+        }
+        CHECK_EQ(r, -ENOBUFS);
+        CHECK_EQ(sent, (8 << 20) / 100000);
         stop();
 }
 
