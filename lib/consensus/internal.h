@@ -414,6 +414,9 @@ static inline bool replica_is_ready(const struct replica *r)
 
 /* ---- libraft.c ---- */
 
+/* An id that no member has. */
+#define LIBRAFT_NOBODY UINT64_MAX
+
 /* Sets raft up. Returns 0 or -ENOMEM. */
 must_check_ int libraft_begin(struct replica *r);
 void libraft_end(struct replica *r);

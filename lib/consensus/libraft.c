@@ -186,13 +186,11 @@ static void take_back(struct replica *r, const struct raft_configuration *own)
         r->raft.configuration = *own;
 }
 
-#define NOBODY UINT64_MAX
-
 /* [libraft] A leader keeps what it knows of each member's log in the order of the members, and
  * sorts that anew only if a change makes them more or fewer. So a new member at the place of
  * another one would inherit what that one had acknowledged. For this event the members before
  * the change have one more, of which nothing is known. Returns true if remove_nobody() has to
- * undo that. */
+ * undo that, should raft refuse the event. */
 static bool add_nobody(struct replica *r, const struct raft_event *ev)
 {
         const struct raft_entry *e = ev->type == RAFT_SUBMIT ? ev->submit.entries : NULL;
@@ -205,17 +203,14 @@ static bool add_nobody(struct replica *r, const struct raft_event *ev)
         for (unsigned i = 0; i < c.n && c.n == replica_conf(r)->n && !added; i++)
                 added = replica_position(r, c.servers[i].id) < 0;
         raft_configuration_close(&c);
-        return added &&
-               raft_configuration_add(&r->raft.configuration, NOBODY, "", RAFT_SPARE) == 0;
+        return added && raft_configuration_add(&r->raft.configuration, LIBRAFT_NOBODY, "",
+                                               RAFT_SPARE) == 0;
 }
 
-/* If the event was refused, the members are still those before it. */
 static void remove_nobody(struct replica *r)
 {
         struct raft_configuration *c = &r->raft.configuration;
 
-        if (c->servers[c->n - 1].id != NOBODY)
-                return;
         raft_free(c->servers[--c->n].address);
 }
 
@@ -261,7 +256,7 @@ int libraft_step(struct replica *r, struct raft_event *ev, struct raft_update *r
         k = raft_step(&r->raft, ev, ret);
         if (lent)
                 take_back(r, &own);
-        if (added)
+        if (added && k != 0)
                 remove_nobody(r);
         leave_leader(r, ev, term);
         return k;

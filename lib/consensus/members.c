@@ -628,7 +628,8 @@ int members_asked(struct replica *r, const struct peer_frame *in)
         uint64_t id = reader_u64(&rd);
         char address[URLS_MAX];
 
-        reader_check(&rd, what >= REPLICA_ADD && what <= REPLICA_LAST_ && id != 0 &&
+        reader_check(&rd, in->v[0] != 0 && what >= REPLICA_ADD && what <= REPLICA_LAST_ &&
+                                  id != 0 && id != LIBRAFT_NOBODY &&
                                   rd.in.len < sizeof(address));
         if (rd.r < 0)
                 return rd.r;

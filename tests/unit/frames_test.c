@@ -121,7 +121,9 @@ TEST(a_change_that_makes_no_sound_configuration_is_refused)
         CHECK(takes_change(1, REPLICA_ADD, 4, TEXT("http://4:1")));
         CHECK(takes_change(1, REPLICA_REMOVE, 4, TEXT("")));
         CHECK(!takes_change(1, REPLICA_LAST_ + 1, 4, TEXT("http://4:1")));
+        CHECK(!takes_change(0, REPLICA_ADD, 4, TEXT("http://4:1")));
         CHECK(!takes_change(1, REPLICA_ADD, 0, TEXT("http://4:1")));
+        CHECK(!takes_change(1, REPLICA_ADD, BIG, TEXT("http://4:1")));
         CHECK(!takes_change(1, REPLICA_ADD, 4, TEXT("")));
         CHECK(!takes_change(1, REPLICA_MOVE, 4, TEXT("http://4:1\0,")));
         end(disk, core);
