@@ -201,20 +201,25 @@ struct incoming {
 };
 
 /* queue.c: commands on their way to the leader, and into entries. */
+enum queue_state {
+        QUEUE_FLOWS,
+        QUEUE_GATHERS, /* leader: the commands wait for more before they become an entry */
+        QUEUE_REFUSED  /* another replica: the leader had no room for a frame */
+};
+
 struct queue {
         STAILQ_HEAD(, batch) batches;
         struct buf urgent;
-        uint64_t term;                  /* the term in which all queued commands were
-                                         * proposed */
+        uint64_t term; /* the term in which all queued commands were
+                        * proposed */
+        enum queue_state state;
         size_t bytes;                   /* of `batches` */
-        size_t seen;                    /* leader: `bytes` as of the last flush ... */
-        bool gathers;                   /* ... and whether they wait for more ... */
-        struct boot_time gathers_since; /* ... since then */
+        size_t seen;                    /* leader: `bytes` as of the last flush */
+        struct boot_time gathers_since; /* when these began to gather */
         uint64_t forwarded; /* the number of the last frame of proposals in this life */
         STAILQ_HEAD(, forwarded) unacked; /* the frames that the leader may not have */
         size_t unacked_bytes;
         struct boot_time resent_at;
-        bool leader_full;                               /* the leader had no room for a frame */
         uint64_t sent_to;                               /* bit per peer: a frame was sent since
                                                          * the last flush */
         struct windows proposed[2 * REPLICA_PEERS_MAX]; /* leader: frames that arrived, by
@@ -268,18 +273,23 @@ struct freeing {
 /* read_index.c: a round asks all peers; reads that arrive meanwhile wait for the next. The ids
  * of our own reads ascend, and an answer to one answers all before it, so two ids are enough to
  * know which reads wait. */
+enum reading_state {
+        READING_NOTHING, /* is to be done until there are more reads */
+        READING_ROUND,   /* leader: a round waits for its confirmation */
+        READING_ASKS     /* another replica: asks the leader at the end of the turn */
+};
+
 struct reading {
+        enum reading_state state;
         uint64_t newest;   /* the last of our own; 0: there was none yet ... */
         uint64_t answered; /* ... and the last that was answered */
         struct asked_reads waiting, in_round; /* leader: those of others */
         uint64_t round, round_index;
-        uint64_t round_own; /* our own up to this one are in the round, too */
-        unsigned round_acks;
+        uint64_t round_own;   /* our own up to this one are in the round, too */
         uint64_t round_acked; /* bit per peer */
-        bool round_on;
         struct boot_time round_at;
-        bool asks;                      /* follower: asks the leader at the end of the turn */
-        uint64_t overdue;               /* ... again, if this one is not answered ... */
+        uint64_t overdue;               /* the leader is asked again if this one is not
+                                         * answered ... */
         struct boot_time overdue_since; /* ... READ_RETRY after this time */
 };
 

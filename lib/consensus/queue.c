@@ -57,7 +57,7 @@ void queue_drop(struct replica *r)
         while (!STAILQ_EMPTY(&r->queue.batches))
                 drop_first(r);
         buf_clear(&r->queue.urgent);
-        r->queue.leader_full = r->queue.gathers = false;
+        r->queue.state = QUEUE_FLOWS;
         r->queue.seen = 0;
 }
 
@@ -129,7 +129,7 @@ int replica_propose(struct replica *r, const void *commands, size_t n,
                 return add_urgent(r, commands, n);
         /* The largest request that the settings allow must fit if nothing else waits. */
         if ((queued_bytes(r) > 0 && queued_bytes(r) + n > queued_max(r)) ||
-            r->queue.leader_full)
+            r->queue.state == QUEUE_REFUSED)
                 return -ENOBUFS;
         return add_batch(r, commands, n);
 }
@@ -363,7 +363,7 @@ static bool gathers(struct replica *r)
 
 void queue_submit(struct replica *r)
 {
-        r->queue.gathers = false;
+        r->queue.state = QUEUE_FLOWS;
         while (replica_is_ready(r) && may_submit(r) && submit(r))
                 ;
         r->queue.seen = r->queue.bytes;
@@ -373,7 +373,7 @@ void queue_flush(struct replica *r)
 {
         if (!gathers(r))
                 return queue_submit(r);
-        r->queue.gathers = true;
+        r->queue.state = QUEUE_GATHERS;
         r->queue.seen = r->queue.bytes;
 }
 
@@ -469,7 +469,7 @@ void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_
                         forwarded_free(r, f);
         /* A refused frame is sent again, and the answer to it shows whether there is room by
          * then. If no frame is left to repeat, the refusal was of a needless repetition. */
-        r->queue.leader_full = full && !STAILQ_EMPTY(&r->queue.unacked);
+        r->queue.state = full && !STAILQ_EMPTY(&r->queue.unacked) ? QUEUE_REFUSED : QUEUE_FLOWS;
         if (!full)
                 send_again(r, life == r->cfg.seed ? high : 0, r->cfg.heartbeat);
 }
@@ -480,7 +480,9 @@ struct boot_time queue_next(const struct replica *r)
         struct forwarded *f;
 
         if (replica_leads(r))
-                return r->queue.gathers || r->queue.bytes > r->queue.seen ? r->now : next;
+                return r->queue.state == QUEUE_GATHERS || r->queue.bytes > r->queue.seen
+                               ? r->now
+                               : next;
         if (replica_leader(r) == 0)
                 return next;
         STAILQ_FOREACH (f, &r->queue.unacked, next)

@@ -49,13 +49,18 @@ static void answer_round(struct replica *r)
 
         PROBE_IF(at.ns == LEASE_TIME_NEVER.ns,
                  "reads are confirmed while lease time stands still");
-        r->reading.round_on = false;
+        r->reading.state = READING_NOTHING;
         for (size_t i = 0; i < in_round->n; i++)
                 replica_send(r, in_round->all[i].peer, FRAME_READ_TELL,
                              (uint64_t[]){in_round->all[i].id, index, (uint64_t) at.ns}, 3);
         in_round->n = 0;
         if (r->reading.round_own > r->reading.answered)
                 answer_own(r, r->reading.round_own, index, at);
+}
+
+static bool round_is_open(const struct replica *r)
+{
+        return r->reading.state == READING_ROUND;
 }
 
 static void ping(struct replica *r)
@@ -68,8 +73,7 @@ static void ping(struct replica *r)
 void reads_members_changed(struct replica *r)
 {
         r->reading.round_acked = 0;
-        r->reading.round_acks = 0;
-        if (!r->reading.round_on)
+        if (!round_is_open(r))
                 return;
         PROBE("a round of reads is open while the members change");
         ping(r);
@@ -80,20 +84,19 @@ void reads_members_changed(struct replica *r)
  * without our vote. */
 static void start_round(struct replica *r)
 {
-        if (r->reading.round_on && replica_voters(r) <= 1) {
+        if (round_is_open(r) && replica_voters(r) <= 1) {
                 PROBE("a round of reads ends because the last other voter was removed");
                 answer_round(r);
         }
-        if (r->reading.round_on || !replica_is_ready(r) || !reads_wait(r))
+        if (round_is_open(r) || !replica_is_ready(r) || !reads_wait(r))
                 return;
         r->reading.in_round = r->reading.waiting;
         r->reading.waiting.n = 0;
         r->reading.round_own = r->reading.newest;
         r->reading.round++;
         r->reading.round_index = libraft_commit(r);
-        r->reading.round_acks = 0;
         r->reading.round_acked = 0;
-        r->reading.round_on = true;
+        r->reading.state = READING_ROUND;
         if (replica_voters(r) <= 1)
                 return answer_round(r);
         ping(r);
@@ -102,7 +105,7 @@ static void start_round(struct replica *r)
 bool reads_wait(const struct replica *r)
 {
         return r->reading.newest != r->reading.answered || r->reading.waiting.n > 0 ||
-               r->reading.round_on;
+               round_is_open(r);
 }
 
 void replica_read(struct replica *r, uint64_t id)
@@ -110,7 +113,8 @@ void replica_read(struct replica *r, uint64_t id)
         if (r->reading.newest == 0)
                 r->reading.answered = id - 1;
         r->reading.newest = id;
-        r->reading.asks = true;
+        if (!replica_leads(r))
+                r->reading.state = READING_ASKS;
 }
 
 void reads_flush(struct replica *r)
@@ -119,9 +123,10 @@ void reads_flush(struct replica *r)
 
         if (replica_leads(r))
                 return start_round(r);
-        if (!r->reading.asks || leader == 0 || r->reading.newest == r->reading.answered)
+        if (r->reading.state != READING_ASKS || leader == 0 ||
+            r->reading.newest == r->reading.answered)
                 return;
-        r->reading.asks = false;
+        r->reading.state = READING_NOTHING;
         if (r->reading.overdue <= r->reading.answered)
                 expect_answer(r);
         replica_send(r, leader, FRAME_READ_ASK, &r->reading.newest, 1);
@@ -129,17 +134,17 @@ void reads_flush(struct replica *r)
 
 void reads_link_made(struct replica *r, uint64_t peer)
 {
-        if (r->reading.round_on)
+        if (round_is_open(r))
                 replica_send(r, peer, FRAME_READ_PING,
                              (uint64_t[]){replica_term(r), r->reading.round}, 2);
         else if (peer == replica_leader(r))
-                r->reading.asks = true;
+                r->reading.state = READING_ASKS;
 }
 
 /* Frames may be lost without a link that breaks. */
 void reads_run(struct replica *r)
 {
-        if (r->reading.round_on && boot_diff(r->now, r->reading.round_at) >= READ_RETRY) {
+        if (round_is_open(r) && boot_diff(r->now, r->reading.round_at) >= READ_RETRY) {
                 PROBE("a round of reads is asked again for its confirmation");
                 r->counts.slow_reads++;
                 ping(r);
@@ -150,18 +155,17 @@ void reads_run(struct replica *r)
                 return;
         PROBE("a leader is asked again about reads");
         r->counts.slow_reads++;
-        r->reading.asks = true;
+        r->reading.state = READING_ASKS;
         expect_answer(r);
 }
 
 void reads_ponged(struct replica *r, unsigned i, uint64_t seq)
 {
-        if (!r->reading.round_on || seq != r->reading.round ||
-            replica_conf(r)->servers[i].role != RAFT_VOTER ||
-            (r->reading.round_acked & UINT64_C(1) << i))
+        if (!round_is_open(r) || seq != r->reading.round ||
+            replica_conf(r)->servers[i].role != RAFT_VOTER)
                 return;
         r->reading.round_acked |= UINT64_C(1) << i;
-        if (++r->reading.round_acks + 1 > replica_voters(r) / 2)
+        if ((unsigned) __builtin_popcountll(r->reading.round_acked) + 1 > replica_voters(r) / 2)
                 answer_round(r);
 }
 
@@ -176,9 +180,8 @@ void reads_answered(struct replica *r, uint64_t id, uint64_t index, struct lease
  * replicas ask again by themselves. */
 void reads_reroute(struct replica *r)
 {
-        PROBE_IF(r->reading.round_on, "the leader changes while a round of reads is open");
-        r->reading.round_on = false;
+        PROBE_IF(round_is_open(r), "the leader changes while a round of reads is open");
+        r->reading.state = replica_leads(r) ? READING_NOTHING : READING_ASKS;
         r->reading.in_round.n = r->reading.waiting.n = 0;
-        r->reading.asks = true;
         expect_answer(r);
 }

@@ -634,7 +634,7 @@ static void tell_commit(struct replica *r)
 {
         uint64_t commit = libraft_commit(r);
 
-        if (!replica_leads(r) || log_last(&r->log) > commit || r->queue.gathers)
+        if (!replica_leads(r) || log_last(&r->log) > commit || r->queue.state == QUEUE_GATHERS)
                 return;
         for (unsigned i = 0; i < replica_conf(r)->n && i < REPLICA_PEERS_MAX; i++) {
                 uint64_t id = replica_conf(r)->servers[i].id;
