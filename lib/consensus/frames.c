@@ -55,16 +55,6 @@ static int on_raft(struct replica *r, const struct peer_frame *in)
         return k == -EBADMSG ? k : 0;
 }
 
-static void on_read_ask(struct replica *r, const struct peer_frame *in)
-{
-        reads_add(r, in->peer, in->v[0]);
-}
-
-static void on_read_tell(struct replica *r, const struct peer_frame *in)
-{
-        reads_answered(r, in->v[0], in->v[1], (struct lease_time){(nsec_t) in->v[2]});
-}
-
 static void on_changed(struct replica *r, const struct peer_frame *in)
 {
         r->ops->changed_members(r->userdata, in->v[0], (int) in->v[1]);
@@ -78,11 +68,6 @@ static void on_doubled(struct replica *r, const struct peer_frame *in)
                                  "them, and delete its directory if it is a copy");
 }
 
-static void on_removed(struct replica *r, const struct peer_frame *in)
-{
-        members_told_removed(r, in->peer, in->v[0]);
-}
-
 /* ---- from the leader that we follow ---- */
 
 static void on_read_ping(struct replica *r, const struct peer_frame *in)
@@ -90,21 +75,11 @@ static void on_read_ping(struct replica *r, const struct peer_frame *in)
         replica_send(r, in->peer, FRAME_READ_PONG, in->v, 2);
 }
 
-static void on_proposed(struct replica *r, const struct peer_frame *in)
-{
-        queue_acknowledged(r, in->v[1], in->v[2], in->v[3], in->v[4] != 0);
-}
-
 static void on_beacon(struct replica *r, const struct peer_frame *in)
 {
         lease_clock_learn(&r->time.clock, in->v[0], (struct lease_time){(nsec_t) in->v[2]},
                           r->now);
         replica_send(r, in->peer, FRAME_BEACON_ACK, in->v, 2);
-}
-
-static void on_lacks(struct replica *r, const struct peer_frame *in)
-{
-        members_lack(r, in->v[1]);
 }
 
 static void on_time_ask(struct replica *r, const struct peer_frame *in)
@@ -116,11 +91,6 @@ static void on_time_ask(struct replica *r, const struct peer_frame *in)
 }
 
 /* ---- from members, to us as their leader ---- */
-
-static void on_read_pong(struct replica *r, const struct peer_frame *in)
-{
-        reads_ponged(r, in->at, in->v[1]);
-}
 
 static void on_time_tell(struct replica *r, const struct peer_frame *in)
 {
@@ -134,25 +104,22 @@ static void on_beacon_ack(struct replica *r, const struct peer_frame *in)
         beacons_run(r);
 }
 
-static void on_snapshot_ack(struct replica *r, const struct peer_frame *in)
-{
-        sending_acked(r, in->peer, in->v[1], in->v[2]);
-}
-
 static const struct kind kinds[] = {
         [FRAME_RAFT] = {{NONE}, ANYBODYS, .on_rest = on_raft},
         [FRAME_CHANGE] = {{ANY}, ANYBODYS, .on_rest = members_asked},
         [FRAME_SNAPSHOT] = {{TERM, INDEX, INDEX, INDEX}, ANYBODYS, .on_rest = install_part},
-        [FRAME_READ_ASK] = {{ANY}, ANYBODYS_IF_WE_LEAD, on_read_ask},
-        [FRAME_READ_TELL] = {{ANY, INDEX, NSECS}, ANYBODYS, on_read_tell},
+        [FRAME_READ_ASK] = {{ANY}, ANYBODYS_IF_WE_LEAD, reads_asked},
+        [FRAME_READ_TELL] = {{ANY, INDEX, NSECS}, ANYBODYS, reads_answered},
         [FRAME_CHANGED] = {{ANY, OUTCOME}, ANYBODYS, on_changed},
-        [FRAME_REMOVED] = {{INDEX}, ANYBODYS, on_removed},
+        [FRAME_REMOVED] = {{INDEX}, ANYBODYS, members_told_removed},
         [FRAME_DOUBLED] = {{ANY}, ANYBODYS, on_doubled},
 
         [FRAME_READ_PING] = {{TERM, ANY}, LEADERS_OF_THIS_TERM, on_read_ping},
-        [FRAME_PROPOSED] = {{TERM, ANY, ANY, ANY, FLAG}, LEADERS_OF_THIS_TERM, on_proposed},
+        [FRAME_PROPOSED] = {{TERM, ANY, ANY, ANY, FLAG},
+                            LEADERS_OF_THIS_TERM,
+                            queue_acknowledged},
         [FRAME_BEACON] = {{TERM, ANY, LEASE}, LEADERS_OF_THIS_TERM, on_beacon},
-        [FRAME_LACKS] = {{TERM, INDEX}, LEADERS_OF_THIS_TERM, on_lacks},
+        [FRAME_LACKS] = {{TERM, INDEX}, LEADERS_OF_THIS_TERM, members_lack},
         [FRAME_TIME_ASK] = {{TERM}, LEADERS_OF_THIS_TERM, on_time_ask},
 
         /* Of commands, the sender gives up those that it proposed in an older term. If we
@@ -160,12 +127,10 @@ static const struct kind kinds[] = {
         [FRAME_PROPOSE] = {{TERM, ANY, ANY},
                            MEMBERS_OF_OUR_LEADERSHIP,
                            .on_rest = queue_proposed},
-        [FRAME_READ_PONG] = {{TERM, ANY}, MEMBERS_OF_OUR_LEADERSHIP, on_read_pong},
+        [FRAME_READ_PONG] = {{TERM, ANY}, MEMBERS_OF_OUR_LEADERSHIP, reads_ponged},
         [FRAME_TIME_TELL] = {{TERM, TERM, LEASE}, MEMBERS_OF_OUR_LEADERSHIP, on_time_tell},
         [FRAME_BEACON_ACK] = {{TERM, NSECS}, MEMBERS_OF_OUR_LEADERSHIP, on_beacon_ack},
-        [FRAME_SNAPSHOT_ACK] = {{TERM, INDEX, INDEX},
-                                MEMBERS_OF_OUR_LEADERSHIP,
-                                on_snapshot_ack},
+        [FRAME_SNAPSHOT_ACK] = {{TERM, INDEX, INDEX}, MEMBERS_OF_OUR_LEADERSHIP, sending_acked},
 };
 
 static bool is_in(const struct replica *r, enum range range, uint64_t v)

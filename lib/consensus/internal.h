@@ -544,7 +544,7 @@ void sending_asked(struct replica *r, uint64_t peer, uint64_t index);
 /* Sends @data, the state of the snapshot in `taking.pending`, to those that wait for it.
  * Returns 0 or a negative errno. */
 must_check_ int sending_begin(struct replica *r, struct blob *data);
-void sending_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t have);
+void sending_acked(struct replica *r, const struct peer_frame *in);
 /* An answer to entries shows how far the replica's log goes. */
 void sending_answered(struct replica *r, uint64_t peer,
                       const struct raft_append_entries_result *p);
@@ -630,8 +630,7 @@ void queue_acknowledge(struct replica *r);
 /* Follower: sends waiting commands to the leader; learns which frames the leader has, and sends
  * the others again. */
 void queue_forward(struct replica *r);
-void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_t seen,
-                        bool full);
+void queue_acknowledged(struct replica *r, const struct peer_frame *in);
 void queue_link_up(struct replica *r, uint64_t peer);
 void queue_run(struct replica *r);
 struct boot_time queue_next(const struct replica *r);
@@ -650,8 +649,8 @@ void append_run(struct replica *r);
 
 /* ---- read_index.c ---- */
 
-/* Leader: @peer asks about its reads up to @id. */
-void reads_add(struct replica *r, uint64_t peer, uint64_t id);
+/* Leader: a replica asks about its reads. */
+void reads_asked(struct replica *r, const struct peer_frame *in);
 /* At the end of a turn: a leader starts a round, another replica asks the leader. */
 void reads_flush(struct replica *r);
 /* A link to or from @peer is new: repeats to it what one before may have lost. */
@@ -661,8 +660,8 @@ void reads_run(struct replica *r);
 /* Whether a read waits for its answer. */
 bool reads_wait(const struct replica *r);
 void reads_members_changed(struct replica *r);
-void reads_ponged(struct replica *r, unsigned i, uint64_t seq);
-void reads_answered(struct replica *r, uint64_t id, uint64_t index, struct lease_time at);
+void reads_ponged(struct replica *r, const struct peer_frame *in);
+void reads_answered(struct replica *r, const struct peer_frame *in);
 void reads_reroute(struct replica *r);
 
 /* ---- beacons.c ---- */
@@ -710,10 +709,10 @@ bool members_heard_lately(struct replica *r, uint64_t id);
 bool members_answers(struct replica *r, uint64_t id);
 /* Leader: of the voters that answer, the one that lacks the fewest entries; 0: none answers. */
 uint64_t members_heir(struct replica *r);
-/* @peer says that we are no member, as of entry @index. */
-void members_told_removed(struct replica *r, uint64_t peer, uint64_t index);
-/* The leader reports that we acknowledged entries up to @index, which we lack. */
-void members_lack(struct replica *r, uint64_t index);
+/* A peer says that we are no member, as of an entry. */
+void members_told_removed(struct replica *r, const struct peer_frame *in);
+/* The leader reports that we acknowledged entries which we lack. */
+void members_lack(struct replica *r, const struct peer_frame *in);
 
 /* ---- versions.c ---- */
 

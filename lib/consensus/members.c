@@ -115,8 +115,9 @@ void members_answered(struct replica *r, uint64_t peer,
                   peer, (uint64_t) p->last_log_index, (uint64_t) match);
 }
 
-void members_lack(struct replica *r, uint64_t index)
+void members_lack(struct replica *r, const struct peer_frame *in)
 {
+        uint64_t index = in->v[1];
         char why[256];
 
         PROBE("a replica learns that it lacks acknowledged entries");
@@ -712,11 +713,11 @@ static bool is_disowned(struct replica *r, uint64_t peer)
         return 2 * d->n > r->cfg.n_peers - 1 && boot_diff(r->now, d->since) >= DISOWNED_FOR;
 }
 
-void members_told_removed(struct replica *r, uint64_t peer, uint64_t index)
+void members_told_removed(struct replica *r, const struct peer_frame *in)
 {
-        if (index <= libraft_committed(r, NULL) || replica_leads(r) || !r->ops->removed)
+        if (in->v[0] <= libraft_committed(r, NULL) || replica_leads(r) || !r->ops->removed)
                 return;
         PROBE_IF(!was_member(r), "a joining member is notified that it was removed");
-        if (was_member(r) || is_disowned(r, peer))
+        if (was_member(r) || is_disowned(r, in->peer))
                 r->ops->removed(r->userdata);
 }

@@ -458,9 +458,10 @@ static void send_again(struct replica *r, uint64_t high, nsec_t after)
         }
 }
 
-void queue_acknowledged(struct replica *r, uint64_t life, uint64_t high, uint64_t seen,
-                        bool full)
+void queue_acknowledged(struct replica *r, const struct peer_frame *in)
 {
+        uint64_t life = in->v[1], high = in->v[2], seen = in->v[3];
+        bool full = in->v[4] != 0;
         struct forwarded *f, *next;
 
         STAILQ_FOREACH_SAFE (f, &r->queue.unacked, next, next)

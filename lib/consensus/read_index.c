@@ -5,16 +5,16 @@
 
 #define READ_RETRY (200 * NSEC_PER_MSEC)
 
-void reads_add(struct replica *r, uint64_t peer, uint64_t id)
+void reads_asked(struct replica *r, const struct peer_frame *in)
 {
         struct asked_reads *w = &r->reading.waiting;
         size_t i = 0;
 
-        while (i < w->n && w->all[i].peer != peer)
+        while (i < w->n && w->all[i].peer != in->peer)
                 i++;
         if (i == ARRAY_SIZE(w->all))
                 return; /* it asks again */
-        w->all[i] = (struct asked_read){.peer = peer, .id = id};
+        w->all[i] = (struct asked_read){.peer = in->peer, .id = in->v[0]};
         w->n = max_of(w->n, i + 1);
 }
 
@@ -159,21 +159,21 @@ void reads_run(struct replica *r)
         expect_answer(r);
 }
 
-void reads_ponged(struct replica *r, unsigned i, uint64_t seq)
+void reads_ponged(struct replica *r, const struct peer_frame *in)
 {
-        if (!round_is_open(r) || seq != r->reading.round ||
-            replica_conf(r)->servers[i].role != RAFT_VOTER)
+        if (!round_is_open(r) || in->v[1] != r->reading.round ||
+            replica_conf(r)->servers[in->at].role != RAFT_VOTER)
                 return;
-        r->reading.round_acked |= UINT64_C(1) << i;
+        r->reading.round_acked |= UINT64_C(1) << in->at;
         if ((unsigned) __builtin_popcountll(r->reading.round_acked) + 1 > replica_voters(r) / 2)
                 answer_round(r);
 }
 
 /* An answer to an earlier life of this process has an id that this one never used. */
-void reads_answered(struct replica *r, uint64_t id, uint64_t index, struct lease_time at)
+void reads_answered(struct replica *r, const struct peer_frame *in)
 {
-        if (id > r->reading.answered && id <= r->reading.newest)
-                answer_own(r, id, index, at);
+        if (in->v[0] > r->reading.answered && in->v[0] <= r->reading.newest)
+                answer_own(r, in->v[0], in->v[1], (struct lease_time){(nsec_t) in->v[2]});
 }
 
 /* A deposed leader answers no read (I8). Our own reads are sent to the new leader; other

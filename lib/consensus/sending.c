@@ -255,9 +255,10 @@ int sending_begin(struct replica *r, struct blob *data)
         return k;
 }
 
-void sending_acked(struct replica *r, uint64_t peer, uint64_t index, uint64_t have)
+void sending_acked(struct replica *r, const struct peer_frame *in)
 {
-        struct outgoing *o = outgoing_of(r, peer);
+        struct outgoing *o = outgoing_of(r, in->peer);
+        uint64_t index = in->v[1], have = in->v[2];
 
         if (!o || o->state < OUTGOING_SENDING || o->state > OUTGOING_INSTALLING ||
             o->index != index || have > o->total)
