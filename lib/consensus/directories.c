@@ -312,7 +312,6 @@ void directories_run(struct replica *r)
                 PROBE_IF(directories_recorded(r),
                          "the directory of a member that was added is recorded");
                 k = members_submit(r, &c);
-                raft_configuration_close(&c);
         }
         if (k == -ENOMEM)
                 replica_fatal(r, "out of memory");

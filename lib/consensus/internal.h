@@ -693,8 +693,10 @@ void members_stranger(struct replica *r, uint64_t peer);
 bool members_may_change(const struct replica *r);
 /* Leader: makes those voters that were added as such, and have caught up. */
 void members_run(struct replica *r);
-/* Leader: appends @c. Returns 0, REPLICA_E_BUSY or -ENOMEM. */
-must_check_ int members_submit(struct replica *r, const struct raft_configuration *c);
+/* Leader: appends @c, and frees it. Returns 0, REPLICA_E_BUSY or -ENOMEM. */
+must_check_ int members_submit(struct replica *r, struct raft_configuration *c);
+/* Whether it is a voter to operators: it votes, or will. */
+bool members_is_voter(const struct raft_server *s);
 /* The ids of the voters in @c. Returns their number. */
 unsigned members_voters(const struct raft_configuration *c,
                         uint64_t ret[static REPLICA_PEERS_MAX]);

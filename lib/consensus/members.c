@@ -189,10 +189,9 @@ static bool started(const struct replica *r, uint64_t id)
         return id == r->cfg.id || !r->ops->started || r->ops->started(r->userdata, id);
 }
 
-/* Whether it is a voter to operators: it votes, or will. */
-static bool is_voter(const struct raft_server *s)
+static bool is_addition(enum replica_change change)
 {
-        return s->role == RAFT_VOTER || address_will_vote(s->address);
+        return change == REPLICA_ADD || change == REPLICA_ADD_LEARNER;
 }
 
 static bool is_replacement(enum replica_change change)
@@ -212,10 +211,10 @@ static int allowed(struct replica *r, enum replica_change change, uint64_t id,
         if (is_replacement(change))
                 return replacement_allowed(r, change, address);
         if (change == REPLICA_MOVE ||
-            (change == REPLICA_REMOVE && (at < 0 || !is_voter(&c->servers[at]))))
+            (change == REPLICA_REMOVE && (at < 0 || !members_is_voter(&c->servers[at]))))
                 return 0;
         for (unsigned i = 0; i < c->n; i++) {
-                if (!is_voter(&c->servers[i]))
+                if (!members_is_voter(&c->servers[i]))
                         continue;
                 n_before++;
                 n_healthy += answers(r, c->servers[i].id, health_interval(r));
@@ -346,7 +345,7 @@ static int make(const struct replica *r, enum replica_change change, uint64_t id
                                            promoted ? RAFT_VOTER : s->role);
         }
         snprintf(added.urls, sizeof(added.urls), "%s", urls);
-        if (k == 0 && (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER))
+        if (k == 0 && is_addition(change))
                 k = raft_configuration_add(
                         out, id, address_join(&added, address),
                         change == REPLICA_ADD && !added.will_vote ? RAFT_VOTER : RAFT_STANDBY);
@@ -366,14 +365,14 @@ static int check(const struct replica *r, enum replica_change change, uint64_t i
 
         if (is_replacement(change))
                 return 0; /* replacement_allowed() has checked it */
-        if (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER || change == REPLICA_MOVE)
+        if (is_addition(change) || change == REPLICA_MOVE)
                 for (unsigned i = 0; i < c->n; i++)
                         if ((int) i != at &&
                             urls_meet(address_urls(c->servers[i].address, urls), address)) {
                                 PROBE("a member is to get a URL that another one has");
                                 return REPLICA_E_EXISTS;
                         }
-        if (change == REPLICA_ADD || change == REPLICA_ADD_LEARNER) {
+        if (is_addition(change)) {
                 if (at >= 0) {
                         PROBE("a member is added that exists");
                         return REPLICA_E_EXISTS;
@@ -384,12 +383,12 @@ static int check(const struct replica *r, enum replica_change change, uint64_t i
                 return REPLICA_E_UNKNOWN;
         }
         for (unsigned i = 0; i < c->n; i++)
-                if (change == REPLICA_ADD_LEARNER && !is_voter(&c->servers[i])) {
+                if (change == REPLICA_ADD_LEARNER && !members_is_voter(&c->servers[i])) {
                         PROBE("a second learner is refused");
                         return REPLICA_E_TOO_MANY; /* one learner at a time */
                 }
         if (change == REPLICA_PROMOTE) {
-                if (is_voter(&c->servers[at]))
+                if (members_is_voter(&c->servers[at]))
                         return REPLICA_E_VOTER;
                 if (!is_in_sync(r, id)) {
                         PROBE("a learner that is behind is not promoted");
@@ -404,13 +403,15 @@ static int check(const struct replica *r, enum replica_change change, uint64_t i
         return 0;
 }
 
-int members_submit(struct replica *r, const struct raft_configuration *c)
+int members_submit(struct replica *r, struct raft_configuration *c)
 {
         struct raft_event ev = {.type = RAFT_SUBMIT};
         struct raft_entry e = {.term = replica_term(r), .type = RAFT_CHANGE};
         uint64_t last = log_last(&r->log);
+        int k = raft_configuration_encode(c, &e.buf);
 
-        if (raft_configuration_encode(c, &e.buf) != 0)
+        raft_configuration_close(c);
+        if (k != 0)
                 return -ENOMEM;
         e.batch = e.buf.base;
         ev.submit.entries = &e;
@@ -483,13 +484,13 @@ static bool is_settled(struct replica *r)
 static bool is_there(const struct replica *r, enum replica_change what, uint64_t id,
                      const char *address)
 {
-        bool adds = what == REPLICA_ADD || what == REPLICA_ADD_LEARNER;
         int at = replica_position(r, id);
         char urls[URLS_MAX];
 
         /* One that was put in the place of another may have been promoted since. */
-        return (adds || is_replacement(what)) && at >= 0 &&
-               (!adds || is_voter(&replica_conf(r)->servers[at]) == (what == REPLICA_ADD)) &&
+        return (is_addition(what) || is_replacement(what)) && at >= 0 &&
+               (is_replacement(what) ||
+                members_is_voter(&replica_conf(r)->servers[at]) == (what == REPLICA_ADD)) &&
                strcmp(address_urls(replica_conf(r)->servers[at].address, urls), address) == 0;
 }
 
@@ -504,6 +505,11 @@ bool replica_will_vote(const struct replica *r, uint64_t id)
         int at = replica_position(r, id);
 
         return at >= 0 && address_will_vote(replica_conf(r)->servers[at].address);
+}
+
+bool members_is_voter(const struct raft_server *s)
+{
+        return s->role == RAFT_VOTER || address_will_vote(s->address);
 }
 
 /* Carries out a change, on the leader. */
@@ -549,7 +555,6 @@ static void change(struct replica *r, uint64_t peer, uint64_t request, enum repl
                 if (what == REPLICA_ADD || what == REPLICA_PROMOTE)
                         ch.n_before = members_voters(replica_conf(r), ch.before);
                 k = members_submit(r, &c);
-                raft_configuration_close(&c);
         }
         if (k == -ENOMEM)
                 return replica_fatal(r, "out of memory");
@@ -593,10 +598,8 @@ void members_run(struct replica *r)
                         continue;
                 PROBE("a member that was added as a voter has caught up, and votes");
                 k = make(r, REPLICA_PROMOTE, id, "", &after);
-                if (k == 0) {
+                if (k == 0)
                         k = members_submit(r, &after);
-                        raft_configuration_close(&after);
-                }
                 if (k == -ENOMEM)
                         replica_fatal(r, "out of memory");
                 return;

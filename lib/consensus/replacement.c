@@ -102,7 +102,7 @@ int replacement_make(const struct replica *r, uint64_t id, const char *urls,
         raft_configuration_init(out);
         for (unsigned i = 0; i < c->n && k == 0; i++) {
                 const struct raft_server *s = &c->servers[i];
-                bool votes = s->role == RAFT_VOTER || address_will_vote(s->address);
+                bool votes = members_is_voter(s);
                 struct member_address a = {.replaced = votes ? now_of(r) : 0,
                                            .will_vote = votes};
                 char address[ADDRESS_MAX];

@@ -44,8 +44,7 @@ bool replica_learns(const struct replica *r)
 {
         int i = replica_position(r, r->cfg.id);
 
-        return i >= 0 && replica_conf(r)->servers[i].role != RAFT_VOTER &&
-               !replica_will_vote(r, r->cfg.id);
+        return i >= 0 && !members_is_voter(&replica_conf(r)->servers[i]);
 }
 
 bool replica_short_of_room(const struct replica *r)
