@@ -200,24 +200,22 @@ int peers_add(struct peers *p, uint64_t id, const char *urls)
         return 0;
 }
 
-static struct link_out *open_link(const struct peers *p, uint64_t id)
+/* What is queued for it; NULL: it is not open. */
+static struct buf *tx_of(const struct link_out *o)
 {
-        struct link_out *o = peers_out_of(p, id);
-
-        return o && o->open ? o : NULL;
+        return o && o->open ? stream_tx(o->stream) : NULL;
 }
 
 void peers_send(struct peers *p, uint64_t id, struct view frame)
 {
         struct link_out *o = peers_out_of(p, id);
-        struct buf *tx = o && o->open ? stream_tx(o->stream) : NULL;
+        struct buf *tx = tx_of(o);
 
-        if (!o)
-                return;
         PROBE_IF(tx && buf_len(tx) > p->cfg.tx_max,
                  "a frame is dropped because too much is queued for its link");
         if (!tx || buf_len(tx) > p->cfg.tx_max) {
-                o->losses.unsent++;
+                if (o)
+                        o->losses.unsent++;
                 return;
         }
         buf_add_u32(tx, (uint32_t) frame.len);
@@ -234,16 +232,16 @@ struct peers_losses peers_losses(const struct peers *p, uint64_t id)
 
 bool peers_linked(const struct peers *p, uint64_t id)
 {
-        return open_link(p, id) != NULL;
+        return tx_of(peers_out_of(p, id)) != NULL;
 }
 
 size_t peers_room(const struct peers *p, uint64_t id)
 {
-        struct link_out *o = open_link(p, id);
+        const struct buf *tx = tx_of(peers_out_of(p, id));
         size_t full = p->cfg.tx_full;
 
-        PROBE_IF(o && buf_len(stream_tx(o->stream)) >= full, "a link has no room for entries");
-        return o ? full - min_of(full, buf_len(stream_tx(o->stream))) : 0;
+        PROBE_IF(tx && buf_len(tx) >= full, "a link has no room for entries");
+        return tx ? full - min_of(full, buf_len(tx)) : 0;
 }
 
 /* Whether an attempt to connect is under way that may still be answered soon. */
