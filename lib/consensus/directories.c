@@ -151,15 +151,6 @@ bool directories_refuse(const struct replica *r, uint64_t peer)
         return in && directories_differ(r, peer, in);
 }
 
-static bool tell_now(struct replica *r)
-{
-        if (r->directories.told_at.ns > 0 &&
-            boot_diff(r->now, r->directories.told_at) < TOLD_AGAIN)
-                return false;
-        r->directories.told_at = r->now;
-        return true;
-}
-
 /* It is to be emptied if it holds nothing but the first members. */
 void replica_refused(struct replica *r)
 {
@@ -172,7 +163,7 @@ void directories_introduced(struct replica *r, uint64_t peer, const struct intro
         if (in->yours == 0 || in->yours == own(r) || !is_known(r))
                 return;
         replica_refused(r);
-        if (r->directories.lost || !tell_now(r))
+        if (r->directories.lost || !replica_is_due(r, &r->directories.log_at, TOLD_AGAIN))
                 return;
         PROBE("a replica learns that its directory is not the member's");
         log_error(

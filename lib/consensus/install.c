@@ -28,7 +28,15 @@ static void forget(struct replica *r)
         data = c->bytes.data ? blob_new(&c->bytes) : NULL;
         if (data)
                 freeing_add(r, data);
-        *c = (struct incoming){.refused_at = c->refused_at};
+        *c = (struct incoming){.refusal_log_at = c->refusal_log_at};
+}
+
+/* Reports to the sender how much of its snapshot we have. */
+static void acknowledge(struct replica *r, uint64_t have)
+{
+        const struct incoming *c = &r->incoming;
+
+        replica_send(r, c->peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){c->term, c->index, have}, 3);
 }
 
 /* Keeps our state, and reports to the sender that we have nothing of its snapshot, so that its
@@ -37,9 +45,8 @@ static void refuse(struct replica *r, const char *why)
 {
         struct incoming *c = &r->incoming;
 
-        replica_send(r, c->peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){c->term, c->index, 0}, 3);
-        if (c->refused_at.ns == 0 || boot_diff(r->now, c->refused_at) >= REFUSAL_LOG_AGAIN) {
-                c->refused_at = r->now;
+        acknowledge(r, 0);
+        if (replica_is_due(r, &c->refusal_log_at, REFUSAL_LOG_AGAIN))
                 log_warning("Refused the snapshot up to entry %" PRIu64 " of member %016" PRIx64
                             ", leader of term %" PRIu64
                             ": %s. This member keeps its state and asks for another snapshot. "
@@ -47,7 +54,6 @@ static void refuse(struct replica *r, const char *why)
                             "tenure-core, check that member's memory and network, and let "
                             "another member lead (move-leader).",
                             c->index, c->peer, c->term, why);
-        }
         forget(r);
 }
 
@@ -151,7 +157,7 @@ int install_part(struct replica *r, const struct peer_frame *in)
                 if (c->state == INCOMING_PARTS && c->have == total)
                         c->state = INCOMING_COMPLETE;
         }
-        replica_send(r, c->peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){term, index, c->have}, 3);
+        acknowledge(r, c->have);
         return 0;
 }
 
@@ -172,13 +178,10 @@ static struct boot_time tell_next(const struct replica *r)
  * another one, which would take as long, nor drop the entries after it. */
 static void tell_progress(struct replica *r)
 {
-        struct incoming *c = &r->incoming;
-
         if (r->dead || boot_before(r->now, tell_next(r)))
                 return;
-        c->acked_at = r->now;
-        replica_send(r, c->peer, FRAME_SNAPSHOT_ACK, (uint64_t[]){c->term, c->index, c->have},
-                     3);
+        r->incoming.acked_at = r->now;
+        acknowledge(r, r->incoming.have);
 }
 
 void install_run(struct replica *r)

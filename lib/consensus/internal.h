@@ -131,7 +131,7 @@ struct health {
         raft_index installs; /* the index of a snapshot that is being sent to the member, or
                               * installed there; meanwhile its raft answers as if its log were
                               * empty; 0: none */
-        struct boot_time lacks_logged_at;
+        struct boot_time lacks_log_at; /* when that may be logged again */
 };
 
 /* A joining replica: who has said since then that it is no member. Any other frame begins
@@ -197,7 +197,7 @@ struct incoming {
         struct boot_time load_at;    /* when to load the next slice */
         struct raft_message message; /* loading: the message for raft when loading is done */
         struct boot_time acked_at;   /* when its sender was last sent our progress */
-        struct boot_time refused_at; /* when a refusal was last logged */
+        struct boot_time refusal_log_at; /* when a refusal may be logged again */
 };
 
 /* queue.c: commands on their way to the leader, and into entries. */
@@ -224,7 +224,8 @@ struct queue {
                                                          * the last flush */
         struct windows proposed[2 * REPLICA_PEERS_MAX]; /* leader: frames that arrived, by
                                                          * sender, including former members */
-        struct boot_time unknown_at; /* leader: when an unknown command was last logged */
+        struct boot_time unknown_log_at; /* leader: when an unknown command may be logged
+                                          * again */
 };
 
 /* trim.c: up to where raft has compacted the log, as if a snapshot had been taken there. */
@@ -334,8 +335,8 @@ struct versions {
         uint32_t cluster; /* the cluster version; 0 until the state machine has said it */
         uint64_t lost; /* a member without a link that was heard of with an empty directory */
         struct replica_rise rise;
-        bool founding;                     /* we lead a new cluster, which has not begun ... */
-        struct boot_time awaits_logged_at; /* ... and when that was last logged */
+        bool founding;                  /* we lead a new cluster, which has not begun ... */
+        struct boot_time awaits_log_at; /* ... and when that may be logged again */
 };
 
 /* directories.c: the ids of the members' data directories, as the last configuration in the log
@@ -344,7 +345,7 @@ struct directories {
         uint64_t index; /* of that configuration; 0: it is not committed */
         unsigned n;
         uint64_t id[REPLICA_PEERS_MAX], of[REPLICA_PEERS_MAX];
-        struct boot_time told_at; /* when it was last logged that ours is another one */
+        struct boot_time log_at; /* when it may be logged again that ours is another one */
         bool lost; /* ours has nothing but the members, and the member has another one */
 };
 
@@ -409,6 +410,15 @@ struct replica {
                 uint64_t term, vote;
         } start;
 };
+
+/* Whether @at has come; if so, it is @after from now. */
+static inline bool replica_is_due(const struct replica *r, struct boot_time *at, nsec_t after)
+{
+        if (boot_before(r->now, *at))
+                return false;
+        *at = boot_add(r->now, after);
+        return true;
+}
 
 /* Whether we lead, and know all that was committed before (Raft section 8). */
 static inline bool replica_is_current(const struct replica *r)

@@ -103,9 +103,8 @@ void members_answered(struct replica *r, uint64_t peer,
                 return;
         PROBE("a follower is notified that it lacks acknowledged entries");
         replica_send(r, peer, FRAME_LACKS, (uint64_t[]){p->term, match}, 2);
-        if (h->lacks_logged_at.ns > 0 && boot_diff(r->now, h->lacks_logged_at) < LACKS_AGAIN)
+        if (!replica_is_due(r, &h->lacks_log_at, LACKS_AGAIN))
                 return;
-        h->lacks_logged_at = r->now;
         log_error("The log of member %016" PRIx64 " ends at entry %" PRIu64
                   ", but the member has acknowledged entries up to %" PRIu64
                   ": files of its data directory are gone, or an older copy was put in their "

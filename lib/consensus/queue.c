@@ -195,12 +195,11 @@ static struct window *window_of(struct replica *r, uint64_t peer, uint64_t life)
  * renewals (I1). */
 static void warn_of_unknown(struct replica *r, uint64_t peer)
 {
-        if (r->queue.unknown_at.ns > 0 &&
-            boot_diff(r->now, r->queue.unknown_at) < UNKNOWN_AGAIN)
+        bool again = r->queue.unknown_log_at.ns > 0;
+
+        if (!replica_is_due(r, &r->queue.unknown_log_at, UNKNOWN_AGAIN))
                 return;
-        PROBE_IF(r->queue.unknown_at.ns > 0,
-                 "an unknown command is logged again after a minute");
-        r->queue.unknown_at = r->now;
+        PROBE_IF(again, "an unknown command is logged again after a minute");
         log_warning("Member %016" PRIx64 " proposed a command that this version does not know; "
                     "it was not accepted. Run the same version on all members.",
                     peer);

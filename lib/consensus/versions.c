@@ -244,10 +244,8 @@ static void log_awaited(struct replica *r, uint64_t id)
         int at = replica_position(r, id);
         char urls[URLS_MAX];
 
-        if (at < 0 || (r->versions.awaits_logged_at.ns > 0 &&
-                       boot_diff(r->now, r->versions.awaits_logged_at) < AWAITS_AGAIN))
+        if (at < 0 || !replica_is_due(r, &r->versions.awaits_log_at, AWAITS_AGAIN))
                 return;
-        r->versions.awaits_logged_at = r->now;
         log_notice("The new cluster waits for member %016" PRIx64
                    " at %s: it begins when each of its members has started. If it is not "
                    "new, the disk of this member was lost, and it waits for a member that "
