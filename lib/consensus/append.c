@@ -9,13 +9,6 @@
  */
 #include "consensus/internal.h"
 
-#define MESSAGE_BYTES ((size_t) 1 << 20)
-
-static size_t message_bytes(const struct replica *r)
-{
-        return r->cfg.message_bytes > 0 ? r->cfg.message_bytes : MESSAGE_BYTES;
-}
-
 size_t replica_room(const struct replica *r, uint64_t peer)
 {
         return r->ops->room ? r->ops->room(r->userdata, peer) : SIZE_MAX;
@@ -84,7 +77,7 @@ static unsigned fitting(const struct replica *r, uint64_t prev, uint64_t upto, s
         for (*ret_size = 0; prev + n < upto; n++) {
                 const struct log_entry *e = log_get(&r->log, prev + n + 1);
 
-                if (n > 0 && (!e || *ret_size + e->len > message_bytes(r)))
+                if (n > 0 && (!e || *ret_size + e->len > r->cfg.message_bytes))
                         break;
                 *ret_size += e ? e->len : 0;
         }
@@ -119,7 +112,7 @@ bool append_heartbeat(struct replica *r, uint64_t peer, uint64_t prev)
  * under way then, so they are not sent again for a while. */
 static bool is_under_way(const struct replica *r, const struct pipe *p, uint64_t prev)
 {
-        return prev == p->start && p->bytes > message_bytes(r) &&
+        return prev == p->start && p->bytes > r->cfg.message_bytes &&
                boot_diff(r->now, p->began) < 2 * r->cfg.heartbeat;
 }
 

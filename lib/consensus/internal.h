@@ -535,8 +535,6 @@ static inline bool taking_is_on(const struct replica *r)
         return r->taking.state == SNAPSHOT_ENCODING || r->taking.state == SNAPSHOT_WRITING;
 }
 
-/* How much of a state is encoded, and sent, at once. */
-size_t taking_slice(const struct replica *r);
 /* Takes a snapshot when one is due, or continues with it. */
 void taking_run(struct replica *r);
 struct boot_time taking_next(const struct replica *r);

@@ -109,11 +109,6 @@ static int add_urgent(struct replica *r, const void *p, size_t n)
         return buf_try_add(&r->queue.urgent, p, n);
 }
 
-static size_t queued_max(const struct replica *r)
-{
-        return r->cfg.queued_bytes > 0 ? r->cfg.queued_bytes : REPLICA_QUEUED_MAX;
-}
-
 /* The size of the commands that wait here or for the leader's acknowledgement. */
 static size_t queued_bytes(const struct replica *r)
 {
@@ -128,7 +123,7 @@ int replica_propose(struct replica *r, const void *commands, size_t n,
         if (priority == REPLICA_URGENT)
                 return add_urgent(r, commands, n);
         /* The largest request that the settings allow must fit if nothing else waits. */
-        if ((queued_bytes(r) > 0 && queued_bytes(r) + n > queued_max(r)) ||
+        if ((queued_bytes(r) > 0 && queued_bytes(r) + n > r->cfg.queued_bytes) ||
             r->queue.state == QUEUE_REFUSED)
                 return -ENOBUFS;
         return add_batch(r, commands, n);
@@ -225,7 +220,7 @@ int queue_proposed(struct replica *r, const struct peer_frame *in)
         w->full = priority == REPLICA_URGENT
                           ? urgent_bytes(r) + commands.len > URGENT_BYTES_MAX
                           : r->queue.bytes > 0 &&
-                                    r->queue.bytes + commands.len > 2 * queued_max(r);
+                                    r->queue.bytes + commands.len > 2 * r->cfg.queued_bytes;
         PROBE_IF(w->full, "the leader has no room for forwarded commands");
         /* A frame for which there is no room will be repeated, so it must not count as seen. */
         if (w->full || !is_new(w, in->v[2]))

@@ -140,7 +140,8 @@ static void sum_up(struct outgoing *o, size_t upto)
  * slow link for longer than heartbeats may be delayed. */
 static void begin_window(const struct replica *r, struct outgoing *o)
 {
-        o->window = max_of(taking_slice(r) / 4, min_of(taking_slice(r), WINDOW_LEAST));
+        o->window =
+                max_of(r->cfg.snapshot_slice / 4, min_of(r->cfg.snapshot_slice, WINDOW_LEAST));
         o->probe = 0;
 }
 
@@ -152,10 +153,10 @@ static void adapt_window(const struct replica *r, struct outgoing *o)
                 return;
         o->probe = 0;
         if (took < r->cfg.election / 4) {
-                o->window = min_of(2 * o->window, PARTS * taking_slice(r));
+                o->window = min_of(2 * o->window, PARTS * r->cfg.snapshot_slice);
         } else if (took > r->cfg.election / 2) {
                 PROBE("parts of a snapshot take long, and fewer are sent at once");
-                o->window = max_of(o->window / 2, min_of(taking_slice(r), WINDOW_LEAST));
+                o->window = max_of(o->window / 2, min_of(r->cfg.snapshot_slice, WINDOW_LEAST));
         }
 }
 
@@ -163,7 +164,7 @@ static void send_parts(struct replica *r, struct outgoing *o)
 {
         while (o->sent < o->total && o->sent < o->acked + o->window &&
                replica_room(r, o->peer) > 0) {
-                size_t at = o->sent, part = min_of(taking_slice(r), o->window),
+                size_t at = o->sent, part = min_of(r->cfg.snapshot_slice, o->window),
                        end = min_of(o->total, at + part);
                 cleanup_(buf_fini) struct buf f = {0};
 

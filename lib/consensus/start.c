@@ -4,6 +4,22 @@
 /* How often a client's session retries: an outage is excused together with one retry. */
 #define CLIENT_RETRY (50 * NSEC_PER_MSEC)
 
+static void fill_in(struct replica_config *c)
+{
+        if (c->snapshot_entries == 0)
+                c->snapshot_entries = 16384;
+        if (c->snapshot_slice == 0)
+                c->snapshot_slice = (size_t) 512 << 10;
+        if (c->snapshot_bytes == 0)
+                c->snapshot_bytes = (uint64_t) 64 << 20;
+        if (c->log_bytes == 0) /* twice what may be committed and not applied yet */
+                c->log_bytes = (size_t) 64 << 20;
+        if (c->message_bytes == 0)
+                c->message_bytes = (size_t) 1 << 20;
+        if (c->queued_bytes == 0)
+                c->queued_bytes = REPLICA_QUEUED_MAX;
+}
+
 static int encode_peers(const struct replica_config *cfg, struct raft_buffer *ret)
 {
         struct raft_configuration c;
@@ -383,6 +399,7 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         if (!r)
                 return -ENOMEM;
         r->cfg = *cfg;
+        fill_in(&r->cfg);
         r->apply_left = SIZE_MAX; /* nothing waits for the replica yet */
         r->ops = ops;
         r->userdata = userdata;

@@ -9,32 +9,14 @@
 #include "base/probe.h"
 #include "consensus/internal.h"
 
-#define ENTRIES 16384
-#define BYTES ((uint64_t) 64 << 20)
 #define SMALL ((uint64_t) 1 << 20)
 /* Entries kept behind a snapshot, for replicas that lag a little. */
 #define TRAILING 4096
 #define TRAILING_BYTES ((size_t) 1 << 20) /* their size after a snapshot that was requested */
 /* When the disk is full, log and snapshots are trimmed sooner. */
 #define BYTES_WHEN_SHORT ((uint64_t) 1 << 20)
-#define AGAIN (5 * NSEC_PER_SEC) /* after a snapshot that could not be written */
-#define SLICE ((size_t) 512 << 10)
+#define AGAIN (5 * NSEC_PER_SEC)  /* after a snapshot that could not be written */
 #define PAUSE (2 * NSEC_PER_MSEC) /* between slices, which thus take 1/8 of the time */
-
-size_t taking_slice(const struct replica *r)
-{
-        return r->cfg.snapshot_slice > 0 ? r->cfg.snapshot_slice : SLICE;
-}
-
-static uint64_t entries(const struct replica *r)
-{
-        return r->cfg.snapshot_entries > 0 ? r->cfg.snapshot_entries : ENTRIES;
-}
-
-static uint64_t bytes_between(const struct replica *r)
-{
-        return r->cfg.snapshot_bytes > 0 ? r->cfg.snapshot_bytes : BYTES;
-}
 
 int taking_to_store(struct replica *r, struct blob *data, bool install)
 {
@@ -64,13 +46,15 @@ static bool is_due(const struct replica *r)
                 return false;
         if (r->taking.next >= SNAPSHOT_FOR_DISK)
                 return true;
-        if (store_short_of_room(r->store) && (bytes >= BYTES_WHEN_SHORT || n >= entries(r) / 4))
+        if (store_short_of_room(r->store) &&
+            (bytes >= BYTES_WHEN_SHORT || n >= r->cfg.snapshot_entries / 4))
                 return true;
         /* A replica that is being sent a snapshot needs the entries after it. */
-        if (sending_is_on(r) && bytes < 4 * max_of(bytes_between(r), r->taking.size))
+        if (sending_is_on(r) && bytes < 4 * max_of(r->cfg.snapshot_bytes, r->taking.size))
                 return false;
-        return bytes >= max_of(bytes_between(r), r->taking.size / 2) ||
-               (n >= entries(r) && (r->taking.size < SMALL || bytes >= r->taking.size / 8));
+        return bytes >= max_of(r->cfg.snapshot_bytes, r->taking.size / 2) ||
+               (n >= r->cfg.snapshot_entries &&
+                (r->taking.size < SMALL || bytes >= r->taking.size / 8));
 }
 
 static bool is_for_disk(const struct replica *r)
@@ -129,7 +113,7 @@ static void encode(struct replica *r)
         if (boot_before(r->now, r->taking.slice_at))
                 return;
         r->taking.slice_at = boot_add(r->now, PAUSE);
-        k = r->ops->save_more(r->userdata, taking_slice(r), &bytes);
+        k = r->ops->save_more(r->userdata, r->cfg.snapshot_slice, &bytes);
         if (k == 0)
                 return encoded(r, &bytes);
         if (k == -ESTALE) {
@@ -192,7 +176,7 @@ struct replica_saved replica_saved(const struct replica *r)
  * to defragment is meant to free space: then only a few are kept, by their size. */
 static uint64_t trailing(const struct replica *r, uint64_t index)
 {
-        uint64_t max = min_of(entries(r), (uint64_t) TRAILING), n = 0;
+        uint64_t max = min_of(r->cfg.snapshot_entries, (uint64_t) TRAILING), n = 0;
         size_t bytes = 0;
 
         if (r->taking.reason != SNAPSHOT_TO_LET_GO || sending_is_on(r))

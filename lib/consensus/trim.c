@@ -6,8 +6,6 @@
 #include "base/probe.h"
 #include "consensus/internal.h"
 
-/* How much the log in memory may hold: twice what may be committed and not applied yet. */
-#define LOG_BYTES ((size_t) 64 << 20)
 /* While a snapshot is on its way the log may hold this many times more; or as many bytes as the
  * snapshot, if that is more. */
 #define SENDING_TIMES 4
@@ -81,24 +79,19 @@ static uint64_t needed_behind(const struct replica *r)
         return taking_is_on(r) ? min_of(index, (uint64_t) r->taking.pending.index) : index;
 }
 
-static size_t keep_bytes(const struct replica *r)
-{
-        return r->cfg.log_bytes > 0 ? r->cfg.log_bytes : LOG_BYTES;
-}
-
 bool trim_keeps(const struct replica *r, uint64_t index)
 {
-        return log_bytes(&r->log, index + 1, log_last(&r->log)) <= keep_bytes(r);
+        return log_bytes(&r->log, index + 1, log_last(&r->log)) <= r->cfg.log_bytes;
 }
 
 bool trim_log_is_full(const struct replica *r)
 {
-        return log_bytes(&r->log, r->applied + 1, r->committed) > keep_bytes(r);
+        return log_bytes(&r->log, r->applied + 1, r->committed) > r->cfg.log_bytes;
 }
 
 void trim_run(struct replica *r)
 {
-        size_t keep = keep_bytes(r);
+        size_t keep = r->cfg.log_bytes;
         bool waits = r->log.bytes <= sending_bytes(r, keep);
         uint64_t index = min_of(r->applied, libraft_stored(r)), first = r->log.first, upto;
         struct raft_snapshot_metadata m;
