@@ -1,4 +1,6 @@
 /* Starts a replica: from its data directory to a replica that takes part. */
+#include <stdarg.h>
+
 #include "consensus/internal.h"
 
 /* How often a client's session retries: an outage is excused together with one retry. */
@@ -178,6 +180,54 @@ static uint64_t term_at_least(const struct store_recovered *rec)
                       rec->n_entries > 0 ? rec->entries[rec->n_entries - 1].term : 0);
 }
 
+printf_(3, 4) static int refuse(struct store_error *err, int k, const char *fmt, ...)
+{
+        va_list ap;
+
+        va_start(ap, fmt);
+        vsnprintf(err->text, sizeof(err->text), fmt, ap);
+        va_end(ap);
+        return k;
+}
+
+/* Whether the directory is one that this member may have left. */
+static int judge(const struct store_recovered *rec, struct store_error *err)
+{
+        if (!entries_are_sound(rec))
+                return refuse(err, -EBADMSG,
+                              "the log holds an entry that no replica can have "
+                              "written. " STORE_WAY_OUT);
+        if (term_at_least(rec) > rec->term)
+                return refuse(
+                        err, -EBADMSG,
+                        "meta says term %" PRIu64 ", but there are entries of term %" PRIu64
+                        ": meta is damaged, or an older copy was put in its place. This member "
+                        "could vote twice. " STORE_WAY_OUT,
+                        rec->term, term_at_least(rec));
+        if (rec->half_restored)
+                return refuse(
+                        err, -EBADMSG,
+                        "a restore into it was cut short: it holds a snapshot, but no meta. "
+                        "Nothing was changed. Restore again (tenure-core --restore); if nobody "
+                        "restored it, its meta is lost: remove this member from the cluster, "
+                        "move its directory away, and add it again.");
+        if (rec->half_forced)
+                return refuse(
+                        err, -EBADMSG,
+                        "it was on its way to a cluster of its own, and that was cut short. "
+                        "Run tenure-core --force-new-cluster again.");
+        if (rec->lacks > 0)
+                return refuse(
+                        err, -EBADMSG,
+                        "the leader has reported that it lacks entries that this member had "
+                        "acknowledged, up to %" PRIu64
+                        ": files of it are gone, or an older copy was put in their place. "
+                        "Nothing was changed. Have the member replaced (tenurectl core "
+                        "replace), and start it with an empty directory.",
+                        rec->lacks);
+        return 0;
+}
+
 /* All in one go: nothing waits for the replica yet. */
 static int load_at_once(struct replica *r, struct view state, const char **ret_wrong)
 {
@@ -192,51 +242,10 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
 {
         const struct store_recovered *rec = store_recovered(r->store);
         const char *wrong = "its members are damaged";
-        int k;
+        int k = judge(rec, err);
 
-        if (!entries_are_sound(rec)) {
-                snprintf(err->text, sizeof(err->text),
-                         "the log holds an entry that no replica can have "
-                         "written. " STORE_WAY_OUT);
-                return -EBADMSG;
-        }
-        if (term_at_least(rec) > rec->term) {
-                snprintf(
-                        err->text, sizeof(err->text),
-                        "meta says term %" PRIu64 ", but there are entries of term %" PRIu64
-                        ": meta is damaged, or an older copy was put in its place. This member "
-                        "could vote twice. " STORE_WAY_OUT,
-                        rec->term, term_at_least(rec));
-                return -EBADMSG;
-        }
-        if (rec->half_restored) {
-                snprintf(
-                        err->text, sizeof(err->text),
-                        "a restore into it was cut short: it holds a snapshot, but no meta. "
-                        "Nothing was changed. Restore again (tenure-core --restore); if nobody "
-                        "restored it, its meta is lost: remove this member from the cluster, "
-                        "move its directory away, and add it again.");
-                return -EBADMSG;
-        }
-        if (rec->half_forced) {
-                snprintf(err->text, sizeof(err->text),
-                         "it was on its way to a cluster of its own, and that was cut short. "
-                         "Run tenure-core --force-new-cluster again.");
-                return -EBADMSG;
-        }
-        if (rec->lacks > 0) {
-                snprintf(err->text, sizeof(err->text),
-                         "the leader has reported that it lacks entries that this member had "
-                         "acknowledged, up to %" PRIu64
-                         ": files of it are gone, or an older copy was put in their place. "
-                         "Nothing was changed. "
-                         "Have the member replaced (tenurectl core replace), and start it with "
-                         "an "
-                         "empty directory.",
-                         rec->lacks);
-                return -EBADMSG;
-        }
-        k = rec->fresh || !r->cfg.check ? 0 : r->cfg.check(r->cfg.check_arg, rec, err);
+        if (k == 0 && !rec->fresh && r->cfg.check)
+                k = r->cfg.check(r->cfg.check_arg, rec, err);
         if (k < 0)
                 return k;
         if (rec->snapshot.index > 0) {
@@ -245,15 +254,16 @@ static int load_recovered(struct replica *r, struct raft_snapshot_metadata *meta
                         k = load_at_once(r, rec->snapshot.data, &wrong);
                 if (k < 0) {
                         raft_configuration_close(&meta->configuration);
-                        snprintf(err->text, sizeof(err->text),
-                                 k == -ENOMEM
-                                         ? "there is not enough memory for snapshot-%016" PRIx64
-                                         : "snapshot-%016" PRIx64
-                                           " does not load (%s). If another version of "
-                                           "tenure-core wrote it, start that "
-                                           "one. " STORE_WAY_OUT,
-                                 rec->snapshot.index, wrong);
-                        return k == -ENOMEM ? k : -EBADMSG;
+                        if (k == -ENOMEM)
+                                return refuse(
+                                        err, k,
+                                        "there is not enough memory for snapshot-%016" PRIx64,
+                                        rec->snapshot.index);
+                        return refuse(err, -EBADMSG,
+                                      "snapshot-%016" PRIx64
+                                      " does not load (%s). If another version of tenure-core "
+                                      "wrote it, start that one. " STORE_WAY_OUT,
+                                      rec->snapshot.index, wrong);
                 }
                 replica_adopt(r, rec->snapshot.term);
                 meta->index = r->taking.saved.index = r->applied = rec->snapshot.index;
@@ -370,18 +380,15 @@ int replica_forget(struct disk *d, struct store_error *err)
                 return k;
         had = store_recovered(s);
         if (!had->fresh && (had->snapshot.index != 0 || had->n_entries != 1 ||
-                            had->entries[0].type != RAFT_CHANGE || had->lacks > 0)) {
-                snprintf(err->text, sizeof(err->text), "it has data.");
-                k = -ENOTEMPTY;
-        }
+                            had->entries[0].type != RAFT_CHANGE || had->lacks > 0))
+                k = refuse(err, -ENOTEMPTY, "it has data.");
         if (k == 0 && !had->fresh) {
                 /* Without meta, the log is that of a first start that was interrupted. */
                 k = d->ops->remove(d, "meta");
                 if (k == 0)
                         k = d->ops->sync(d, NULL);
                 if (k < 0)
-                        snprintf(err->text, sizeof(err->text), "cannot remove meta: %s",
-                                 strerror(-k));
+                        (void) refuse(err, k, "cannot remove meta: %s", strerror(-k));
         }
         store_recovered_free(s);
         store_free(s);
@@ -435,18 +442,14 @@ int replica_new(struct replica **ret, const struct replica_config *cfg, struct d
         store_recovered_free(r->store);
         if (!fresh) {
                 k = leave_term(r);
-                if (k < 0) {
-                        snprintf(err->text, sizeof(err->text),
-                                 "cannot write term and vote (meta): %s", strerror(-k));
-                        return k;
-                }
+                if (k < 0)
+                        return refuse(err, k, "cannot write term and vote (meta): %s",
+                                      strerror(-k));
         } else {
                 k = bootstrap(r);
-                if (k < 0) {
-                        snprintf(err->text, sizeof(err->text),
-                                 "cannot set up the data directory: %s", strerror(-k));
-                        return k;
-                }
+                if (k < 0)
+                        return refuse(err, k, "cannot set up the data directory: %s",
+                                      strerror(-k));
         }
         *ret = take_ptr(r);
         return 0;
