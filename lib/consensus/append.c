@@ -16,19 +16,11 @@ size_t replica_room(const struct replica *r, uint64_t peer)
 
 static struct pipe *pipe_of(struct replica *r, uint64_t peer)
 {
-        struct pipe *free_one = NULL;
+        struct pipe *p = REPLICA_SLOT(r, r->pipes, peer);
 
-        for (size_t i = 0; i < ARRAY_SIZE(r->pipes); i++) {
-                struct pipe *p = &r->pipes[i];
-
-                if (p->peer == peer && p->term == replica_term(r))
-                        return p;
-                if (p->peer == peer || (!free_one && replica_position(r, p->peer) < 0))
-                        free_one = p;
-        }
-        assert(free_one); /* there is one for each possible member */
-        *free_one = (struct pipe){.peer = peer, .term = replica_term(r)};
-        return free_one;
+        if (p->peer != peer || p->term != replica_term(r))
+                *p = (struct pipe){.peer = peer, .term = replica_term(r)};
+        return p;
 }
 
 static bool entry_of(void *userdata, uint64_t index, uint64_t *ret_term, uint8_t *ret_type,

@@ -507,8 +507,14 @@ int replica_position(const struct replica *r, uint64_t id);
 bool replica_votes(const struct replica *r);
 unsigned replica_voters(const struct replica *r);
 void replica_send_frame(struct replica *r, uint64_t peer, const struct buf *frame);
-/* The counts of member @id. If there is no room for another member, those of a former one are
- * reused. */
+/* Of an array of structs, each of which begins with the id of its replica (0: it is unused):
+ * the one of @id, or else one that it may have: an unused one, or else a former member's. There
+ * are as many as members at least. */
+#define REPLICA_SLOT(r, array, id) \
+        (&(array)[replica_slot(r, array, ARRAY_SIZE(array), sizeof(*(array)), id)])
+size_t replica_slot(const struct replica *r, const void *array, size_t n, size_t size,
+                    uint64_t id);
+/* The counts of member @id. */
 struct replica_peer_counts *replica_peer_counts(struct replica *r, uint64_t id);
 /* Sends a frame of @n numbers. */
 void replica_send(struct replica *r, uint64_t peer, enum frame_type type, const uint64_t *v,

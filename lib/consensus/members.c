@@ -45,12 +45,10 @@ void members_heard(struct replica *r, uint64_t peer)
 {
         struct health *h = health_of(r, peer);
 
+        if (!h && replica_position(r, peer) < 0)
+                return;
         if (!h) {
-                for (size_t i = 0; i < ARRAY_SIZE(r->health) && !h; i++)
-                        if (r->health[i].id == 0 || replica_position(r, r->health[i].id) < 0)
-                                h = &r->health[i];
-                if (!h || replica_position(r, peer) < 0)
-                        return;
+                h = REPLICA_SLOT(r, r->health, peer);
                 *h = (struct health){.id = peer, .since = r->now};
                 /* This replica has just started and cannot know how long the member has been
                  * connected. */

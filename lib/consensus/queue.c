@@ -154,20 +154,11 @@ static bool is_new(struct window *w, uint64_t n)
  * change. */
 static struct windows *windows_of(struct replica *r, uint64_t peer)
 {
-        struct windows *free_one = NULL;
+        struct windows *w = REPLICA_SLOT(r, r->queue.proposed, peer);
 
-        for (size_t i = 0; i < ARRAY_SIZE(r->queue.proposed); i++) {
-                struct windows *w = &r->queue.proposed[i];
-
-                if (w->peer == peer)
-                        return w;
-                if (w->peer == 0 ? !free_one || free_one->peer != 0
-                                 : !free_one && replica_position(r, w->peer) < 0)
-                        free_one = w;
-        }
-        assert(free_one); /* there are more of them than of members */
-        *free_one = (struct windows){.peer = peer};
-        return free_one;
+        if (w->peer != peer)
+                *w = (struct windows){.peer = peer};
+        return w;
 }
 
 static struct window *window_of(struct replica *r, uint64_t peer, uint64_t life)

@@ -109,18 +109,32 @@ bool replica_awaits_snapshot(const struct replica *r)
         return c->have > 0 && c->index > r->applied;
 }
 
+size_t replica_slot(const struct replica *r, const void *array, size_t n, size_t size,
+                    uint64_t id)
+{
+        size_t unused = n, former = n;
+        uint64_t has;
+
+        for (size_t i = 0; i < n; i++) {
+                memcpy(&has, (const uint8_t *) array + i * size, sizeof(has));
+                if (has == id)
+                        return i;
+                if (has == 0)
+                        unused = min_of(unused, i);
+                else if (former == n && replica_position(r, has) < 0)
+                        former = i;
+        }
+        assert(unused < n || former < n);
+        return unused < n ? unused : former;
+}
+
 struct replica_peer_counts *replica_peer_counts(struct replica *r, uint64_t id)
 {
-        struct replica_peer_counts *c = r->counts.peers, *unused = c;
+        struct replica_peer_counts *c = REPLICA_SLOT(r, r->counts.peers, id);
 
-        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++) {
-                if (c[i].id == id)
-                        return &c[i];
-                if (c[i].id == 0 || replica_position(r, c[i].id) < 0)
-                        unused = &c[i];
-        }
-        *unused = (struct replica_peer_counts){.id = id};
-        return unused;
+        if (c->id != id)
+                *c = (struct replica_peer_counts){.id = id};
+        return c;
 }
 
 struct boot_time replica_now(const struct replica *r)

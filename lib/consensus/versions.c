@@ -27,21 +27,6 @@ const struct member_version *versions_of(const struct replica *r, uint64_t id)
         return version_of(r, id);
 }
 
-/* A joining replica does not know the members yet when they introduce themselves. */
-static struct member_version *slot_for(struct replica *r, uint64_t id)
-{
-        struct member_version *v = version_of(r, id), *of = r->versions.of;
-
-        for (size_t i = 0; !v && i < ARRAY_SIZE(r->versions.of); i++)
-                if (of[i].id == 0)
-                        v = &of[i];
-        for (size_t i = 0; !v && i < ARRAY_SIZE(r->versions.of); i++)
-                if (replica_position(r, of[i].id) < 0)
-                        v = &of[i];
-        assert(v); /* there are more of them than of members */
-        return v;
-}
-
 static bool is_too_old(const struct replica *r, const struct introduction *in)
 {
         return in->newest < r->versions.cluster ||
@@ -123,7 +108,8 @@ int replica_peer_introduced(struct replica *r, uint64_t peer, const struct intro
         if (k < 0 && had && had->linked && judge(r, peer, &had->is) == 0) {
                 PROBE("who is refused calls as a member that has a link");
         } else {
-                *slot_for(r, peer) = (struct member_version){
+                /* A joining replica does not know the members yet. */
+                *REPLICA_SLOT(r, r->versions.of, peer) = (struct member_version){
                         .id = peer,
                         .is = *in,
                         .linked = k == 0,
