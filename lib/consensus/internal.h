@@ -114,8 +114,8 @@ struct changing {
 /* A request to change the members that was answered for good. The same request may arrive
  * again, since it is repeated until the answer arrives, and must then change nothing. */
 struct changed {
-        uint64_t request,
-                peer; /* 0: unused; its numbers are random in each life of a replica */
+        uint64_t request; /* 0: unused; random in each life of the replica that asked ... */
+        uint64_t peer;    /* ... which is this one; 0: we */
         int outcome;
 };
 

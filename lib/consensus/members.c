@@ -107,8 +107,7 @@ void members_answered(struct replica *r, uint64_t peer,
                   ", but the member has acknowledged entries up to %" PRIu64
                   ": files of its data directory are gone, or an older copy was put in their "
                   "place. It gets no more entries: have it replaced (tenurectl core replace), "
-                  "and "
-                  "start it with an empty data directory.",
+                  "and start it with an empty data directory.",
                   peer, (uint64_t) p->last_log_index, (uint64_t) match);
 }
 

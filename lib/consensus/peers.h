@@ -4,10 +4,10 @@
  *
  * After a greeting that names the cluster and the member, each link carries frames, each
  * preceded by its length, of which the first introduces the sender (introduction.h); TLS is
- * always mutual. A link that cannot be made is retried, at the
- * member's next URL and at intervals that grow to half a second, and at once when that peer
- * calls; frames for it are lost meanwhile, as raft allows. A connection that does not begin
- * with a greeting is closed after a few seconds.
+ * always mutual. A link that cannot be made is retried, at the member's next URL and at
+ * intervals that grow to half a second, and at once when that peer calls; frames for it are
+ * lost meanwhile, as raft allows. A connection that does not begin with a greeting is closed
+ * after a few seconds.
  *
  * Only members are accepted (peers_add()), each as itself (admission.h), with one link each: a
  * new one ends the one before once its first frame was accepted. A peer that is no longer a

@@ -21,9 +21,8 @@ int trim_remember(struct replica *r, const struct raft_snapshot_metadata *m)
         return 0;
 }
 
-/* The members as of @index, which has been applied. A replica that has just started may already
- * know that a later change is committed, but the change may be applied only after this
- * snapshot. The caller frees @ret->configuration. */
+/* A replica that has just started may already know that a later change is committed, but the
+ * change may be applied only after this snapshot. */
 int trim_metadata(const struct replica *r, uint64_t index, struct raft_snapshot_metadata *ret)
 {
         const struct raft_configuration *conf;
@@ -43,7 +42,6 @@ int trim_metadata(const struct replica *r, uint64_t index, struct raft_snapshot_
         return libraft_conf_at(r, at, &ret->configuration);
 }
 
-/* Reports to raft a snapshot at @m->index, and passes it @m's configuration. */
 void trim_to(struct replica *r, struct raft_snapshot_metadata *m, uint64_t trailing)
 {
         struct raft_event ev = {.type = RAFT_SNAPSHOT};
