@@ -196,6 +196,7 @@ static void on_data(struct stream *s, struct view data)
         len = le32_get(buf_head(&j->rx));
         if (buf_len(&j->rx) - 4 < len && len <= ANSWER_MAX)
                 return;
+        j->stream = stream_free(j->stream); /* one answer is enough */
         if (j->replaces && len <= ANSWER_MAX) {
                 char shown[300];
 
@@ -208,7 +209,6 @@ static void on_data(struct stream *s, struct view data)
                 snprintf(j->why, sizeof(j->why), "%s sent an invalid answer", j->asked);
         } else if (who.member_id != 0) {
                 loop_timer_disarm(&j->timer);
-                j->stream = stream_free(j->stream); /* one answer is enough */
                 return j->fn(j->userdata, &who, "");
         } else if (member_at(&who, j->self) != 0) {
                 j->refused_by = who.cluster_id;

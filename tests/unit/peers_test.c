@@ -447,6 +447,40 @@ static bool has_ended(int fd)
         return recv(fd, &c, 1, MSG_DONTWAIT) >= 0 || errno == ECONNRESET;
 }
 
+static void on_joined(void *userdata, const struct joined *who, const char *why)
+{
+        (void) userdata;
+        (void) who;
+        (void) why;
+}
+
+/* Otherwise it would collect whatever follows, until it asks the next one. */
+TEST(who_joins_hears_one_answer_of_each_that_it_asks)
+{
+        static const uint8_t nonsense[] = {0xff, 0xff, 0xff, 0xff};
+        struct admission any = {.plaintext = true};
+        char from[64], to[64], request[512];
+        struct resolver *rv = set_up(from, to);
+        struct join *j;
+        int fd;
+
+        CHECK_EQ(listen(w.ports[1], 4), 0);
+        CHECK_EQ(join_new(&j, w.loop, rv,
+                          &(struct join_config){.urls = to, .self = from, .admission = &any},
+                          on_joined, NULL),
+                 0);
+        run_for(100 * MS);
+        fd = accept(w.ports[1], NULL, NULL);
+        CHECK(recv(fd, request, sizeof(request), MSG_DONTWAIT) > 0);
+        CHECK(!has_ended(fd));
+        CHECK_EQ(write(fd, nonsense, sizeof(nonsense)), (ssize_t) sizeof(nonsense));
+        run_for(100 * MS);
+        CHECK(has_ended(fd));
+        close(fd);
+        join_free(j);
+        tear_down(rv);
+}
+
 /* Each link begins with it, whatever its sender has to say. */
 TEST(a_member_introduces_itself_on_each_link)
 {
