@@ -396,7 +396,9 @@ struct replica {
         /* members.c */
         struct configured configured;
         struct changing changing;
-        struct changed changed[32]; /* the last ones, in a ring */
+        /* A ring of the last ones. A request is repeated only until its answer arrives, so that
+         * as many others as may wait can be answered before its last repetition comes. */
+        struct changed changed[REPLICA_PEERS_MAX * REPLICA_CHANGES_MAX];
         unsigned n_changed;
         struct health health[2 * REPLICA_PEERS_MAX];
         struct disowned disowned;

@@ -354,6 +354,9 @@ enum {
         REPLICA_E_LAST_ = REPLICA_E_NOT_LET,
 };
 
+/* How many requests of a replica may wait for their answers. */
+#define REPLICA_CHANGES_MAX 100
+
 /* Requests a change of the members from the leader; changed_members() follows, unless the
  * request or the answer is lost. @request is not 0; @address is for changes that need one. */
 void replica_change_members(struct replica *r, uint64_t request, enum replica_change what,

@@ -29,8 +29,6 @@ struct core_change {
         struct boot_time ask_at, deadline;
 };
 
-#define CHANGES_MAX 100 /* that wait */
-
 struct changes {
         LIST_HEAD(, core_change) list;
         struct shares *shares;   /* borrowed, like ... */

@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "consensus/replica.h"
-#include "core/changes.h"
 #include "state/cached.h"
 
 #define WAITING_MAX 100000 /* reads, and as many writes */
@@ -26,7 +25,7 @@ void shares_init(struct shares *s, size_t waiting_max)
                                      [POT_WRITES].max = waiting,
                                      /* What may wait fits into the queue for the leader. */
                                      [POT_WRITE_BYTES].max = REPLICA_QUEUED_MAX,
-                                     [POT_CHANGES].max = CHANGES_MAX,
+                                     [POT_CHANGES].max = REPLICA_CHANGES_MAX,
                                      [POT_CACHED].max = CACHED_RANGES_MAX,
                                      [POT_OWN_READS].max = WAITING_MAX,
                                      [POT_OWN_WRITES].max = WAITING_MAX,

@@ -1256,6 +1256,12 @@ TEST(a_change_that_was_answered_is_not_made_when_it_arrives_again)
         replica_change_members(from->replica, 100, REPLICA_ADD, 4, "http://4:1");
         pass(10 * MS);
         CHECK_EQ(net.outcome, REPLICA_E_UNHEALTHY);
+        for (unsigned i = 0; i < 2 * 99; i++) { /* two replicas have others that wait */
+                replica_change_members(i % 2 ? from->replica : leader->replica, 1000 + i,
+                                       REPLICA_PROMOTE, 77, "");
+                pass(MS);
+                CHECK_EQ(net.outcome, REPLICA_E_UNKNOWN);
+        }
         net.lost = NULL;
         pass(10 * NSEC_PER_SEC);
         net.outcome = -1;
