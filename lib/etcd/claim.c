@@ -6,11 +6,14 @@
  * its key, and so its lease, still exists (A38); a waiter whose key is gone is answered at
  * once.
  *
- * A claim deletes its key only if it created it, and nobody has written to it since: the same
- * holder may have come back, through another replica, and have the lock. So a claim that finds
- * its key already there writes it again; from then on no claim removes it. The deletion is
- * repeated until it has been applied; it needs no permission, which may have been withdrawn
- * meanwhile. The create_revision is the fencing token: guard writes with a compare of it.
+ * A claim that is given up deletes its key only if nobody has written to it since this claim
+ * did: the same holder may have come back, through another replica, and have the lock. So a
+ * claim that finds its key already there writes it again, and from then on its creator leaves
+ * it alone. Whoever wrote it so does not know whether the creator has been told that it holds;
+ * it deletes the key only as long as an older one is there, since then nobody has been told.
+ * The deletion is repeated until it has been applied; it needs no permission, which may have
+ * been withdrawn meanwhile. The create_revision is the fencing token: guard writes with a
+ * compare of it.
  *
  * Once its key exists, little is kept of a claim, and its connection is charged for no more:
  * the request is released, and the name is stored once for all waiters.
@@ -32,7 +35,9 @@ struct claim {
         struct request *q; /* its message is kept until the key exists */
         enum claim_phase phase;
         bool election;
-        bool mine;                     /* this claim created the key of `place` */
+        int64_t written; /* the revision in which this claim wrote the key of `place`; 0: it has
+                          * not, or the key is gone */
+        bool created;    /* ... when there was none */
         struct claim_session *session; /* owned; NULL: the lease is the caller's */
         TAILQ_ENTRY(claim) next;       /* while PAUSED ... */
         struct boot_time again_at;     /* ... until then */
@@ -155,7 +160,7 @@ static void leave(struct claim *c, struct status st)
         PROBE_IF(q->waiting, "a client goes away before its claim is made");
         if (q->waiting)
                 return; /* the outcome of the write leads here again */
-        if (st.code == RPC_OK || !c->mine)
+        if (st.code == RPC_OK || c->written == 0)
                 return request_end(q);
         claim_session_end(c->session);
         c->session = NULL;
@@ -209,7 +214,7 @@ static void take_turn(struct claim *c, enum claim_turn turn)
         c->phase = CLAIM_WAITING;
         if (turn == TURN_LATER)
                 return;
-        c->mine = false; /* its key is gone */
+        c->written = 0; /* its key is gone */
         leave(c, status_session_gone);
 }
 
@@ -254,6 +259,23 @@ static void put(struct claim *c, int64_t created)
                     c->election ? m->value : (ProtobufCBinaryData){0}, c->place.lease);
 }
 
+/* Deletes the key as far as that cannot take a lock from anybody. */
+static void withdraw(struct claim *c)
+{
+        const struct kv_key *eldest =
+                c->created ? NULL : kv_span_eldest(kv_of(c->hub), &c->place.queue->span);
+        struct guard guards[GUARDS_MAX] = {
+                {.key = claim_place_key(&c->place), .rev = c->written, .modified = true}};
+
+        if (eldest)
+                guards[1] = (struct guard){.key = pb_bytes(eldest->bytes, eldest->len),
+                                           .rev = eldest->newest->create_revision};
+        if (!c->created && (!eldest || guards[1].rev >= c->place.rev))
+                return request_end(c->q);
+        c->q->by_core = true;
+        guarded_delete(c->q, guards, eldest ? 2 : 1);
+}
+
 static void enter(struct claim *c, enum claim_phase phase)
 {
         struct claim_hub *h = c->hub;
@@ -272,9 +294,7 @@ static void enter(struct claim *c, enum claim_phase phase)
         case CLAIM_CONFIRMING:
                 return request_read(c->q, confirmed);
         case CLAIM_WITHDRAWING:
-                c->q->by_core = true;
-                return guarded_delete(c->q, claim_place_key(&c->place),
-                                      PB__COMPARE__COMPARE_TARGET__MOD, c->place.rev);
+                return withdraw(c);
         case CLAIM_PAUSED:
                 PROBE("a claim cannot be withdrawn now");
                 c->again_at = boot_add(core_now(h->api->core), WITHDRAW_AGAIN);
@@ -282,12 +302,23 @@ static void enter(struct claim *c, enum claim_phase phase)
         }
 }
 
-/* The revision in which the key was created that the claim has, or has found. */
-static int64_t created_in(const struct claim *c)
+/* The key that the claim has, or has found. */
+static const struct kv_key *key_of(const struct claim *c)
 {
         ProtobufCBinaryData key = claim_place_key(&c->place);
 
-        return kv_find(kv_of(c->hub), key.data, key.len)->newest->create_revision;
+        return kv_find(kv_of(c->hub), key.data, key.len);
+}
+
+static void withdrawn(struct claim *c, struct status st, bool did)
+{
+        const struct kv_key *k = key_of(c);
+
+        if (st.code != RPC_OK)
+                return enter(c, CLAIM_PAUSED);
+        if (did || !k || k->newest->mod_revision != c->written)
+                return request_end(c->q);
+        enter(c, CLAIM_WITHDRAWING); /* the older key went first */
 }
 
 /* What has become of what was written in this phase. */
@@ -297,11 +328,13 @@ static void wrote(struct request *q, struct status st, struct view reply)
         bool did = st.code == RPC_OK && guarded_did(reply);
 
         if (c->phase == CLAIM_WITHDRAWING)
-                return st.code == RPC_OK ? request_end(q) : enter(c, CLAIM_PAUSED);
+                return withdrawn(c, st, did);
         if (c->phase == CLAIM_CREATING && st.code == RPC_OK) {
-                c->mine = did;
-                c->place.rev = created_in(c);
+                c->created = did;
+                c->place.rev = key_of(c)->newest->create_revision;
         }
+        if (c->phase != CLAIM_GRANTING && did)
+                c->written = key_of(c)->newest->mod_revision;
         if (!q->call)
                 return leave(c, status_client_gone);
         /* A snapshot has replaced the entry, so the key was created or never will be: the next

@@ -9,9 +9,10 @@
  *
  *      from each of these, if it fails or its client goes away:
  *
- *        the key is not this claim's, or is gone ---> the end
- *        this claim has created it ---> WITHDRAWING <--> PAUSED
- *                                            +---> the end
+ *        this claim has not written the key, or it is gone ---> the end
+ *        this claim has created it, or adopted it and it is not its turn
+ *                                                    ---> WITHDRAWING <--> PAUSED
+ *                                                              +---> the end
  *
  * All of them end in one function, leave(). While the core has the write of a GRANTING,
  * CREATING or ADOPTING claim, leave() answers the client at once, and the claim is left when
@@ -28,7 +29,7 @@ enum claim_phase {
         CLAIM_ADOPTING, /* writes the key that it found, so that its creator leaves it alone */
         CLAIM_WAITING,  /* for its turn */
         CLAIM_CONFIRMING,  /* that it is its turn, by a linearizable read */
-        CLAIM_WITHDRAWING, /* deletes the key that it created; it has no client any more */
+        CLAIM_WITHDRAWING, /* deletes the key that it wrote; it has no client any more */
         CLAIM_PAUSED,      /* the same, a little later: the core did not do it */
 };
 
@@ -39,12 +40,19 @@ void claim_begin(struct request *q, ProtobufCBinaryData name, int64_t lease, boo
 struct status claim_may_look(struct api *a, const struct identity *who,
                              const struct kv_span *range);
 
-/* Transactions that write a key if it was created in revision @created, 0: if there is none;
- * with lease 0 it stays on the lease that it has. Or that delete it if nobody has written to it
- * since revision @modified, or since it was @created. */
+/* The revision in which a key has to have been created, 0: there must be none; or, if
+ * @modified, last written. */
+struct guard {
+        ProtobufCBinaryData key;
+        int64_t rev;
+        bool modified;
+};
+#define GUARDS_MAX 2
+
+/* Transactions that write a key if it was created in revision @created; with lease 0 it stays
+ * on the lease that it has. Or that delete the key of the first of @n guards, if all hold. */
 void guarded_put(struct request *q, ProtobufCBinaryData key, int64_t created,
                  ProtobufCBinaryData value, int64_t lease);
-void guarded_delete(struct request *q, ProtobufCBinaryData key,
-                    Pb__Compare__CompareTarget target, int64_t rev);
+void guarded_delete(struct request *q, const struct guard *guards, size_t n);
 /* Whether they did, from their answer. Needs no memory: a claim must learn what it has done. */
 bool guarded_did(struct view reply);

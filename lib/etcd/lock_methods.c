@@ -59,7 +59,7 @@ static void resign_permitted(struct request *q)
                 return request_fail(q, st);
         q->by_core = true;
         q->wrote = given_up;
-        guarded_delete(q, k->key, PB__COMPARE__COMPARE_TARGET__CREATE, k->rev);
+        guarded_delete(q, &(struct guard){.key = k->key, .rev = k->rev}, 1);
 }
 
 static void resign(struct request *q)

@@ -286,6 +286,22 @@ def test_its_holder_may_take_a_lock_again(pair, leases):
     pair.etcd.call(*method("KV/Put", dict(key=b"again/1f5", lease=501)))
 
 
+@pytest.mark.parametrize("first_goes_first", [True, False])
+def test_two_claims_of_one_lease_that_are_given_up_leave_no_key(pair, leases, first_goes_first):
+    held = pair.call("Lock/Lock", name=b"twice", lease=501).key
+    first = waiting(pair, b"twice", 2, lease=502)
+    second = pair.futures("Lock/Lock", name=b"twice", lease=502)
+    eventually_is(2, lambda: pair.ours("KV/Range", key=b"twice/1f6").kvs[0].version)
+    pair.etcd.call(*method("KV/Put", dict(key=b"twice/1f6", lease=502)))
+
+    for futures in (first, second) if first_goes_first else (second, first):
+        for future in futures:
+            future.cancel()
+
+    eventually_is([1, 1], lambda: pair.counts(b"twice/"))
+    pair.call("Lock/Unlock", key=held)
+
+
 @pytest.mark.parametrize("service", ["Lock/Lock", "Election/Campaign"])
 def test_a_waiter_whose_lease_goes_is_told_so_at_once_and_does_not_hold(fresh_pair, service):  # A38
     for lease in 1, 2:

@@ -952,6 +952,68 @@ TEST(who_comes_back_keeps_its_key)
         end();
 }
 
+/* Both calls of one lease end, in either order, and the one before them goes at any moment of
+ * that: their key goes, too, unless it is first by then. */
+TEST(who_comes_back_and_goes_takes_its_key_along)
+{
+        for (unsigned turns = 0; turns < 24; turns++) {
+                struct ask holder = {0}, second = {0}, gone = {0}, back = {0}, next = {0},
+                           released = {0};
+
+                begin();
+                grant(1, 4);
+                lock(0, "l", 1, &holder);
+                settle();
+                check_holds(&holder, "l/1");
+                lock(0, "l", 2, &second);
+                settle();
+                lock(0, "l", 3, &gone);
+                settle();
+                lock(1, "l", 3, &back);
+                settle();
+                rpc_call_cancel(turns % 2 == 0 ? gone.call : back.call);
+                if (turns < 12)
+                        start_delete("l/1", &released);
+                rpc_call_cancel(turns % 2 == 0 ? back.call : gone.call);
+                for (unsigned i = 0; i < turns / 2; i++)
+                        turn();
+                if (turns >= 12)
+                        start_delete("l/1", &released);
+                settle();
+                CHECK(!is_live("l/3"));
+                check_holds(&second, "l/2");
+                lock(0, "l", 4, &next);
+                settle();
+                remove_key("l/2");
+                check_holds(&next, "l/4");
+                buf_fini(&released.reply);
+                end();
+        }
+}
+
+/* The key is first when the second call ends: then the first one may have been told so. */
+TEST(who_comes_back_and_goes_leaves_a_key_that_may_hold)
+{
+        struct ask holder = {0}, gone = {0}, back = {0}, released = {0};
+
+        begin();
+        grant(1, 2);
+        lock(0, "l", 1, &holder);
+        settle();
+        check_holds(&holder, "l/1");
+        lock(0, "l", 2, &gone);
+        settle();
+        lock(1, "l", 2, &back);
+        settle();
+        start_delete("l/1", &released);
+        rpc_call_cancel(back.call);
+        settle();
+        check_holds(&gone, "l/2");
+        CHECK(is_live("l/2"));
+        buf_fini(&released.reply);
+        end();
+}
+
 /* The holder asks again, and goes away, or gets a timeout, at any moment of that call. */
 TEST(a_holder_that_asks_again_keeps_its_lock)
 {
