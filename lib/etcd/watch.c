@@ -324,7 +324,7 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
         w->stream = s;
         w->id = q->watch_id != 0 ? q->watch_id : new_id(s);
         w->next_revision =
-                q->start_revision > 0 ? q->start_revision : state_of(s)->revision + 1;
+                q->start_revision != 0 ? q->start_revision : state_of(s)->revision + 1;
         w->sent_at = core_now(h->api->core);
         RB_INSERT(watch_ids, &s->watches, w);
         h->counts.n++;
@@ -341,7 +341,7 @@ static void create(struct watch_stream *s, const Pb__WatchCreateRequest *q)
 static bool asks_for_now(const struct watch_stream *s, const Pb__WatchRequest *q)
 {
         return q->request_union_case == PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST &&
-               q->create_request->start_revision <= 0 && !core_caught_up(s->hub->api->core);
+               q->create_request->start_revision == 0 && !core_caught_up(s->hub->api->core);
 }
 
 /* Holds the stream's requests back; what the client sends meanwhile waits in its window. */
