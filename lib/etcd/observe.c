@@ -9,7 +9,7 @@
 #include "state/span_index.h"
 
 #define TURN_MAX 2048   /* observers answered in one turn of the loop */
-#define CHANGES 4000    /* changes looked at in one turn */
+#define LOOKS 4000      /* in one turn: at changes, and at the elections that each concerns */
 #define BEHIND_MAX 4096 /* an observer that is further behind is told of no earlier ones */
 #define STEPS_OF_ONE 16 /* versions that are passed, for one that is told */
 #define LATE_AGAIN (20 * NSEC_PER_MSEC)
@@ -46,6 +46,7 @@ struct observe_hub {
         struct elections idle, touched; /* touched: there may be news for its observers */
         uint64_t rounds;
         struct kv_place place;    /* of the changes that are to be checked next */
+        size_t looks;             /* that are left in this turn */
         struct boot_time late_at; /* when to check the late ones next */
 };
 
@@ -233,7 +234,15 @@ static void touch(struct span_entry *r, void *arg)
                 put_in(e, &h->touched);
 }
 
-/* One deletion may have had 100,000 keys. */
+static void on_change(struct span_entry *r, void *arg)
+{
+        struct observe_hub *h = arg;
+
+        h->looks = sub_sat(h->looks, 1);
+        touch(r, h);
+}
+
+/* One deletion may have had 100,000 keys, and a key may be one of thousands of elections. */
 static void look_at_changes(struct observe_hub *h)
 {
         const struct state *s = core_state(h->api->core);
@@ -247,18 +256,17 @@ static void look_at_changes(struct observe_hub *h)
                 while ((e = TAILQ_FIRST(&h->idle)))
                         touch(&e->range, h);
         } else if (span_index_any(&h->index)) {
-                size_t from = kv_place_seek(kv, &h->place),
-                       to = min_of(kv->history_to, from + CHANGES);
-
-                for (size_t i = from; i < to; i++) {
+                h->looks = LOOKS;
+                for (size_t i = kv_place_seek(kv, &h->place); i < kv->history_to; i++) {
                         const struct kv_version *v = kv->history[i];
 
+                        if (h->looks == 0)
+                                return;
+                        h->looks--;
                         kv_place_read(&h->place, v);
                         span_index_each(&h->index, (struct view){v->key->bytes, v->key->len},
-                                        touch, h);
+                                        on_change, h);
                 }
-                if (to < kv->history_to)
-                        return;
         }
         kv_place_pass(&h->place, s->revision + 1);
 }

@@ -185,6 +185,49 @@ TEST(elections_are_looked_at_some_at_a_time)
         rig_end();
 }
 
+#define NESTED 200
+
+/* The keys of an election are also keys of all elections whose names begin theirs. */
+TEST(a_change_is_looked_at_for_each_election_that_it_concerns)
+{
+        static struct rig_call calls[NESTED];
+        static char key[2 * NESTED + 2];
+        uint64_t most = 0, all = 0;
+        struct rig_conn *c;
+
+        rig_begin();
+        for (unsigned i = 0; i < NESTED; i++)
+                memcpy(key + 2 * i, "e/", 2);
+        key[2 * NESTED] = '1';
+        rig_put(key, 1);
+        c = rig_connect(0);
+        c->takes = 16 << 20;
+        for (unsigned i = 0; i < NESTED; i++) {
+                Pb__LeaderRequest q = PB__LEADER_REQUEST__INIT;
+
+                q.name = pb_bytes(key, 2 * i + 1);
+                rig_ask(c, &calls[i], "/v3electionpb.Election/Observe", &q.base);
+        }
+        for (unsigned i = 0; i < 50; i++)
+                rig_turn();
+        for (unsigned i = 0; i < 500; i++)
+                rig_put(key, 1);
+        for (unsigned i = 0; i < 4000; i++) {
+                uint64_t was = compares();
+
+                rig_turn();
+                most = max_of(most, compares() - was);
+                all += compares() - was;
+        }
+        CHECK(all > 500 * NESTED);
+        CHECK(most < all / 10);
+        for (unsigned i = 0; i < NESTED; i++) {
+                CHECK_EQ(calls[i].messages, 501);
+                rig_forget(&calls[i]);
+        }
+        rig_end();
+}
+
 #define CHANGES 30000
 
 /* As when a snapshot of another replica brings what follows the entries that are lost. */
