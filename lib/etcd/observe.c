@@ -12,7 +12,9 @@
 #define LOOKS 4000      /* in one turn: at changes, and at the elections that each concerns */
 #define BEHIND_MAX 4096 /* an observer that is further behind is told of no earlier ones */
 #define STEPS_OF_ONE 16 /* versions that are passed, for one that is told */
+#define LATE_LOOKS 1000 /* observers without room that are looked at in one turn ... */
 #define LATE_AGAIN (20 * NSEC_PER_MSEC)
+#define LATE_PAUSE (2 * NSEC_PER_MSEC) /* ... and until the others are */
 
 struct observer {
         TAILQ_ENTRY(observer) next; /* in the list of its election */
@@ -42,7 +44,7 @@ struct election {
 struct observe_hub {
         struct api *api;
         struct span_index index;
-        TAILQ_HEAD(, observer) late;    /* those that have to read first */
+        TAILQ_HEAD(late_observers, observer) late; /* those that have to read first */
         struct elections idle, touched; /* touched: there may be news for its observers */
         uint64_t rounds;
         struct kv_place place;    /* of the changes that are to be checked next */
@@ -184,21 +186,27 @@ static const struct kv_key *leader_of(const struct observe_hub *h, const struct 
         return kv_span_eldest(&core_state(h->api->core)->kv, &e->range.span);
 }
 
-static void tell_late(struct observe_hub *h, unsigned *left)
+/* Those that have been looked at are at the end. Returns true when all have been. */
+static bool tell_late(struct observe_hub *h, unsigned *left)
 {
-        const struct kv_key *k;
-        struct observer *o, *next;
+        struct observer *o, *last = TAILQ_LAST(&h->late, late_observers);
 
-        for (o = TAILQ_FIRST(&h->late); o && *left > 0; o = next) {
-                next = TAILQ_NEXT(o, next_late);
-                if (!has_room(o, o->wants))
-                        continue;
+        for (unsigned n = 0; n<LATE_LOOKS && * left> 0 && (o = TAILQ_FIRST(&h->late)); n++) {
+                const struct kv_key *k;
+
                 TAILQ_REMOVE(&h->late, o, next_late);
-                o->wants = 0;
-                k = leader_of(h, o->election);
-                if (k)
-                        tell(o, k, left);
+                if (!has_room(o, o->wants)) {
+                        TAILQ_INSERT_TAIL(&h->late, o, next_late);
+                } else {
+                        o->wants = 0;
+                        k = leader_of(h, o->election);
+                        if (k)
+                                tell(o, k, left);
+                }
+                if (o == last)
+                        return true;
         }
+        return TAILQ_EMPTY(&h->late);
 }
 
 /* Returns true when all observers of @e have been checked. */
@@ -277,10 +285,8 @@ void observe_hub_flush(struct observe_hub *h, struct boot_time now)
         struct election *e;
 
         look_at_changes(h);
-        if (!boot_before(now, h->late_at)) {
-                h->late_at = boot_add(now, LATE_AGAIN);
-                tell_late(h, &left);
-        }
+        if (!boot_before(now, h->late_at))
+                h->late_at = boot_add(now, tell_late(h, &left) ? LATE_AGAIN : LATE_PAUSE);
         /* Finding the leader counts, too, even if there is none. */
         while (left > 0 && (e = TAILQ_FIRST(&h->touched))) {
                 left--;

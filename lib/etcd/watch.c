@@ -486,7 +486,7 @@ int watch_hub_new(struct watch_hub **ret, struct api *a)
         h->auth_seen = auth_version(h);
         LIST_INIT(&h->streams);
         LIST_INIT(&h->leaving);
-        LIST_INIT(&h->blocked);
+        TAILQ_INIT(&h->blocked);
         LIST_INIT(&h->asked);
         TAILQ_INIT(&h->by_sent);
         watch_feeds_init(h);

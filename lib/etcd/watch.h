@@ -92,8 +92,9 @@ enum { FEED_NOW, FEED_NEAR, FEED_FAR, N_FEEDS };
 
 struct watch_stream {
         LIST_ENTRY(watch_stream) next;
-        LIST_ENTRY(watch_stream) by_blocked; /* linked while `blocked` is not empty */
-        LIST_ENTRY(watch_stream) by_asked;   /* linked while `progress_asked` */
+        TAILQ_ENTRY(watch_stream) by_blocked; /* linked while `blocked` is not empty */
+        LIST_ENTRY(watch_stream)
+        by_asked; /* linked while `progress_asked` */
         struct watch_hub *hub;
         struct rpc_call *call; /* NULL: it has ended, and its watches are freed in slices */
         struct identity who;   /* when the last watch was created */
@@ -109,7 +110,8 @@ struct watch_stream {
 struct watch_hub {
         struct api *api;
         struct watch_feed feeds[N_FEEDS];
-        LIST_HEAD(, watch_stream) streams, blocked, asked;
+        LIST_HEAD(, watch_stream) streams, asked;
+        TAILQ_HEAD(blocked_streams, watch_stream) blocked;
         LIST_HEAD(, watch_stream) leaving; /* streams that have no call any more */
         struct watch_list by_sent;     /* watches with progress notifications, the one that was
                                         * sent something longest ago first */

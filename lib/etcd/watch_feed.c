@@ -4,7 +4,9 @@
 #define QUEUED_LOW (WATCH_QUEUED_HIGH / 2) /* a blocked stream is resumed below this */
 #define BATCH_BYTES ((size_t) 1 << 20) /* a batch ends with the revision that reaches this */
 #define NEAR_EVENTS 4096               /* a watch that is at most this far back is near */
+#define BLOCKED_LOOKS 1000             /* blocked streams that are looked at in one turn ... */
 #define BLOCKED_AGAIN (10 * NSEC_PER_MSEC)
+#define BLOCKED_PAUSE (2 * NSEC_PER_MSEC) /* ... and until the others are */
 #define PASSES_AGAIN (2 * NSEC_PER_MSEC)
 #define LOOK_STEPS 2  /* to read an event */
 #define MATCH_STEPS 1 /* to note it for a group */
@@ -98,7 +100,7 @@ void watch_unplace(struct watch *w)
 
         TAILQ_REMOVE(w->in, w, next);
         if (w->in == &w->stream->blocked && TAILQ_EMPTY(w->in))
-                LIST_REMOVE(w->stream, by_blocked);
+                TAILQ_REMOVE(&w->stream->hub->blocked, w->stream, by_blocked);
         if (!up_to_date(w))
                 count_behind(w, -1);
         w->in = NULL;
@@ -186,26 +188,34 @@ static void block(struct watch *w, int64_t from)
         watch_pass(w, from);
         count_behind(w, 1);
         if (TAILQ_EMPTY(&s->blocked))
-                LIST_INSERT_HEAD(&s->hub->blocked, s, by_blocked);
+                TAILQ_INSERT_TAIL(&s->hub->blocked, s, by_blocked);
         set_list(w, &s->blocked);
 }
 
+/* Streams that have been looked at are at the end. */
 static void unblock(struct watch_hub *h, struct boot_time now, struct watch_budget *b)
 {
-        struct watch_stream *s, *next;
+        struct watch_stream *s, *last = TAILQ_LAST(&h->blocked, blocked_streams);
 
         if (boot_before(now, h->blocked_at))
                 return;
-        h->blocked_at = boot_add(now, BLOCKED_AGAIN);
-        LIST_FOREACH_SAFE (s, &h->blocked, by_blocked, next) {
-                size_t queued =
-                        s->call ? rpc_call_queued_patient(s->call, QUEUED_LOW) : SIZE_MAX;
+        h->blocked_at = boot_add(now, BLOCKED_PAUSE);
+        for (int i = 0; i < BLOCKED_LOOKS && b->left > 0; i++) {
+                size_t queued;
                 struct watch *w;
 
+                s = TAILQ_FIRST(&h->blocked);
+                queued = s->call ? rpc_call_queued_patient(s->call, QUEUED_LOW) : SIZE_MAX;
+                TAILQ_REMOVE(&h->blocked, s, by_blocked);
+                TAILQ_INSERT_TAIL(&h->blocked, s, by_blocked);
                 while (queued <= QUEUED_LOW && b->left > 0 && (w = TAILQ_FIRST(&s->blocked))) {
                         b->left -= MOVE_STEPS;
                         watch_unplace(w);
                         watch_place(w);
+                }
+                if (s == last) {
+                        h->blocked_at = boot_add(now, BLOCKED_AGAIN);
+                        return;
                 }
         }
 }
@@ -490,7 +500,7 @@ bool watch_feeds_run(struct watch_hub *h, struct boot_time now, struct watch_bud
 {
         bool all;
 
-        if (!LIST_EMPTY(&h->blocked))
+        if (!TAILQ_EMPTY(&h->blocked))
                 unblock(h, now, b);
         all = run(&h->feeds[FEED_NOW], now, b);
         run_passes(h, now, b);
@@ -498,7 +508,7 @@ bool watch_feeds_run(struct watch_hub *h, struct boot_time now, struct watch_bud
                 h->next = now;
         if (is_busy(&h->feeds[FEED_NEAR]) || is_busy(&h->feeds[FEED_FAR]))
                 h->next = boot_min(h->next, h->passes_at);
-        if (!LIST_EMPTY(&h->blocked))
+        if (!TAILQ_EMPTY(&h->blocked))
                 h->next = boot_min(h->next, h->blocked_at);
         return all;
 }

@@ -228,6 +228,71 @@ TEST(a_change_is_looked_at_for_each_election_that_it_concerns)
         rig_end();
 }
 
+#define READERS 3000
+
+static unsigned n_got;
+
+static void count_got(struct rig_call *call, struct view m)
+{
+        (void) call;
+        (void) m;
+        n_got++;
+}
+
+/* All of them get the same large value, for which there is no room until they read. They are
+ * looked at some at a time. */
+static void read_late(const char *path, const ProtobufCMessage *m)
+{
+        static struct rig_call calls[READERS];
+        struct rig_conn *c;
+
+        rig_begin();
+        rig_put("e/1", 1);
+        c = rig_connect(0);
+        c->takes = 16 << 20;
+        for (unsigned i = 0; i < READERS; i++) {
+                rig_open(c, &calls[i], path, m);
+                calls[i].got = count_got;
+                if (i % 100 == 0)
+                        rig_turn();
+        }
+        for (unsigned i = 0; i < 100; i++)
+                rig_turn();
+        CHECK_EQ(calls[0].messages, 1);
+        CHECK_EQ(calls[READERS - 1].messages, 1);
+        c->takes = 0;
+        rig_put("e/1", 20000);
+        for (unsigned i = 0; i < 100; i++)
+                rig_turn();
+        n_got = 0;
+        c->takes = 64 << 20;
+        for (unsigned i = 0; i < 2000 && n_got < READERS; i++)
+                rig_turn();
+        CHECK_EQ(n_got, READERS);
+        for (unsigned i = 0; i < READERS; i++)
+                rig_forget(&calls[i]);
+        rig_end();
+}
+
+TEST(observers_that_read_late_are_all_told)
+{
+        Pb__LeaderRequest q = PB__LEADER_REQUEST__INIT;
+
+        q.name = pb_bytes("e", 1);
+        read_late("/v3electionpb.Election/Observe", &q.base);
+}
+
+TEST(watches_that_are_read_late_all_go_on)
+{
+        Pb__WatchRequest q = PB__WATCH_REQUEST__INIT;
+        Pb__WatchCreateRequest create = PB__WATCH_CREATE_REQUEST__INIT;
+
+        create.key = pb_bytes("e/1", 3);
+        q.request_union_case = PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST;
+        q.create_request = &create;
+        read_late("/etcdserverpb.Watch/Watch", &q.base);
+}
+
 #define CHANGES 30000
 
 /* As when a snapshot of another replica brings what follows the entries that are lost. */
