@@ -89,21 +89,32 @@ static void report_progress(struct watch_stream *s, int64_t id)
         watch_respond(s, &p);
 }
 
+void watch_list_asked(struct watch_stream *s, bool on)
+{
+        if (!s->progress_asked || s->n_behind > 0)
+                return;
+        if (on)
+                LIST_INSERT_HEAD(&s->hub->asked, s, by_asked);
+        else
+                LIST_REMOVE(s, by_asked);
+}
+
 /* A progress notification promises that the client has everything up to its revision, so only a
  * watch that is up to date gets one. */
 static void tell_progress(struct watch_hub *h, struct boot_time now)
 {
         nsec_t every = core_config(h->api->core)->watch_progress;
-        struct watch_stream *s, *next;
         unsigned left = PROGRESS_MAX;
+        struct watch_stream *s;
         struct watch *w;
 
-        LIST_FOREACH_SAFE (s, &h->asked, by_asked, next)
-                if (s->n_behind == 0) {
-                        s->progress_asked = false;
-                        LIST_REMOVE(s, by_asked);
-                        report_progress(s, -1);
-                }
+        for (; left > 0 && (s = LIST_FIRST(&h->asked)); left--) {
+                watch_list_asked(s, false);
+                s->progress_asked = false;
+                report_progress(s, -1);
+        }
+        if (!LIST_EMPTY(&h->asked))
+                h->next = now;
         while (left-- > 0 && (w = TAILQ_FIRST(&h->by_sent)) &&
                boot_diff(now, w->sent_at) >= every) {
                 watch_note_sent(w, now);
@@ -380,9 +391,10 @@ static void on_message(struct rpc_call *call, struct view m)
                         watch_cancel(w, "", 0);
                 break;
         case PB__WATCH_REQUEST__REQUEST_UNION_PROGRESS_REQUEST:
-                if (!s->progress_asked)
-                        LIST_INSERT_HEAD(&s->hub->asked, s, by_asked);
-                s->progress_asked = true;
+                if (!s->progress_asked) {
+                        s->progress_asked = true;
+                        watch_list_asked(s, true);
+                }
                 break;
         default:
                 break;
@@ -438,8 +450,8 @@ static void on_close(struct rpc_call *call)
                 h->check_at = LIST_NEXT(s, next);
                 h->check_id = INT64_MIN;
         }
-        if (s->progress_asked)
-                LIST_REMOVE(s, by_asked);
+        watch_list_asked(s, false);
+        s->progress_asked = false;
         LIST_REMOVE(s, next);
         h->counts.streams--;
         identity_fini(&s->who);

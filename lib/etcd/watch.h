@@ -94,7 +94,7 @@ struct watch_stream {
         LIST_ENTRY(watch_stream) next;
         TAILQ_ENTRY(watch_stream) by_blocked; /* linked while `blocked` is not empty */
         LIST_ENTRY(watch_stream)
-        by_asked; /* linked while `progress_asked` */
+        by_asked; /* linked while `progress_asked` and none is behind */
         struct watch_hub *hub;
         struct rpc_call *call; /* NULL: it has ended, and its watches are freed in slices */
         struct identity who;   /* when the last watch was created */
@@ -137,6 +137,9 @@ void watch_respond(struct watch_stream *s, Pb__WatchResponse *p);
 void watch_free(struct watch *w);
 /* Notifies the client, and frees @w. */
 void watch_cancel(struct watch *w, const char *why, int64_t compacted);
+/* Adds @s to those that are notified of their progress, or removes it, if it has asked and none
+ * of its watches is behind. */
+void watch_list_asked(struct watch_stream *s, bool on);
 /* Something was sent to @w just now. */
 void watch_note_sent(struct watch *w, struct boot_time now);
 

@@ -39,8 +39,12 @@ static bool up_to_date(const struct watch *w)
 
 static void count_behind(struct watch *w, int n)
 {
-        w->stream->n_behind += (size_t) n;
-        w->stream->hub->counts.behind += (size_t) n;
+        struct watch_stream *s = w->stream;
+
+        watch_list_asked(s, false);
+        s->n_behind += (size_t) n;
+        watch_list_asked(s, true);
+        s->hub->counts.behind += (size_t) n;
 }
 
 /* ---- groups ---- */
