@@ -446,17 +446,20 @@ void request_read(struct request *q, void (*then)(struct request *q))
         core_read(q->api->core, &q->read, q->call->timeout);
 }
 
+/* Whether the request is refused before anybody looks at its message. */
+static struct status refuse_unread(struct request *q)
+{
+        if (core_learns(q->api->core) && q->method->at_learner == LEARNER_REFUSES)
+                return status_learner;
+        if (q->call->want_leader && core_status(q->api->core).leader_id == 0)
+                return status_no_leader;
+        return admit(q);
+}
+
 static bool learner_answers(const struct request *q)
 {
-        switch (q->method->at_learner) {
-        case LEARNER_REFUSES:
-                return false;
-        case LEARNER_ANSWERS:
-                return true;
-        case LEARNER_ANSWERS_SERIALIZABLE:
-                return ((const Pb__RangeRequest *) q->msg)->serializable;
-        }
-        return false;
+        return q->method->at_learner != LEARNER_ANSWERS_SERIALIZABLE ||
+               ((const Pb__RangeRequest *) q->msg)->serializable;
 }
 
 static void on_message(struct rpc_call *call, struct view m)
@@ -469,6 +472,9 @@ static void on_message(struct rpc_call *call, struct view m)
         if (!q || q->came) /* already answered, or a second message on a unary call */
                 return;
         q->came = true;
+        st = refuse_unread(q);
+        if (st.code != RPC_OK)
+                return request_fail(q, st);
         /* A request of 1.5 MB may have 100,000 operations, which would take too long to unpack:
          * so the number of messages is bounded by the number of operations allowed. */
         r = pb_unpack_few(q->method->request, m,
@@ -481,12 +487,7 @@ static void on_message(struct rpc_call *call, struct view m)
         rpc_call_charge_request(call, cost);
         if (core_learns(q->api->core) && !learner_answers(q))
                 return request_fail(q, status_learner);
-        if (call->want_leader && core_status(q->api->core).leader_id == 0)
-                return request_fail(q, status_no_leader);
         q->own = m;
-        st = admit(q);
-        if (st.code != RPC_OK)
-                return request_fail(q, st);
         q->method->run(q);
 }
 

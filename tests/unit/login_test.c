@@ -202,6 +202,22 @@ TEST(a_token_may_come_before_its_replica_needs_one)
         rig_end();
 }
 
+/* The message is that of another method, and would not parse. */
+TEST(a_request_is_not_unpacked_for_who_may_not_make_it)
+{
+        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
+        struct rig_call call;
+
+        rig_begin();
+        enable();
+        grant.ttl = 60;
+        rig_ask(rig_connect(1), &call, "/etcdserverpb.KV/Put", &grant.base);
+        rig_wait(&call, 100);
+        CHECK_STR(call.text, "etcdserver: user name is empty");
+        rig_forget(&call);
+        rig_end();
+}
+
 static void turn_until_message(const struct rig_call *call, unsigned n)
 {
         for (unsigned i = 0; call->messages < n && !call->over && i < 100; i++)
