@@ -53,7 +53,7 @@ static int apply_command(struct core *c, const struct cmd *cmd, uint64_t term,
         if (r != 0)
                 return r;
         if (cmd->type == CMD_VERSION)
-                replica_set_version(c->replica, c->state.version);
+                replica_set_version(c->replica, c->state.cluster_version);
         if (w && reply.outcome == STATE_E_CACHED)
                 core_write_waits(c, w, &reply.wait);
         else if (w)
@@ -189,7 +189,7 @@ static struct lease_time on_adopt(void *u)
         memset(&c->part, 0, sizeof(c->part));
         c->installs++;
         if (c->replica) /* otherwise it is our own, at the start */
-                replica_set_version(c->replica, c->state.version);
+                replica_set_version(c->replica, c->state.cluster_version);
         return c->state.time;
 }
 

@@ -83,7 +83,7 @@ void core_attach(struct core *c, struct replica *r)
 {
         c->replica = c->changes.replica = r;
         c->replayed_to = replica_status(r).last;
-        replica_set_version(r, c->state.version);
+        replica_set_version(r, c->state.cluster_version);
 }
 
 struct state *core_state(struct core *c)
@@ -194,7 +194,7 @@ int64_t core_new_lease_id(struct core *c)
         return id;
 }
 
-const bool *core_busy(const struct core *c)
+const bool *core_half_applied(const struct core *c)
 {
         return &c->state.removal.on;
 }
@@ -234,7 +234,7 @@ uint64_t core_ancestor(const struct core *c)
 
 bool core_has_to_descend(const struct core *c)
 {
-        return c->cfg.ancestor != 0 && c->state.version >= CLUSTER_0_2 &&
+        return c->cfg.ancestor != 0 && c->state.cluster_version >= CLUSTER_0_2 &&
                state_ancestor(&c->state, c->cfg.cluster_id) != c->cfg.ancestor;
 }
 
@@ -264,7 +264,7 @@ void core_hear_of(struct core *c, uint64_t id)
 {
         cleanup_(buf_fini) struct buf alarm = {0};
         Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
-        bool raised = c->state.version >= CLUSTER_0_2
+        bool raised = c->state.cluster_version >= CLUSTER_0_2
                               ? state_sibling(&c->state) != 0
                               : state_alarmed(&c->state, PB__ALARM_TYPE__CORRUPT);
 

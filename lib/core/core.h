@@ -162,7 +162,7 @@ int64_t core_new_lease_id(struct core *c);
 /* True while a command that removes many keys is half applied: then nobody may read the state,
  * and no request may be accepted. It is false between two commands of an entry. Borrowed; valid
  * as long as the core. */
-const bool *core_busy(const struct core *c);
+const bool *core_half_applied(const struct core *c);
 
 struct boot_time core_now(const struct core *c); /* the time of the last call */
 /* A pointer to that time; borrowed, and valid as long as the core. */

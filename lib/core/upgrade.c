@@ -28,10 +28,10 @@ static struct status in_the_way(struct core *c, uint64_t id)
         if (!known)
                 snprintf(why, sizeof(c->upgrade.why),
                          "%s has no link to the leader: its version is not known", name);
-        else if (in.newest <= c->state.version)
+        else if (in.newest <= c->state.cluster_version)
                 snprintf(why, sizeof(c->upgrade.why),
                          "%s runs %s, which knows no newer cluster version than %s: upgrade it",
-                         name, in.program, cluster_version_name(c->state.version));
+                         name, in.program, cluster_version_name(c->state.cluster_version));
         else
                 snprintf(why, sizeof(c->upgrade.why), "%s does not answer the leader now",
                          name);
@@ -48,7 +48,7 @@ static bool raise_it(struct core *c, struct status *ret)
 
         if (c->upgrade.term == core_term(c) && c->upgrade.to >= rise.to)
                 return true;
-        if (rise.to <= c->state.version) {
+        if (rise.to <= c->state.cluster_version) {
                 *ret = in_the_way(c, rise.member);
                 return false;
         }
@@ -77,14 +77,14 @@ bool core_found(void *core)
         struct core *c = core;
         struct status st;
 
-        return replica_rise(c->replica).to <= c->state.version ||
+        return replica_rise(c->replica).to <= c->state.cluster_version ||
                (raise_it(c, &st) && c->upgrade.term == core_term(c));
 }
 
 static bool has_risen(struct core *c, const struct core_order *o, struct status *ret)
 {
         *ret = status_ok;
-        if (c->state.version >= o->version)
+        if (c->state.cluster_version >= o->version)
                 return true;
         *ret = status_not_leader;
         return !core_status(c).leader || !raise_it(c, ret);
@@ -113,7 +113,7 @@ void core_finish_upgrade(struct core *c, struct core_order *o, nsec_t timeout)
 static bool rises_by_itself(const struct core *c)
 {
         return c->cfg.finish_after > 0 && core_status(c).leader &&
-               replica_rise(c->replica).to > c->state.version;
+               replica_rise(c->replica).to > c->state.cluster_version;
 }
 
 void core_upgrade_run(struct core *c)

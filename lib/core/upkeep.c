@@ -85,7 +85,7 @@ enum cmd_type upkeep_former(struct upkeep *u, const struct state *s,
                 append_alarm(out, false, a->member, false);
                 return CMD_ALARM;
         }
-        for (size_t i = 0; i < s->n_members && s->version >= CLUSTER_0_2; i++) {
+        for (size_t i = 0; i < s->n_members && s->cluster_version >= CLUSTER_0_2; i++) {
                 if (!gone(s->members[i].id, arg))
                         continue;
                 PROBE("the name of a former member is dropped");
@@ -97,8 +97,8 @@ enum cmd_type upkeep_former(struct upkeep *u, const struct state *s,
         return 0;
 }
 
-static void look(struct upkeep *u, const struct core_config *cfg, const struct state *s,
-                 struct boot_time now)
+static void choose_goal(struct upkeep *u, const struct core_config *cfg, const struct state *s,
+                        struct boot_time now)
 {
         if (cfg->compact_age > 0) {
                 int64_t *oldest = &u->revisions[u->next++ % UPKEEP_STEPS];
@@ -133,7 +133,7 @@ bool upkeep_compact(struct upkeep *u, const struct core_config *cfg, const struc
         Pb__CompactionRequest q = PB__COMPACTION_REQUEST__INIT;
 
         if (!boot_before(now, u->compact_at))
-                look(u, cfg, s, now);
+                choose_goal(u, cfg, s, now);
         if (u->goal <= s->kv.compacted || boot_before(now, step_next(u, s)))
                 return false;
         PROBE_IF(cfg->compact_age > 0, "history is compacted by its age");

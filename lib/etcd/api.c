@@ -47,7 +47,7 @@ int api_new(struct api **ret, struct core *core, struct worker *passwords, nsec_
         LIST_INIT(&a->spare_keepalives);
         LIST_INIT(&a->streams);
         a->leaderless_since = a->leaderless_at = BOOT_TIME_NEVER;
-        line_init(&a->slows, LINE_SLOW);
+        line_init(&a->sliced, LINE_SLICED);
         line_init(&a->in_turn, LINE_TURN);
         line_init(&a->room, LINE_ROOM);
         line_init(&a->costly, LINE_LOG);
@@ -133,7 +133,7 @@ struct shares *api_shares(struct api *a)
 
 const bool *api_busy(const struct api *a)
 {
-        return core_busy(a->core);
+        return core_half_applied(a->core);
 }
 
 void api_kick(struct api *a, struct rpc_call *call)
@@ -588,15 +588,15 @@ void api_accept_probe(struct rpc_call *call, void *userdata)
         resource_accept(userdata, call, true);
 }
 
-void api_decide(struct api *a, struct boot_time now)
+void api_recall(struct api *a, struct boot_time now)
 {
-        if (!*core_busy(a->core))
+        if (!*core_half_applied(a->core))
                 cache_hub_flush(a->caches, now);
 }
 
 void api_run(struct api *a, struct boot_time now)
 {
-        if (*core_busy(a->core))
+        if (*core_half_applied(a->core))
                 return;
         if (core_caught_up(a->core)) /* else it may be about to apply what is hours old */
                 revision_times_note(&a->times, core_state(a->core)->revision, now);
@@ -605,7 +605,7 @@ void api_run(struct api *a, struct boot_time now)
         require_leader_flush(a, now);
         stopped_flush(a);
         watch_hub_flush(a->watches, now);
-        slow_flush(a, now);
+        sliced_flush(a, now);
         room_flush(a, now);
         if (a->conns.relieve)
                 a->conns.relieve(a->conns_arg);
@@ -613,12 +613,12 @@ void api_run(struct api *a, struct boot_time now)
 
 struct boot_time api_next(const struct api *a)
 {
-        if (*core_busy(a->core))
+        if (*core_half_applied(a->core))
                 return BOOT_TIME_NEVER;
         if (a->stopping)
                 return core_now(a->core);
         return boot_min(
                 boot_min(boot_min(cache_hub_next(a->caches), claim_hub_next(a->claims)),
                          boot_min(observe_hub_next(a->observers), a->leaderless_at)),
-                boot_min(watch_hub_next(a->watches), boot_min(slow_next(a), room_next(a))));
+                boot_min(watch_hub_next(a->watches), boot_min(sliced_next(a), room_next(a))));
 }

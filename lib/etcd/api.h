@@ -54,7 +54,7 @@ bool resource_is_probe(const char *path);
 
 /* Recalls the cache leases that delay a write, and proposes to return those that were given
  * back: before core_flush(), so that this is proposed in the same turn. */
-void api_decide(struct api *a, struct boot_time now);
+void api_recall(struct api *a, struct boot_time now);
 
 /* Sends applied events to the watches that want them, and continues calls that take many
  * slices: after the answers (LOOP_BEHIND). */
@@ -65,10 +65,10 @@ struct boot_time api_next(const struct api *a);
 
 /* What a call waits for in a line, see line.h. */
 enum line_of {
-        LINE_SLOW, /* its next slice */
-        LINE_TURN, /* a turn for work that may take long */
-        LINE_ROOM, /* room for its answer */
-        LINE_LOG,  /* fewer costly writes under way */
+        LINE_SLICED, /* its next slice */
+        LINE_TURN,   /* a turn for work that may take long */
+        LINE_ROOM,   /* room for its answer */
+        LINE_LOG,    /* fewer costly writes under way */
         N_LINES,
 };
 

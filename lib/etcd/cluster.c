@@ -287,7 +287,7 @@ static void member_replace(struct request *q)
         core_each_peer(q->api->core, seek, &sought);
         if (!*sought.urls)
                 return request_fail(q, status_of_change(REPLICA_E_UNKNOWN));
-        if (core_state(q->api->core)->version < CLUSTER_0_2)
+        if (core_state(q->api->core)->cluster_version < CLUSTER_0_2)
                 return request_fail(
                         q, (struct status){RPC_FAILED_PRECONDITION,
                                            "tenure: the cluster version is 0.1, at which no "

@@ -1,58 +1,58 @@
 /* Maintenance/Hash and HashKV: hashes that must be equal on all replicas. */
 #include "base/hash.h"
 #include "base/probe.h"
-#include "etcd/slow.h"
+#include "etcd/sliced.h"
 #include "state/kv_hash.h"
 #include "state/saver.h"
 
 /* ---- Hash: the whole state, in the form of a snapshot ---- */
 
 struct whole {
-        struct slow slow;
+        struct sliced sliced;
         struct state_saver saver;
         bool encoded; /* everything has been encoded */
         uint64_t hash;
 };
 
-static void whole_fini(struct slow *s)
+static void whole_fini(struct sliced *s)
 {
-        struct whole *w = container_of(s, struct whole, slow);
+        struct whole *w = container_of(s, struct whole, sliced);
 
         state_saver_fini(&w->saver);
         free(w);
 }
 
-static void whole_begin(struct slow *s)
+static void whole_begin(struct sliced *s)
 {
-        struct whole *w = container_of(s, struct whole, slow);
+        struct whole *w = container_of(s, struct whole, sliced);
 
         state_save_start(&w->saver, core_state(s->q->api->core));
         w->hash = HASH_START;
         w->encoded = false;
-        slow_keep(s, sizeof(*w) + state_saver_bytes(&w->saver));
+        sliced_keep(s, sizeof(*w) + state_saver_bytes(&w->saver));
 }
 
 /* Adds what has been encoded to the hash, and drops it. */
-static int whole_run(struct slow *s)
+static int whole_run(struct sliced *s)
 {
-        struct whole *w = container_of(s, struct whole, slow);
+        struct whole *w = container_of(s, struct whole, sliced);
         Pb__HashResponse p = PB__HASH_RESPONSE__INIT;
         struct buf *out = &w->saver.out;
-        size_t n = min_of(buf_len(out), SLOW_SLICE);
+        size_t n = min_of(buf_len(out), SLICE_BYTES);
         Pb__ResponseHeader h;
         int r;
 
-        if (slow_is_stale(s))
+        if (sliced_is_stale(s))
                 return -ESTALE;
-        r = n < SLOW_SLICE && !w->encoded ? state_save_more(&w->saver, SLOW_SLICE - n) : 1;
+        r = n < SLICE_BYTES && !w->encoded ? state_save_more(&w->saver, SLICE_BYTES - n) : 1;
         if (r < 0)
                 return r;
         w->encoded = w->encoded || r == 0;
-        n = min_of(buf_len(out), SLOW_SLICE);
+        n = min_of(buf_len(out), SLICE_BYTES);
         w->hash = hash_add(w->hash, buf_head(out), n);
         buf_consume(out, n);
         if (!w->encoded || buf_len(out) > 0) {
-                slow_keep(s, sizeof(*w) + state_saver_bytes(&w->saver));
+                sliced_keep(s, sizeof(*w) + state_saver_bytes(&w->saver));
                 return 0;
         }
         w->hash = hash_end(w->hash);
@@ -63,7 +63,7 @@ static int whole_run(struct slow *s)
         return 0;
 }
 
-static const struct slow_ops whole_ops = {
+static const struct sliced_ops whole_ops = {
         .begin = whole_begin, .run = whole_run, .fini = whole_fini};
 
 void hash(struct request *q)
@@ -72,29 +72,29 @@ void hash(struct request *q)
 
         if (!w)
                 return request_fail(q, status_nomem);
-        slow_start(&w->slow, q, &whole_ops);
+        sliced_start(&w->sliced, q, &whole_ops);
 }
 
 /* ---- HashKV: the keys and their history up to a revision ---- */
 
 struct keys {
-        struct slow slow;
+        struct sliced sliced;
         struct kv_hasher hasher;
         Pb__ResponseHeader header;
         Pb__HashKVResponse reply;
 };
 
-static void keys_fini(struct slow *s)
+static void keys_fini(struct sliced *s)
 {
-        struct keys *k = container_of(s, struct keys, slow);
+        struct keys *k = container_of(s, struct keys, sliced);
 
         kv_hash_fini(&k->hasher);
         free(k);
 }
 
-static void keys_begin(struct slow *s)
+static void keys_begin(struct sliced *s)
 {
-        struct keys *k = container_of(s, struct keys, slow);
+        struct keys *k = container_of(s, struct keys, sliced);
         const Pb__HashKVRequest *m = s->q->msg;
         struct state *st = core_state(s->q->api->core);
 
@@ -110,11 +110,11 @@ static void keys_begin(struct slow *s)
         kv_hash_start(&k->hasher, &st->kv, k->reply.hash_revision);
 }
 
-static int keys_run(struct slow *s)
+static int keys_run(struct sliced *s)
 {
-        struct keys *k = container_of(s, struct keys, slow);
-        int r = slow_is_stale(s) ? -ESTALE
-                                 : kv_hash_more(&k->hasher, SLOW_SLICE, &k->reply.hash);
+        struct keys *k = container_of(s, struct keys, sliced);
+        int r = sliced_is_stale(s) ? -ESTALE
+                                   : kv_hash_more(&k->hasher, SLICE_BYTES, &k->reply.hash);
 
         PROBE_IF(r == 0 && core_state(s->q->api->core)->kv.compacted > k->reply.hash_revision,
                  "a compaction overtakes a hash, which is not changed by that");
@@ -125,7 +125,7 @@ static int keys_run(struct slow *s)
         return 0;
 }
 
-static const struct slow_ops keys_ops = {
+static const struct sliced_ops keys_ops = {
         .begin = keys_begin, .run = keys_run, .fini = keys_fini};
 
 void hash_kv(struct request *q)
@@ -135,5 +135,5 @@ void hash_kv(struct request *q)
         if (!k)
                 return request_fail(q, status_nomem);
         pb__hash_kvresponse__init(&k->reply);
-        slow_start(&k->slow, q, &keys_ops);
+        sliced_start(&k->sliced, q, &keys_ops);
 }

@@ -29,8 +29,8 @@ struct api {
         bool stopping;                     /* there are streams that have to end */
         struct boot_time leaderless_since; /* BOOT_TIME_NEVER: there is a leader */
         struct boot_time leaderless_at;    /* when to look again */
-        struct line slows;                 /* calls that take many slices */
-        size_t n_slow_keepers;             /* how many of them hold much for long */
+        struct line sliced;                /* calls that take many slices */
+        size_t n_sliced_keepers;           /* how many of them hold much for long */
         struct boot_time sweep_at;      /* when to free more of what compactions have dropped */
         struct line in_turn, room;      /* calls whose answers wait for their turn; for room */
         struct boot_time room_at;       /* when to check them next */
@@ -260,11 +260,11 @@ void range(struct request *q);
 void range_stream(struct request *q);
 
 /* Maintenance/Snapshot, Hash and HashKV. */
-void dump(struct request *q);
+void send_snapshot(struct request *q);
 void hash(struct request *q);
 void hash_kv(struct request *q);
-void slow_flush(struct api *a, struct boot_time now);
-struct boot_time slow_next(const struct api *a);
+void sliced_flush(struct api *a, struct boot_time now);
+struct boot_time sliced_next(const struct api *a);
 
 /* Whether a write that takes q->steps may be proposed now; if not, @again runs once it may.
  * request_is_on_way() counts it until request_is_applied(). */

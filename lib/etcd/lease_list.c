@@ -6,7 +6,7 @@
  * are sent from a heap, as the client takes them. A lease that exists all the time is listed
  * once; one that is granted or ends meanwhile may be listed.
  */
-#include "etcd/slow.h"
+#include "etcd/sliced.h"
 #include "state/lease_names.h"
 
 #define LOOK_STEPS 8000    /* in one turn of the loop: about 2 ms */
@@ -24,7 +24,7 @@ struct item {
 };
 
 struct lease_list {
-        struct slow slow;
+        struct sliced sliced;
         struct lease_time now; /* when the call began */
         size_t slot;           /* the next slot to read */
         struct item *heap;     /* the lease that ends first is first; owned */
@@ -81,7 +81,7 @@ static struct item heap_pop(struct lease_list *l)
 
 static int add(struct lease_list *l, const struct lease *x)
 {
-        const struct state *s = core_state(l->slow.q->api->core);
+        const struct state *s = core_state(l->sliced.q->api->core);
         struct item i = {
                 .left_ms = lease_left_ms(s, x, l->now), .id = x->id, .at = buf_len(&l->parts)};
         Pb__LeaseStatus st = PB__LEASE_STATUS__INIT;
@@ -100,7 +100,7 @@ static int add(struct lease_list *l, const struct lease *x)
 /* Returns 0 when all have been read, 1 if there are more, or -ENOMEM. */
 static int look(struct lease_list *l, int64_t *steps)
 {
-        struct state *s = core_state(l->slow.q->api->core);
+        struct state *s = core_state(l->sliced.q->api->core);
 
         for (; l->slot < s->leases.n_slots; l->slot++) {
                 const struct lease *x = leases_at(&s->leases, l->slot);
@@ -112,7 +112,7 @@ static int look(struct lease_list *l, int64_t *steps)
                         continue;
                 if (s->auth.enabled)
                         *steps -= x->n_keys / KEYS_PER_STEP;
-                if (permit_lease(s, &l->slow.q->who.user, x->id, PERMIT_READ, NULL) ==
+                if (permit_lease(s, &l->sliced.q->who.user, x->id, PERMIT_READ, NULL) ==
                             STATE_OK &&
                     add(l, x) < 0)
                         return -ENOMEM;
@@ -125,7 +125,7 @@ static int look(struct lease_list *l, int64_t *steps)
 
 static struct lease_list *list_of(const struct request *q)
 {
-        return container_of((struct slow *) q->data, struct lease_list, slow);
+        return container_of((struct sliced *) q->data, struct lease_list, sliced);
 }
 
 /* Adds the next lease's part. */
@@ -148,7 +148,7 @@ static int send_some(struct lease_list *l, struct buf *out)
                 return -ENOMEM;
         assert(buf_len(out) <= l->left);
         l->left -= buf_len(out);
-        return rpc_call_add(l->slow.q->call, buf_head(out), buf_len(out));
+        return rpc_call_add(l->sliced.q->call, buf_head(out), buf_len(out));
 }
 
 static void send_more(struct request *q)
@@ -169,10 +169,10 @@ static void send_first(struct lease_list *l)
 {
         Pb__LeaseLeasesResponse p = PB__LEASE_LEASES_RESPONSE__INIT;
         cleanup_(buf_fini) struct buf head = {0};
-        struct request *q = l->slow.q;
+        struct request *q = l->sliced.q;
         Pb__ResponseHeader h;
 
-        slow_unqueue(&l->slow);
+        sliced_unqueue(&l->sliced);
         q->then = send_more;
         core_header(q->api->core, &h);
         p.header = &h;
@@ -189,17 +189,17 @@ static void send_first(struct lease_list *l)
 
 /* ---- its turns ---- */
 
-static void list_begin(struct slow *s)
+static void list_begin(struct sliced *s)
 {
-        struct lease_list *l = container_of(s, struct lease_list, slow);
+        struct lease_list *l = container_of(s, struct lease_list, sliced);
 
         list_clear(l);
-        l->now = core_lease_time(l->slow.q->api->core);
+        l->now = core_lease_time(l->sliced.q->api->core);
 }
 
-static int list_run(struct slow *s)
+static int list_run(struct sliced *s)
 {
-        struct lease_list *l = container_of(s, struct lease_list, slow);
+        struct lease_list *l = container_of(s, struct lease_list, sliced);
         int64_t steps = LOOK_STEPS;
         enum state_outcome o = permit_user(core_state(s->q->api->core), &s->q->who.user);
         int r;
@@ -208,28 +208,28 @@ static int list_run(struct slow *s)
                 request_fail(s->q, status_of(o));
                 return 0;
         }
-        r = slow_is_stale(s) ? -ESTALE : look(l, &steps);
+        r = sliced_is_stale(s) ? -ESTALE : look(l, &steps);
         request_spent(s->q, LOOK_COST * (size_t) (LOOK_STEPS - steps), 0);
         if (r < 0)
                 return r;
         /* A small list is sent at once, and counted then. */
         if ((r > 0 || buf_len(&l->parts) > SEND_SMALL) &&
-            !slow_keep(s, sizeof(*l) + l->cap * sizeof(*l->heap) + l->parts.cap))
+            !sliced_keep(s, sizeof(*l) + l->cap * sizeof(*l->heap) + l->parts.cap))
                 return 0;
         if (r == 0)
                 send_first(l);
         return 0;
 }
 
-static void list_fini(struct slow *s)
+static void list_fini(struct sliced *s)
 {
-        struct lease_list *l = container_of(s, struct lease_list, slow);
+        struct lease_list *l = container_of(s, struct lease_list, sliced);
 
         list_clear(l);
         free(l);
 }
 
-static const struct slow_ops list_ops = {
+static const struct sliced_ops list_ops = {
         .begin = list_begin, .run = list_run, .fini = list_fini};
 
 static void answer(struct request *q)
@@ -242,8 +242,8 @@ static void answer(struct request *q)
         l = calloc(1, sizeof(*l));
         if (!l)
                 return request_fail(q, status_nomem);
-        slow_start(&l->slow, q, &list_ops);
-        r = list_run(&l->slow); /* mostly there are few leases */
+        sliced_start(&l->sliced, q, &list_ops);
+        r = list_run(&l->sliced); /* mostly there are few leases */
         if (r < 0)
                 request_fail(q, status_nomem);
 }

@@ -6,7 +6,7 @@
 
 static char *cluster_version(const struct state *s)
 {
-        return (char *) (uintptr_t) cluster_version_name(s->version);
+        return (char *) (uintptr_t) cluster_version_name(s->cluster_version);
 }
 
 struct member_versions {
@@ -285,7 +285,7 @@ const struct method maintenance_methods[] = {
          finish_upgrade, .access = FOR_ROOT},
         {"/etcdserverpb.Maintenance/Downgrade", &pb__downgrade_request__descriptor, downgrade,
          .access = FOR_ROOT},
-        {"/etcdserverpb.Maintenance/Snapshot", &pb__snapshot_request__descriptor, dump,
+        {"/etcdserverpb.Maintenance/Snapshot", &pb__snapshot_request__descriptor, send_snapshot,
          .access = FOR_ROOT, .kind = SERVER_STREAM, .at_learner = LEARNER_ANSWERS,
          .always = true},
         {"/grpc.health.v1.Health/Check", &pb__health_check_request__descriptor, health,

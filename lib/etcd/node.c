@@ -46,7 +46,7 @@ void node_run(struct node *n, struct boot_time now, void (*lap)(void *arg, const
         lap(arg, "consensus");
         core_run(n->core, now);
         lap(arg, "expiry, timeouts and upkeep");
-        api_decide(n->api, now);
+        api_recall(n->api, now);
         core_flush(n->core, now);
         lap(arg, "renewals and proposals");
         replica_flush(n->replica, now);

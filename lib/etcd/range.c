@@ -9,7 +9,7 @@
 #include <inttypes.h>
 
 #include "base/log.h"
-#include "etcd/slow.h"
+#include "etcd/sliced.h"
 #include "state/scan.h"
 #include "wire/renewal.h"
 
@@ -36,7 +36,7 @@
 #define RESTARTS 3 /* of a range that is not answered yet, if the data that it read is gone */
 
 struct range {
-        struct slow slow;
+        struct sliced sliced;
         struct request *q;
         struct state_scan scan;
         Pb__ResponseHeader header;
@@ -269,7 +269,7 @@ static int count(struct range *r, int64_t *steps)
 
 static struct range *range_of(const struct request *q)
 {
-        return container_of((struct slow *) q->data, struct range, slow);
+        return container_of((struct sliced *) q->data, struct range, sliced);
 }
 
 /* Begins a part, which is a message of its own: what has been added, and a large key. */
@@ -353,13 +353,13 @@ static void send_again(struct range *r)
         if (r->began)
                 request_fail(r->q, status_of(STATE_E_COMPACTED));
         else
-                slow_queue(&r->slow); /* this begins the range again */
+                sliced_queue(&r->sliced); /* this begins the range again */
 }
 
 static void send_more(struct request *q)
 {
         struct range *r = range_of(q);
-        int e = slow_is_stale(&r->slow) ? -ESTALE : make_more(r);
+        int e = sliced_is_stale(&r->sliced) ? -ESTALE : make_more(r);
 
         if (e == -ESTALE)
                 return send_again(r);
@@ -380,7 +380,7 @@ static void send_first(struct range *r)
 {
         struct request *q = r->q;
 
-        slow_unqueue(&r->slow);
+        sliced_unqueue(&r->sliced);
         q->then = send_more;
         if (!r->in_parts) {
                 if (!request_begins(q, r->left))
@@ -393,17 +393,17 @@ static void send_first(struct range *r)
 
 /* ---- slices ---- */
 
-static void slow_fini(struct slow *s)
+static void sliced_fini(struct sliced *s)
 {
-        struct range *r = container_of(s, struct range, slow);
+        struct range *r = container_of(s, struct range, sliced);
 
         range_fini(r);
         free(r);
 }
 
-static void slow_begin(struct slow *s)
+static void sliced_begin(struct sliced *s)
 {
-        struct range *r = container_of(s, struct range, slow);
+        struct range *r = container_of(s, struct range, sliced);
         struct status st = range_begin(r);
 
         if (st.code != RPC_OK)
@@ -425,16 +425,16 @@ static int go_on(struct range *r, int64_t steps)
         return min_of(e, 0);
 }
 
-static int slow_run(struct slow *s)
+static int sliced_run(struct sliced *s)
 {
-        return slow_is_stale(s) ? -ESTALE
-                                : go_on(container_of(s, struct range, slow), TURN_STEPS);
+        return sliced_is_stale(s) ? -ESTALE
+                                  : go_on(container_of(s, struct range, sliced), TURN_STEPS);
 }
 
-static const struct slow_ops range_ops = {
-        .begin = slow_begin, .run = slow_run, .fini = slow_fini};
+static const struct sliced_ops range_ops = {
+        .begin = sliced_begin, .run = sliced_run, .fini = sliced_fini};
 
-static void answer_slowly(struct request *q, bool in_parts, int64_t steps)
+static void answer_in_slices(struct request *q, bool in_parts, int64_t steps)
 {
         struct range *r = calloc(1, sizeof(*r));
         struct status st;
@@ -443,11 +443,11 @@ static void answer_slowly(struct request *q, bool in_parts, int64_t steps)
                 return request_fail(q, status_nomem);
         r->q = q;
         r->in_parts = in_parts;
-        slow_adopt(&r->slow, q, &range_ops);
+        sliced_adopt(&r->sliced, q, &range_ops);
         st = range_begin(r);
         if (st.code != RPC_OK)
                 return request_fail(q, st);
-        slow_queue(&r->slow);
+        sliced_queue(&r->sliced);
         scan_pin(&r->scan, &core_state(q->api->core)->kv);
         if (go_on(r, steps) < 0)
                 request_fail(q, status_nomem);
@@ -480,7 +480,7 @@ static void answer_range(struct request *q)
         if (e < 0)
                 return request_fail(q, status_nomem);
         if (e > 0 || !is_small(&r))
-                return answer_slowly(q, false, steps);
+                return answer_in_slices(q, false, steps);
         request_reply_bytes(q, buf_head(&r.out), buf_len(&r.out));
         api_give_packed(a, &r.out);
 }
@@ -492,7 +492,7 @@ static void answer_range_stream(struct request *q)
         if (!request_has_turn(q, answer_range_stream))
                 return;
         request_spent(q, SEND_STEPS, 0);
-        answer_slowly(q, true, TURN_STEPS);
+        answer_in_slices(q, true, TURN_STEPS);
 }
 
 static void range_then(struct request *q, void (*answer)(struct request *q))

@@ -65,7 +65,7 @@ static void version(struct api *a, struct rpc_call *call)
                    "\"tenurecluster\":\"%s\"}",
                    a->version, (int) (strchr(a->version, '.') + 1 - a->version) + minor,
                    a->version, TENURE_VERSION,
-                   cluster_version_name(core_state(a->core)->version));
+                   cluster_version_name(core_state(a->core)->cluster_version));
         answer(a, call, 200, JSON, &b);
 }
 

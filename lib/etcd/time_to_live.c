@@ -6,18 +6,18 @@
  * takes it. A key that is attached to the lease all the time is listed once; one that is
  * attached or detached meanwhile may be listed. The remaining time is sent last.
  */
-#include "etcd/slow.h"
+#include "etcd/sliced.h"
 #include "state/lease_names.h"
 
 #define LOOK_KEYS 4000 /* in one turn of the loop: about 2 ms */
 #define LOOK_COST 10   /* steps of request_spent() for one key */
-#define LOOK_BYTES SLOW_SLICE
+#define LOOK_BYTES SLICE_BYTES
 #define SEND_HIGH ((size_t) 256 << 10) /* no more is sent while this much waits */
 #define SEND_SMALL ((size_t) 16 << 10)
 #define KEYS (5 << 3 | 2) /* the field of LeaseTimeToLiveResponse */
 
 struct keys {
-        struct slow slow;
+        struct sliced sliced;
         int64_t id;
         bool counts;       /* it only counts, and encodes nothing */
         size_t size;       /* bytes of all parts, as counted */
@@ -87,7 +87,7 @@ static void answer_without_keys(struct request *q, int64_t id, const struct leas
 
 static struct keys *keys_of(const struct request *q)
 {
-        return container_of((struct slow *) q->data, struct keys, slow);
+        return container_of((struct sliced *) q->data, struct keys, sliced);
 }
 
 /* Charges the call for what is held for it, whether its client reads or not. A small answer is
@@ -96,7 +96,7 @@ static void charge(const struct keys *w, size_t at_least)
 {
         size_t n = max_of(w->parts.cap, at_least) + w->behind.cap;
 
-        rpc_call_charge(w->slow.q->call, n > SEND_SMALL ? sizeof(*w) + n : 0);
+        rpc_call_charge(w->sliced.q->call, n > SEND_SMALL ? sizeof(*w) + n : 0);
 }
 
 static void send_more(struct request *q)
@@ -121,11 +121,11 @@ static void send_first(struct keys *w, const struct lease *l)
 {
         cleanup_(buf_fini) struct buf head = {0};
         Pb__LeaseTimeToLiveResponse p;
-        struct request *q = w->slow.q;
+        struct request *q = w->sliced.q;
         size_t len = buf_len(&w->parts);
         Pb__ResponseHeader h;
 
-        slow_unqueue(&w->slow);
+        sliced_unqueue(&w->sliced);
         q->then = send_more;
         fill(q, w->id, l, &h, &p);
         pb_append(&head, &p.base);
@@ -141,9 +141,9 @@ static void send_first(struct keys *w, const struct lease *l)
 
 /* ---- slices ---- */
 
-static void keys_begin(struct slow *s)
+static void keys_begin(struct sliced *s)
 {
-        struct keys *w = container_of(s, struct keys, slow);
+        struct keys *w = container_of(s, struct keys, sliced);
         const struct lease *l = find_asked(s->q);
 
         buf_clear(&w->behind);
@@ -198,23 +198,23 @@ static void make(struct request *q);
 /* While there is no room, nothing is kept. */
 static void counted(struct keys *w)
 {
-        struct request *q = w->slow.q;
+        struct request *q = w->sliced.q;
 
         q->answer_bytes = w->size;
-        slow_end(&w->slow);
+        sliced_end(&w->sliced);
         rpc_call_charge(q->call, 0);
         if (request_has_room(q, q->answer_bytes + min_of(q->answer_bytes, SEND_HIGH), make))
                 make(q);
 }
 
-static int keys_run(struct slow *s)
+static int keys_run(struct sliced *s)
 {
-        struct keys *w = container_of(s, struct keys, slow);
+        struct keys *w = container_of(s, struct keys, sliced);
         const struct lease *l = find(s->q, w->id);
         enum state_outcome o = permit(s->q, w->id);
         int r;
 
-        if (slow_is_stale(s) || !l || l->born != w->born)
+        if (sliced_is_stale(s) || !l || l->born != w->born)
                 return -ESTALE;
         if (o != STATE_OK) {
                 request_fail(s->q, status_of(o));
@@ -229,16 +229,16 @@ static int keys_run(struct slow *s)
         return min_of(r, 0);
 }
 
-static void keys_fini(struct slow *s)
+static void keys_fini(struct sliced *s)
 {
-        struct keys *w = container_of(s, struct keys, slow);
+        struct keys *w = container_of(s, struct keys, sliced);
 
         buf_fini(&w->behind);
         buf_fini(&w->parts);
         free(w);
 }
 
-static const struct slow_ops ops = {.begin = keys_begin, .run = keys_run, .fini = keys_fini};
+static const struct sliced_ops ops = {.begin = keys_begin, .run = keys_run, .fini = keys_fini};
 
 /* Runs the first slice at once; mostly that is all. */
 static void start(struct request *q, bool counts)
@@ -262,8 +262,8 @@ static void start(struct request *q, bool counts)
         w->counts = counts;
         w->size = q->answer_bytes;
         request_spent(q, LOOK_COST * min_of(l->n_keys, (uint32_t) LOOK_KEYS), 0);
-        slow_start(&w->slow, q, &ops);
-        if (keys_run(&w->slow) < 0)
+        sliced_start(&w->sliced, q, &ops);
+        if (keys_run(&w->sliced) < 0)
                 request_fail(q, status_nomem);
 }
 

@@ -81,9 +81,9 @@ static int answer(struct state *s, const struct alarm *alarms, size_t n,
 int state_alarm(struct state *s, const Pb__AlarmRequest *q, struct state_reply *reply)
 {
         cleanup_(freep) struct alarm *alarms = calloc(s->n_alarms + 1, sizeof(*alarms));
-        uint8_t why = q->full_disk                              ? ALARM_FULL_DISK
-                      : q->sibling && s->version >= CLUSTER_0_2 ? ALARM_SIBLING
-                                                                : ALARM_STANDS;
+        uint8_t why = q->full_disk                                      ? ALARM_FULL_DISK
+                      : q->sibling && s->cluster_version >= CLUSTER_0_2 ? ALARM_SIBLING
+                                                                        : ALARM_STANDS;
         size_t n = 0, kept = 0;
         int r;
 

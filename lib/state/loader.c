@@ -223,7 +223,7 @@ static int load_cluster(struct state_loader *l, struct budget *left unused_)
         uint32_t version;
         int r = snapshot_load_cluster(&l->in, l->state);
 
-        version = l->state->version;
+        version = l->state->cluster_version;
         if (r == 0 && version > l->newest)
                 return snapshot_wrong(&l->in, "it is %s (%u), and this program knows up to %s",
                                       cluster_version_name(version), version,

@@ -93,9 +93,9 @@ void state_save_start(struct state_saver *sv, struct state *s)
         buf_add_u64(&sv->out, s->leases.n);
         sv->n_keys = s->kv.n_all;
         save_tail(s, &sv->tail);
-        if (s->cached.last_serial > 0 || s->version > CLUSTER_0_1)
+        if (s->cached.last_serial > 0 || s->cluster_version > CLUSTER_0_1)
                 cached_save(&s->cached, &sv->cached);
-        if (s->version > CLUSTER_0_1)
+        if (s->cluster_version > CLUSTER_0_1)
                 snapshot_save_cluster(s, &sv->cached);
         if (s->descent.cluster != 0)
                 snapshot_save_descent(&s->descent, &sv->cached);

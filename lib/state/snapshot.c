@@ -140,7 +140,7 @@ static const struct field issuer[] = {
 };
 
 static const struct field cluster[] = {
-        {FIELD(struct state, version, U32), CLUSTER_0_1 + 1, UINT32_MAX},
+        {FIELD(struct state, cluster_version, U32), CLUSTER_0_1 + 1, UINT32_MAX},
 };
 
 static const struct field descent[] = {

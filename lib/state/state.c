@@ -21,7 +21,7 @@ const struct histogram_shape state_ttl_shape = {
 
 void state_init(struct state *s)
 {
-        *s = (struct state){.revision = 1, .version = CLUSTER_0_1};
+        *s = (struct state){.revision = 1, .cluster_version = CLUSTER_0_1};
         kv_init(&s->kv);
         leases_init(&s->leases);
         deadlines_init(&s->deadlines);
@@ -474,7 +474,7 @@ static int set_member(struct state *s, const Pb__Member *m)
 {
         cleanup_(buf_fini) struct buf urls = {0};
 
-        if (!*m->name && m->n_clienturls == 0 && s->version >= CLUSTER_0_2) {
+        if (!*m->name && m->n_clienturls == 0 && s->cluster_version >= CLUSTER_0_2) {
                 drop_member(s, m->id);
                 return 0;
         }
@@ -511,7 +511,7 @@ static void raise_version(struct state *s, struct view body)
         uint32_t version;
 
         if (cmd_version_read(body, &version) == 0)
-                s->version = max_of(s->version, version);
+                s->cluster_version = max_of(s->cluster_version, version);
 }
 
 static int change_auth(struct state *s, const Pb__AuthChange *q, struct state_reply *reply)
@@ -524,7 +524,7 @@ static int change_auth(struct state *s, const Pb__AuthChange *q, struct state_re
 /* A command that would exceed the quota of the replica that accepted it raises that replica's
  * alarm, as in etcd. Here the entry itself raises it, so that commands in flight are refused as
  * well. */
-static int full(struct state *s, const struct cmd *c)
+static int raise_nospace(struct state *s, const struct cmd *c)
 {
         if (state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
                 return 0;
@@ -544,7 +544,7 @@ static int admit(struct state *s, const struct cmd *c, const void *m, struct bud
         reply->outcome = (enum state_outcome) r;
         if (r == 0 && s->cached.n > 0)
                 reply->outcome = state_awaits_caches(s, c->type, m, a, &reply->wait);
-        return r == STATE_E_NOSPACE ? full(s, c) : 0;
+        return r == STATE_E_NOSPACE ? raise_nospace(s, c) : 0;
 }
 
 /* The reads of a txn, and removals, are counted when they happen. */

@@ -116,7 +116,7 @@ struct state {
         struct arena scratch;   /* for unpacking the command that is being applied */
         struct removal removal; /* the rest of that command */
         int64_t revision;       /* 1 on an empty store */
-        uint32_t version;       /* the cluster version */
+        uint32_t cluster_version;
         struct descent descent;
         uint64_t applied; /* the index of the last entry applied */
         struct lease_time

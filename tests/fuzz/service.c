@@ -190,7 +190,7 @@ static void drive(void)
                 W->busy = false;
                 replica_run(W->replica, W->now);
                 core_run(W->core, W->now);
-                api_decide(W->api, W->now);
+                api_recall(W->api, W->now);
                 core_flush(W->core, W->now);
                 replica_flush(W->replica, W->now);
                 api_run(W->api, W->now);
@@ -215,7 +215,7 @@ static void drive(void)
                                 HOLDS(rpc_conn_input(c->client, b.data, buf_len(&b)) == 0);
                         W->busy = W->busy || buf_len(&b) > 0;
                 }
-                if (!W->busy && !*core_busy(W->core) &&
+                if (!W->busy && !*core_half_applied(W->core) &&
                     boot_before(W->now, replica_next(W->replica)))
                         break;
         }

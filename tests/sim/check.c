@@ -491,7 +491,7 @@ bool check_settled(struct world *w)
                 uint64_t applied;
 
                 /* Nor is an entry half applied. */
-                if (!w->r[i].up || *core_busy(w->r[i].node.core))
+                if (!w->r[i].up || *core_half_applied(w->r[i].node.core))
                         return false;
                 applied = core_state(w->r[i].node.core)->applied;
                 least = min_of(least, applied);

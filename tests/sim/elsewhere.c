@@ -261,7 +261,7 @@ void elsewhere_drive(struct world *w, struct replica_node *n)
                         sim_disk_finish(n->disk);
         }
         if (n->up)
-                n->wake = *core_busy(n->node.core)
+                n->wake = *core_half_applied(n->node.core)
                                   ? w->now + 100 * NSEC_PER_USEC
                                   : true_time_of(w, &n->clock, node_next(&n->node));
 }

@@ -28,7 +28,7 @@ void world_drive(struct world *w, struct replica_node *n)
         n->wake = NEVER;
         if (!n->up || n->paused || *w->failure)
                 return;
-        was_busy = *core_busy(n->node.core);
+        was_busy = *core_half_applied(n->node.core);
         n->room_at = NEVER;
         {
                 MEMORY(MEMORY_RUN);
@@ -40,7 +40,7 @@ void world_drive(struct world *w, struct replica_node *n)
         n->wake = min_of(true_time_of(w, &n->clock, node_next(&n->node)), n->room_at);
         /* Between two slices, others have their turns; mostly short ones, because there may be
          * hundreds of slices, and leases wait for the last one. */
-        if (*core_busy(n->node.core))
+        if (*core_half_applied(n->node.core))
                 n->wake = w->now + some_time(w, 10 * NSEC_PER_USEC,
                                              chance(w, 3) ? 3 * MSEC : 100 * NSEC_PER_USEC);
         else if (was_busy)
@@ -348,7 +348,7 @@ bool on_frame(struct world *w, struct event *e)
         if (*e->bytes != FRAME_DOUBLED && !introduce(w, e))
                 return false;
         seen_frame_before(n);
-        outdated = e->version < core_state(n->node.core)->version &&
+        outdated = e->version < core_state(n->node.core)->cluster_version &&
                    e->life == w->links[e->from][e->to].from_life;
         {
                 MEMORY(MEMORY_RUN);

@@ -62,7 +62,7 @@ static void ask(struct prober *p)
         int r = -1;
 
         p->act_at = W->now + 100 * MSEC;
-        if (!n->up || n->paused || *core_busy(n->node.core))
+        if (!n->up || n->paused || *core_half_applied(n->node.core))
                 return;
         p->which = (size_t) rnd_between(&W->rnd, 0, ARRAY_SIZE(resources) - 1);
         snprintf(request, sizeof(request), "GET %s HTTP/1.1\r\nHost: here\r\n\r\n",

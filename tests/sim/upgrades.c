@@ -83,7 +83,7 @@ static bool is_finished(struct world *w)
 {
         struct replica_node *leader = the_leader(w);
 
-        return leader && core_state(leader->node.core)->version > CLUSTER_0_1;
+        return leader && core_state(leader->node.core)->cluster_version > CLUSTER_0_1;
 }
 
 /* An agent becomes a newer or an older one, whatever the replicas are. */
@@ -195,7 +195,7 @@ void upgrades_look(struct world *w, struct replica_node *n)
 void upgrades_end(struct world *w)
 {
         for (unsigned i = 0; i < w->n_replicas && !*w->failure; i++) {
-                uint32_t is = w->r[i].up ? core_state(w->r[i].node.core)->version : 0;
+                uint32_t is = w->r[i].up ? core_state(w->r[i].node.core)->cluster_version : 0;
 
                 if (is != 0 && !w->old && is != CLUSTER_NEWEST)
                         fail(w, "I13: a new cluster is not at the newest version at replica %u",

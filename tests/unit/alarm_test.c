@@ -186,7 +186,7 @@ TEST(i10_the_alarm_about_another_core_survives_a_snapshot)
                 struct state s;
 
                 state_init(&s);
-                s.version = version;
+                s.cluster_version = version;
                 q.action = PB__ALARM_REQUEST__ALARM_ACTION__ACTIVATE;
                 q.alarm = PB__ALARM_TYPE__CORRUPT;
                 q.memberid = 77;

@@ -164,9 +164,9 @@ TEST(i10_a_core_stops_whatever_the_replica_that_hears_of_another_one_knows)
 {
         begin(5, 0);
         pass(100 * MSEC);
-        core_state(one.core)->version = CLUSTER_0_1;
+        core_state(one.core)->cluster_version = CLUSTER_0_1;
         core_hear_of(one.core, 8);
-        core_state(one.core)->version = CLUSTER_0_2;
+        core_state(one.core)->cluster_version = CLUSTER_0_2;
         pass(100 * MSEC);
         CHECK_EQ(state_sibling(core_state(one.core)), 8);
         end();
@@ -176,7 +176,7 @@ TEST(i10_a_core_stops_whatever_the_replica_that_hears_of_another_one_knows)
         pass(100 * MSEC);
         CHECK(state_alarmed(core_state(one.core), PB__ALARM_TYPE__CORRUPT));
         CHECK_EQ(state_sibling(core_state(one.core)), 0);
-        core_state(one.core)->version = CLUSTER_0_2;
+        core_state(one.core)->cluster_version = CLUSTER_0_2;
         pass(1000 * MSEC);
         core_hear_of(one.core, 8);
         pass(100 * MSEC);

@@ -209,7 +209,7 @@ TEST(alarms_have_a_bound)
         q.alarm = PB__ALARM_TYPE__NOSPACE;
         CHECK_EQ(apply(&s, CMD_ALARM, &q.base), STATE_OK);
         CHECK(state_alarmed(&s, PB__ALARM_TYPE__NOSPACE));
-        s.version = CLUSTER_0_2;
+        s.cluster_version = CLUSTER_0_2;
         q.alarm = PB__ALARM_TYPE__CORRUPT;
         q.sibling = true;
         for (q.memberid = 2001; q.memberid < 2100; q.memberid++)

@@ -289,7 +289,7 @@ static void server_turn(void)
         own.woken = false;
         replica_run(own.replica, rig.now);
         core_run(rig.core, rig.now);
-        api_decide(rig.api, rig.now);
+        api_recall(rig.api, rig.now);
         core_flush(rig.core, rig.now);
         replica_flush(own.replica, rig.now);
         took(since);

@@ -80,7 +80,7 @@ TEST(a_snapshot_of_release_0_1_0_is_loaded_and_saved_again_byte_for_byte)
         CHECK_EQ(s.n_alarms, 3);
         CHECK_EQ(s.auth.n_users, 3);
         CHECK_EQ(s.cached.n, 4);
-        CHECK_EQ(s.version, CLUSTER_0_1);
+        CHECK_EQ(s.cluster_version, CLUSTER_0_1);
         check_saved(&s, was);
         state_fini(&s);
 }
@@ -99,11 +99,11 @@ TEST(a_snapshot_says_the_cluster_version_once_it_is_raised)
         check_saved(&s, golden());
         raise_version(&s, CLUSTER_0_2);
         raise_version(&s, CLUSTER_0_1);
-        CHECK_EQ(s.version, CLUSTER_0_2);
+        CHECK_EQ(s.cluster_version, CLUSTER_0_2);
         check_saved(&s, (struct view){is.data, buf_len(&is)});
         state_fini(&s);
         CHECK_EQ(load(&s, (struct view){is.data, buf_len(&is)}, wrong), 0);
-        CHECK_EQ(s.version, CLUSTER_0_2);
+        CHECK_EQ(s.cluster_version, CLUSTER_0_2);
         state_fini(&s);
         CHECK_EQ(load_as(&s, CLUSTER_0_1, (struct view){is.data, buf_len(&is)}, wrong),
                  -EBADMSG);

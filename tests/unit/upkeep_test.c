@@ -82,7 +82,7 @@ TEST(the_names_of_former_members_are_dropped)
                 }
                 pass(5 * NSEC_PER_SEC);
                 CHECK_EQ(core_state(one.core)->n_members,
-                         core_state(one.core)->version == CLUSTER_0_1 ? 4 : 1);
+                         core_state(one.core)->cluster_version == CLUSTER_0_1 ? 4 : 1);
                 CHECK_STR(core_state(one.core)->members[0].name, "a");
                 end();
         }

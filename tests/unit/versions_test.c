@@ -261,13 +261,13 @@ TEST(a_new_cluster_has_the_newest_version_from_its_first_entry_on)
         CHECK_EQ(core_set_member(w.core, "a", "http://a:1"), 0);
         run_for(NSEC_PER_SEC);
         CHECK(core_status(w.core).ready);
-        CHECK_EQ(core_state(w.core)->version, CLUSTER_NEWEST);
+        CHECK_EQ(core_state(w.core)->cluster_version, CLUSTER_NEWEST);
         CHECK_EQ(core_state(w.core)->n_members, 1);
         end();
         begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .version = CLUSTER_0_1});
         run_for(NSEC_PER_SEC);
         CHECK(core_status(w.core).ready);
-        CHECK_EQ(core_state(w.core)->version, CLUSTER_0_1);
+        CHECK_EQ(core_state(w.core)->cluster_version, CLUSTER_0_1);
         end();
 }
 
@@ -298,12 +298,12 @@ TEST(the_cluster_version_rises_when_all_members_can_and_answer)
         CHECK_EQ(replica_peer_introduced(w.replica, 2, &two, w.now), 0);
         check_finish(RPC_FAILED_PRECONDITION,
                      "tenure: a member (0000000000000002) does not answer the leader now");
-        CHECK_EQ(core_state(w.core)->version, CLUSTER_0_1);
+        CHECK_EQ(core_state(w.core)->cluster_version, CLUSTER_0_1);
         ch = (struct core_change){.done = changed, .what = REPLICA_REMOVE, .id = 2};
         CHECK_EQ(core_change_members(w.core, &ch, NSEC_PER_SEC), 0);
         run_for(2 * NSEC_PER_SEC);
         check_finish(RPC_OK, "");
-        CHECK_EQ(core_state(w.core)->version, CLUSTER_0_2);
+        CHECK_EQ(core_state(w.core)->cluster_version, CLUSTER_0_2);
         CHECK_EQ(replica_peer_introduced(w.replica, 2, &introduction_0_1, w.now),
                  -EPROTONOSUPPORT);
         check_finish(RPC_OK, "");
@@ -316,15 +316,15 @@ TEST(the_cluster_version_rises_by_itself_after_a_while)
         begin_upgraded(&(struct core_config){.timeout = 5 * NSEC_PER_SEC,
                                              .finish_after = 10 * NSEC_PER_SEC});
         run_for(9 * NSEC_PER_SEC);
-        CHECK_EQ(core_state(w.core)->version, CLUSTER_0_1);
+        CHECK_EQ(core_state(w.core)->cluster_version, CLUSTER_0_1);
         run_for(2 * NSEC_PER_SEC);
-        CHECK_EQ(core_state(w.core)->version, CLUSTER_0_2);
+        CHECK_EQ(core_state(w.core)->cluster_version, CLUSTER_0_2);
         end();
 
         begin_upgraded(
                 &(struct core_config){.timeout = 5 * NSEC_PER_SEC, .finish_after = INT64_MAX});
         run_for(60 * NSEC_PER_SEC);
-        CHECK_EQ(core_state(w.core)->version, CLUSTER_0_1);
+        CHECK_EQ(core_state(w.core)->cluster_version, CLUSTER_0_1);
         end();
 }
 

@@ -7,7 +7,7 @@
  * what stands before and after the keys is held until it is sent.
  */
 #include "etcd/backup.h"
-#include "etcd/slow.h"
+#include "etcd/sliced.h"
 #include "state/saver.h"
 
 #define CHUNK ((size_t) 64 << 10)
@@ -16,8 +16,8 @@
 #define CHUNKS 4                    /* chunks sent in the connection's turn */
 #define RESTARTS 3
 
-struct dump {
-        struct slow slow;
+struct snapshot_call {
+        struct sliced sliced;
         struct state_saver saver; /* its output is consumed as it is sent */
         bool began;               /* a part has been sent */
         bool encoded;             /* everything has been encoded */
@@ -28,38 +28,38 @@ struct dump {
         uint64_t left;    /* bytes of the file that are still to be sent */
 };
 
-static struct dump *dump_of(struct slow *s)
+static struct snapshot_call *call_of(struct sliced *s)
 {
-        return container_of(s, struct dump, slow);
+        return container_of(s, struct snapshot_call, sliced);
 }
 
-static void dump_fini(struct slow *s)
+static void fini(struct sliced *s)
 {
-        struct dump *d = dump_of(s);
+        struct snapshot_call *d = call_of(s);
 
         state_saver_fini(&d->saver);
         buf_fini(&d->piece);
         free(d);
 }
 
-/* Begins the dump, or begins it again if the state was replaced while it was counted. */
-static void dump_begin(struct slow *s)
+/* Begins, or begins again if the state was replaced while it was counted. */
+static void begin(struct sliced *s)
 {
-        struct dump *d = dump_of(s);
+        struct snapshot_call *d = call_of(s);
 
         if (d->began || d->n_begun++ > RESTARTS)
                 return request_fail(s->q, status_of(STATE_E_COMPACTED));
         state_save_start(&d->saver, core_state(s->q->api->core));
-        slow_keep(s, sizeof(*d) + state_saver_bytes(&d->saver));
+        sliced_keep(s, sizeof(*d) + state_saver_bytes(&d->saver));
 }
 
 /* ---- sending ---- */
 
-static void send_chunk(struct dump *d, struct buf *from)
+static void send_chunk(struct snapshot_call *d, struct buf *from)
 {
         Pb__SnapshotResponse p = PB__SNAPSHOT_RESPONSE__INIT;
         size_t n = min_of(buf_len(from), d->chunk);
-        struct request *q = d->slow.q;
+        struct request *q = d->sliced.q;
         Pb__ResponseHeader h;
 
         core_header(q->api->core, &h);
@@ -73,7 +73,7 @@ static void send_chunk(struct dump *d, struct buf *from)
         d->began = true;
 }
 
-static int encode(struct dump *d)
+static int encode(struct snapshot_call *d)
 {
         struct buf *state = &d->saver.out;
         int r = 1;
@@ -85,7 +85,7 @@ static int encode(struct dump *d)
 }
 
 /* Returns 0 at the end, 1 if there is more, -ESTALE, or -ENOMEM. */
-static int send_next(struct dump *d)
+static int send_next(struct snapshot_call *d)
 {
         struct buf *state = &d->saver.out;
         int r;
@@ -109,8 +109,8 @@ static int send_next(struct dump *d)
 
 static void send_more(struct request *q)
 {
-        struct dump *d = dump_of(q->data);
-        int r = slow_is_stale(&d->slow) ? -ESTALE : 1;
+        struct snapshot_call *d = call_of(q->data);
+        int r = sliced_is_stale(&d->sliced) ? -ESTALE : 1;
         bool pressed = rpc_call_is_pressed(q->call);
         size_t high = pressed ? PRESSED + 1 : QUEUED_HIGH;
 
@@ -126,46 +126,46 @@ static void send_more(struct request *q)
                 return request_finish(q);
         if (buf_len(&d->saver.out) == 0)
                 buf_fini(&d->saver.out); /* it held what comes before the keys */
-        slow_drop_kept(&d->slow);
+        sliced_drop_kept(&d->sliced);
         rpc_call_charge(q->call, sizeof(*d) + state_saver_bytes(&d->saver) + d->piece.cap);
         request_goes_on(q);
 }
 
 /* ---- preparing ---- */
 
-static int dump_run(struct slow *s)
+static int run(struct sliced *s)
 {
-        struct dump *d = dump_of(s);
-        int r = slow_is_stale(s) ? -ESTALE : state_save_count(&d->saver, SLOW_SLICE);
+        struct snapshot_call *d = call_of(s);
+        int r = sliced_is_stale(s) ? -ESTALE : state_save_count(&d->saver, SLICE_BYTES);
 
         if (r > 0)
-                slow_keep(s, sizeof(*d) + state_saver_bytes(&d->saver));
+                sliced_keep(s, sizeof(*d) + state_saver_bytes(&d->saver));
         if (r != 0)
                 return min_of(r, 0);
         d->left = backup_size(d->saver.size);
         backup_begin(&d->file, d->saver.size, &d->piece);
         if (buf_error(&d->piece) < 0)
                 return -ENOMEM;
-        slow_unqueue(s);
+        sliced_unqueue(s);
         s->q->then = send_more;
         send_more(s->q);
         return 0;
 }
 
-static const struct slow_ops ops = {.begin = dump_begin, .run = dump_run, .fini = dump_fini};
+static const struct sliced_ops ops = {.begin = begin, .run = run, .fini = fini};
 
 static void start(struct request *q)
 {
-        struct dump *d = calloc(1, sizeof(*d));
+        struct snapshot_call *d = calloc(1, sizeof(*d));
 
         if (!d)
                 return request_fail(q, status_nomem);
-        slow_start(&d->slow, q, &ops);
+        sliced_start(&d->sliced, q, &ops);
 }
 
 /* A replica that has just started knows less than its disk does, until others tell it what is
  * committed. No snapshot is better than an old one. */
-void dump(struct request *q)
+void send_snapshot(struct request *q)
 {
         if (!core_caught_up(q->api->core))
                 return request_read(q, start);

@@ -1,5 +1,5 @@
 /* Calls that read the whole state: one slice at a time, with other work in between. */
-#include "etcd/slow.h"
+#include "etcd/sliced.h"
 
 #include "base/probe.h"
 
@@ -8,50 +8,50 @@
 #define TOGETHER 4                    /* calls of a connection that run at the same time */
 #define SWEEP ((struct budget){4000}) /* to free versions in one turn: about a millisecond */
 
-void slow_queue(struct slow *s)
+void sliced_queue(struct sliced *s)
 {
         struct api *a = s->q->api;
 
-        line_join(&a->slows, &s->place, a->conns.turn(s->q->call->conn, a->conns_arg));
+        line_join(&a->sliced, &s->place, a->conns.turn(s->q->call->conn, a->conns_arg));
 }
 
-void slow_unqueue(struct slow *s)
+void sliced_unqueue(struct sliced *s)
 {
-        line_leave(&s->q->api->slows, &s->place);
+        line_leave(&s->q->api->sliced, &s->place);
 }
 
-static struct slow *first(const struct api *a)
+static struct sliced *first(const struct api *a)
 {
-        struct line_place *p = line_first(&a->slows);
+        struct line_place *p = line_first(&a->sliced);
 
-        return p ? container_of(p, struct slow, place) : NULL;
+        return p ? container_of(p, struct sliced, place) : NULL;
 }
 
 /* ---- charging ---- */
 
-void slow_drop_kept(struct slow *s)
+void sliced_drop_kept(struct sliced *s)
 {
         struct api *a = s->q->api;
 
         if (s->kept == 0)
                 return;
-        a->n_slow_keepers--;
+        a->n_sliced_keepers--;
         if (s->q->call && !s->unkept)
                 rpc_call_drop_kept(s->q->call, s->kept);
         s->kept = 0;
 }
 
-bool slow_keep(struct slow *s, size_t bytes)
+bool sliced_keep(struct sliced *s, size_t bytes)
 {
         struct api *a = s->q->api;
 
-        slow_drop_kept(s);
+        sliced_drop_kept(s);
         s->unkept = !rpc_call_keep(s->q->call, bytes);
-        if (s->unkept && a->n_slow_keepers > 0) {
+        if (s->unkept && a->n_sliced_keepers > 0) {
                 request_fail(s->q, status_too_many);
                 return false;
         }
-        a->n_slow_keepers++;
+        a->n_sliced_keepers++;
         s->kept = bytes;
         return true;
 }
@@ -60,20 +60,20 @@ bool slow_keep(struct slow *s, size_t bytes)
 
 static void drop(struct request *q)
 {
-        struct slow *s = q->data;
+        struct sliced *s = q->data;
 
-        slow_drop_kept(s);
-        slow_unqueue(s);
+        sliced_drop_kept(s);
+        sliced_unqueue(s);
         s->ops->fini(s);
 }
 
-static void begin(struct slow *s)
+static void begin(struct sliced *s)
 {
         s->installs = core_installs(s->q->api->core);
         s->ops->begin(s);
 }
 
-void slow_adopt(struct slow *s, struct request *q, const struct slow_ops *ops)
+void sliced_adopt(struct sliced *s, struct request *q, const struct sliced_ops *ops)
 {
         s->q = q;
         s->ops = ops;
@@ -83,14 +83,14 @@ void slow_adopt(struct slow *s, struct request *q, const struct slow_ops *ops)
         q->gone = request_end;
 }
 
-void slow_start(struct slow *s, struct request *q, const struct slow_ops *ops)
+void sliced_start(struct sliced *s, struct request *q, const struct sliced_ops *ops)
 {
-        slow_adopt(s, q, ops);
-        slow_queue(s);
+        sliced_adopt(s, q, ops);
+        sliced_queue(s);
         begin(s);
 }
 
-void slow_end(struct slow *s)
+void sliced_end(struct sliced *s)
 {
         struct request *q = s->q;
 
@@ -100,18 +100,18 @@ void slow_end(struct slow *s)
         q->gone = NULL;
 }
 
-bool slow_is_stale(const struct slow *s)
+bool sliced_is_stale(const struct sliced *s)
 {
         return s->installs != core_installs(s->q->api->core);
 }
 
 /* Runs a slice of the call whose turn it is. */
-static void run(struct slow *s, struct boot_time now)
+static void run(struct sliced *s, struct boot_time now)
 {
         int r;
 
         s->at = boot_add(now, PAUSE);
-        line_rotate(&s->q->api->slows, TOGETHER - 1);
+        line_rotate(&s->q->api->sliced, TOGETHER - 1);
         r = s->ops->run(s);
         if (r == -ESTALE) {
                 PROBE("a long read begins again on another state");
@@ -133,12 +133,12 @@ static void sweep(struct api *a, struct boot_time now)
 }
 
 /* However many calls there are, only a few run in one turn of the loop. */
-void slow_flush(struct api *a, struct boot_time now)
+void sliced_flush(struct api *a, struct boot_time now)
 {
         if (kept_wants_sweep(&core_state(a->core)->kv.kept))
                 sweep(a, now);
         for (unsigned i = 0; i < AT_ONCE; i++) {
-                struct slow *s = first(a);
+                struct sliced *s = first(a);
 
                 if (!s || boot_before(now, s->at))
                         return;
@@ -146,9 +146,9 @@ void slow_flush(struct api *a, struct boot_time now)
         }
 }
 
-struct boot_time slow_next(const struct api *a)
+struct boot_time sliced_next(const struct api *a)
 {
-        const struct slow *s = first(a);
+        const struct sliced *s = first(a);
         bool sweeps = kept_wants_sweep(&core_state(a->core)->kv.kept);
 
         return boot_min(s ? s->at : BOOT_TIME_NEVER, sweeps ? a->sweep_at : BOOT_TIME_NEVER);
