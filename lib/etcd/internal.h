@@ -165,14 +165,15 @@ struct method {
         bool always; /* answered even while the core is stopped */
 };
 
-/* ---- stopped.c ---- */
-
-/* Whether nobody is served, because another core goes on from the same data. If so, writes what
- * clients are told. */
 /* If this replica waits for a member, whose start is all that is missing, writes that to @text.
  */
 #define API_WAITS 512
 bool api_waits(const struct api *a, char text[static API_WAITS]);
+
+/* ---- stopped.c ---- */
+
+/* Whether nobody is served, because another core goes on from the same data. If so, writes what
+ * clients are told. */
 bool api_is_stopped(const struct api *a, char text[static 320]);
 /* The client of @call is in another core. */
 void api_hear_of(struct api *a, const struct rpc_call *call);
@@ -224,12 +225,12 @@ void request_read(struct request *q, void (*then)(struct request *q));
 void api_kick(struct api *a, struct rpc_call *call);
 /* Sends a message on a stream, and notifies the connection. */
 void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m);
+/* The same for the message that is in @a->packed. */
+void api_send_packed(struct api *a, struct rpc_call *call);
 /* api_take_packed() hands out the buffer for the next message, empty; api_give_packed() takes
  * it back. */
 struct buf api_take_packed(struct api *a);
 void api_give_packed(struct api *a, struct buf *b);
-/* The same for the message that is in @a->packed. */
-void api_send_packed(struct api *a, struct rpc_call *call);
 
 extern const struct method kv_methods[], lease_methods[], watch_methods[], cluster_methods[],
         lock_methods[], maintenance_methods[], auth_methods[], cache_methods[];

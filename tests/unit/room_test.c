@@ -278,7 +278,6 @@ static void crowd_asks_for_keys(unsigned n, size_t size)
         crowd("/etcdserverpb.Lease/LeaseTimeToLive", &q.base);
 }
 
-/* The last part that was encoded, which is all of a small answer, was not charged. */
 /* So many leases, 1 and so on, with as many keys each: of lease i those that begin with its
  * number. */
 static void hang_on_many(unsigned n_leases, unsigned n_keys)
@@ -373,6 +372,7 @@ TEST(a_deletion_of_more_than_the_log_has_for_all_comes_to_its_end)
         rig_end();
 }
 
+/* The last part that was encoded, which is all of a small answer, was not charged. */
 TEST(keys_of_a_lease_that_nobody_reads_wait_for_room)
 {
         crowd_asks_for_keys(1, VALUE);
