@@ -25,7 +25,8 @@ struct observer {
         TAILQ_ENTRY(observer) next_late; /* while it has no room for what it is told next ... */
         size_t wants;                    /* ... the size of that; 0: it has */
         uint64_t round;                  /* the last round in which it was checked */
-        int64_t sent;                    /* the mod_revision that was sent last */
+        int64_t sent;                    /* the mod_revision that was sent last ... */
+        uint32_t sent_sub;               /* ... and which change of that revision it was */
         struct core_read first; /* confirms that our state is recent enough to begin ... */
         bool reading, begun;    /* ... while `reading`; then it has `begun` */
 };
@@ -142,6 +143,7 @@ static void send(struct observer *o, const struct kv_version *v)
         Pb__KeyValue kv;
 
         o->sent = v->mod_revision;
+        o->sent_sub = v->sub;
         core_header(a->core, &h);
         kv_fill(v, &kv);
         p.header = &h;
@@ -154,12 +156,17 @@ static bool has_room(const struct observer *o, size_t n)
         return rpc_call_queued_patient(o->call, n) <= API_QUEUED_MAX;
 }
 
+static bool was_sent(const struct observer *o, const struct kv_version *v)
+{
+        return v->mod_revision == o->sent && v->sub == o->sent_sub;
+}
+
 static void tell(struct observer *o, const struct kv_key *k, unsigned *left)
 {
         struct api *a = o->hub->api;
         struct status st;
 
-        if (!o->begun || o->wants > 0 || k->newest->mod_revision == o->sent)
+        if (!o->begun || o->wants > 0 || was_sent(o, k->newest))
                 return;
         st = identify_late(a, o->call, &o->who);
         if (st.code == RPC_OK)

@@ -105,6 +105,33 @@ TEST(an_observer_is_told_of_each_proclamation)
         rig_end();
 }
 
+/* A key that the same txn has made leads next: its revision is that of the one before. */
+TEST(an_observer_is_told_of_a_leader_of_the_same_revision)
+{
+        Pb__LeaderRequest q = PB__LEADER_REQUEST__INIT;
+        struct kv_key *first, *second;
+        struct rig_call call;
+        struct state *s;
+
+        rig_begin();
+        s = core_state(rig.core);
+        s->revision++;
+        CHECK_EQ(kv_put(&s->kv, s->revision, 0, "e/1", 3, "v", 1, 0, &first), 0);
+        CHECK_EQ(kv_put(&s->kv, s->revision, 1, "e/2", 3, "v", 1, 0, &second), 0);
+        q.name = pb_bytes("e", 1);
+        rig_open(rig_connect(0), &call, "/v3electionpb.Election/Observe", &q.base);
+        for (unsigned i = 0; i < 20; i++)
+                rig_turn();
+        CHECK_EQ(call.messages, 1);
+        CHECK_EQ(kv_delete(&s->kv, ++s->revision, 0, first), 0);
+        rig_put("other", 1);
+        for (unsigned i = 0; i < 20; i++)
+                rig_turn();
+        CHECK_EQ(call.messages, 2);
+        rig_forget(&call);
+        rig_end();
+}
+
 /* Its election was looked at again every 20 ms, for as long as it did not read. */
 TEST(an_observer_that_does_not_read_is_not_looked_for)
 {
