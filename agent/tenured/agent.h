@@ -75,7 +75,7 @@ struct agent {
         struct holders holders;
         int turns; /* where programs take turns, see openings.h; -1: nowhere */
         struct names names;
-        bool resumed;      /* an earlier run of the agent held the place */
+        bool resumed;      /* an earlier run of the agent held the place, which has not ended */
         struct pid1 *pid1; /* NULL if we are not a unit of systemd */
         struct fence fence;
         struct boot_time extend_at;

@@ -177,6 +177,7 @@ static void on_session(void *userdata, enum session_state state, const char *why
                          *why ? ": " : "", why);
                 break;
         case SESSION_LOST:
+                a->resumed = false;
                 /* A lease that was ended before its deadline says nothing about the TTL. */
                 if (!boot_before(boot_now(), session_deadline(s)))
                         evidence_lost(a->measured.evidence, session_due(s), boot_now());

@@ -177,6 +177,7 @@ def test_an_agent_that_comes_back_too_late_knows_that_it_has_lost(agents, core):
 
     eventually(lambda: agent.holds_another(lease))
     assert "lost its place: no renewal was acknowledged" in agent.log_text()
+    assert "goes on holding its place" not in agent.log_text()
 
 
 def test_a_stop_gives_the_place_back_and_leaves_none_to_resume(agent, core):
