@@ -114,10 +114,12 @@ struct agent {
         struct waits waits;
         enum session_state state;
         char why[512];
-        bool ready;                 /* READY=1 was sent */
-        struct loop_timer ready_at; /* when READY=1 is sent in any case */
-        size_t reported_nodes;      /* in STATUS= */
-        nsec_t reported_ttl;        /* on D-Bus */
+        struct boot_time trouble_log_at; /* while joining: when the log says next what is in the
+                                          * way; 0: the agent has just been started */
+        bool ready;                      /* READY=1 was sent */
+        struct loop_timer ready_at;      /* when READY=1 is sent in any case */
+        size_t reported_nodes;           /* in STATUS= */
+        nsec_t reported_ttl;             /* on D-Bus */
         struct reported_instant reported_deadline, reported_renewal, reported_heard;
         int exit_code;
 };
@@ -129,6 +131,8 @@ void agent_bus_refused(struct agent *a, const char *why);
 /* events.c: reports to the journal, STATUS= and the bus. */
 extern const struct member_events agent_events;
 void agent_tell_status(struct agent *a);
+const char *agent_trouble(const struct agent *a); /* why no place is held; "": not known */
+struct boot_time agent_tell_trouble(struct agent *a, struct boot_time now);
 void agent_brake(struct stability *s);
 
 /* leave.c: agent_leave() leaves, and stays out until the next boot or, if @m says so, after it

@@ -10,6 +10,8 @@
 #include "bus/notify.h"
 
 #define CLAIM_EVERY (60 * NSEC_PER_SEC)
+#define TROUBLE_FIRST NSEC_PER_SEC
+#define TROUBLE_AGAIN (60 * NSEC_PER_SEC)
 
 /* ---- membership ---- */
 
@@ -83,10 +85,21 @@ void agent_brake(struct stability *s)
 
 /* ---- our own place ---- */
 
+/* A refusal of the core is more than a failure to reach it elsewhere, but does not outlive it.
+ */
+const char *agent_trouble(const struct agent *a)
+{
+        const char *why = member_trouble(a->member);
+
+        if (a->state == SESSION_HELD || a->state == SESSION_LEFT)
+                return "";
+        return !*why || member_is_refused(a->member) ? a->why : why;
+}
+
 void agent_tell_status(struct agent *a)
 {
         const struct session *s = member_session(a->member);
-        const char *why = *a->why ? a->why : member_trouble(a->member);
+        const char *why = agent_trouble(a);
         size_t n = member_nodes(a->member)->n;
 
         a->reported_nodes = n;
@@ -195,8 +208,11 @@ static void on_session(void *userdata, enum session_state state, const char *why
                 }
                 break;
         case SESSION_JOINING:
-                if (*why && !again)
+                if (again)
+                        break;
+                if (*why)
                         log_warning("Cannot join yet: %s.", why);
+                a->trouble_log_at = boot_add(boot_now(), *why ? TROUBLE_AGAIN : TROUBLE_FIRST);
                 break;
         case SESSION_LEFT:
                 log_info("Left.");
@@ -208,6 +224,25 @@ static void on_session(void *userdata, enum session_state state, const char *why
         agent_tell_status(a);
         if (state == SESSION_HELD)
                 held_check(a);
+}
+
+/* on_session() is told what the core refuses, but not that no core can be reached. The first
+ * failures are not logged: another endpoint may answer. */
+struct boot_time agent_tell_trouble(struct agent *a, struct boot_time now)
+{
+        const char *why = agent_trouble(a);
+
+        if (a->state != SESSION_JOINING)
+                return BOOT_TIME_NEVER;
+        if (a->trouble_log_at.ns == 0)
+                a->trouble_log_at = boot_add(now, TROUBLE_FIRST);
+        if (!boot_before(now, a->trouble_log_at)) {
+                if (*why)
+                        log_warning("Cannot join yet: %s; still trying.", why);
+                a->trouble_log_at = boot_add(now, *why ? TROUBLE_AGAIN : TROUBLE_FIRST);
+                agent_tell_status(a);
+        }
+        return a->trouble_log_at;
 }
 
 static void on_renewed(void *userdata, const struct session_renewal *r)

@@ -124,7 +124,7 @@ static void on_ready_at(struct loop_timer *t)
 {
         struct agent *a = container_of(t, struct agent, ready_at);
 
-        const char *why = member_trouble(a->member);
+        const char *why = agent_trouble(a);
 
         log_notice("No place yet after %" PRId64
                    " s%s%s; still trying. Units bound to the place start once it is held.",
@@ -182,7 +182,7 @@ static struct boot_time tell(struct agent *a, struct boot_time now)
         follow_ttl(a);
         if (member_nodes(a->member)->n != a->reported_nodes)
                 agent_tell_status(a);
-        return BOOT_TIME_NEVER;
+        return agent_tell_trouble(a, now);
 }
 
 /* Stays out while bound units are up. Units that wait for the target at boot wait until we are

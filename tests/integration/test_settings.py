@@ -37,6 +37,7 @@ def test_why_there_is_no_place_is_in_the_log_and_told_to_systemd(
     at = at.format(port=new_cluster(1, authority=authority).endpoints.rpartition(":")[2])
     agent = agents("h1", held=False, environment=systemd.environment, Endpoints=at,
                    ReadyAfter="100ms")
+    eventually(lambda: agent.said(f"Cannot join yet: {at}: {why}; still trying"))
     eventually(lambda: agent.said(f"No place yet after .*: {at}: {why}; still trying"))
     eventually(lambda: re.search(f"STATUS=Joining cluster .* as h1: {at}: {why}", systemd.text()))
 
