@@ -38,6 +38,8 @@ static void print_status(struct json_object *o)
         if (json_object_get_boolean(json_object_object_get(o, "MassFailure")))
                 puts("   Failure: most nodes have gone at once; software that moves work "
                      "should wait");
+        if (*ctl_text(o, "Trouble"))
+                printf("   Trouble: %s\n", ctl_shown(o, "Trouble", text));
         printf("      Core: %s\n", *ctl_text(o, "CoreEndpoint")
                                            ? ctl_shown(o, "CoreEndpoint", text)
                                            : "no endpoint answers");

@@ -211,6 +211,13 @@ GETTER(get_endpoint)
         return bus_append_text(reply, member_endpoint(a->member));
 }
 
+GETTER(get_trouble)
+{
+        struct agent *a = userdata;
+
+        return bus_append_text(reply, agent_trouble(a));
+}
+
 GETTER(get_n_nodes)
 {
         struct agent *a = userdata;
@@ -297,6 +304,7 @@ const sd_bus_vtable root_vtable[] = {
         SD_BUS_PROPERTY("Synced", "b", get_synced, 0, CHANGES),
         SD_BUS_PROPERTY("HeardUSec", "t", get_heard, 0, MOVES),
         SD_BUS_PROPERTY("CoreEndpoint", "s", get_endpoint, 0, CHANGES),
+        SD_BUS_PROPERTY("Trouble", "s", get_trouble, 0, MOVES),
         SD_BUS_PROPERTY("Degraded", "s", get_degraded, 0, MOVES),
         SD_BUS_PROPERTY("Maintenance", "s", get_maintenance, 0, CHANGES),
         SD_BUS_PROPERTY("MassFailure", "b", get_brake, 0, CHANGES),

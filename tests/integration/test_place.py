@@ -389,6 +389,7 @@ def test_a_clone_gets_no_place_while_its_original_has_it(other, agents, engine):
     second.crash()  # it was never the holder, and knows it
     eventually(lambda: second.log_text().count(refused) == 2)
     assert (first.status().lease_id, second.status().state) == (lease, "joining")
+    assert refused in second.properties()["Trouble"] and first.properties()["Trouble"] == ""
     assert told(other.announced, "h1") == ["NodeJoined"]
 
     assert first.stop() == 0

@@ -40,6 +40,7 @@ def test_why_there_is_no_place_is_in_the_log_and_told_to_systemd(
     eventually(lambda: agent.said(f"Cannot join yet: {at}: {why}; still trying"))
     eventually(lambda: agent.said(f"No place yet after .*: {at}: {why}; still trying"))
     eventually(lambda: re.search(f"STATUS=Joining cluster .* as h1: {at}: {why}", systemd.text()))
+    eventually(lambda: re.search(f"^   Trouble: {at}: {why}$", agent.ctl_whatever("status"), re.M))
 
 
 def test_changed_settings_take_effect_and_the_log_says_when(agent):
