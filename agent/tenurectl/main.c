@@ -13,6 +13,7 @@
 
 int ctl_open_bus(struct ctl *c)
 {
+        const char *address = c->address ? c->address : getenv("DBUS_SYSTEM_BUS_ADDRESS");
         int r;
 
         if (!c->address) {
@@ -26,7 +27,13 @@ int ctl_open_bus(struct ctl *c)
                 if (r >= 0)
                         r = sd_bus_start(c->bus);
         }
-        return r < 0 ? ctl_fail("cannot reach the bus", r, NULL) : 0;
+        if (r >= 0)
+                return 0;
+        if (address)
+                return say("cannot reach the bus at %s: %s", address, strerror(-r));
+        return say("cannot reach the system bus: %s; is dbus running? --bus=ADDRESS names "
+                   "another bus",
+                   strerror(-r));
 }
 
 int ctl_flush(struct ctl *c)

@@ -80,7 +80,7 @@ def test_a_value_is_written_byte_by_byte(agent, shared_cluster, prefix, tmp_path
     (["k", "x", "--lock=job"], {"TENURE_LOCK_KEY": "job/1", "TENURE_TOKEN": "x"},
      "$TENURE_TOKEN is not the token of $TENURE_LOCK_KEY"),
     (["k", "x", "--while-held", "--bus=unix:abstract=tenure-tests-have-none"], {},
-     "cannot reach the bus: Connection refused.")])
+     "cannot reach the bus at unix:abstract=tenure-tests-have-none: Connection refused.")])
 def test_a_write_that_is_not_well_guarded_is_refused(agent, words, environment, said):
     sentence, status = agent.refusal("put", *words, **environment)
     assert status == 1 and said in sentence
