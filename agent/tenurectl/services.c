@@ -115,9 +115,9 @@ int verb_services(struct ctl *c, int argc, char **argv)
 {
         static const struct column columns[] = {
                 {"SERVICE", "Name", COLUMN_TEXT},      {"NODE", "Node", COLUMN_TEXT},
-                {"INSTANCE", "Instance", COLUMN_TEXT}, {"PORT", "Port", COLUMN_SOME},
-                {"STATE", "State", COLUMN_TEXT},       {"SINCE", "Since", COLUMN_TEXT},
-                {"UNIT", "Unit", COLUMN_TEXT}};
+                {"INSTANCE", "Instance", COLUMN_TEXT}, {"ADDRESS", "Address", COLUMN_TEXT},
+                {"PORT", "Port", COLUMN_SOME},         {"STATE", "State", COLUMN_TEXT},
+                {"SINCE", "Since", COLUMN_TEXT},       {"UNIT", "Unit", COLUMN_TEXT}};
         static const struct listing listing = {"GetServices", "service", columns,
                                                ARRAY_SIZE(columns)};
 

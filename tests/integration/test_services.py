@@ -23,11 +23,11 @@ def published(agent):
 
 
 def test_a_service_of_a_file_is_published_on_the_lease_of_its_host(agent, core, entry):
-    entry("web", "Port=80", "Tags=proto=http")
+    entry("web", "Address=10.1.2.3", "Port=80", "Tags=proto=http")
     eventually_is([Service("web", "h1", "", 80, {"proto": "http"})], agent.services)
     record, = core.range(agent.key.replace("nodes/h1", "services/web/"))
     assert record.lease == agent.status().lease_id
-    assert re.search("^web +h1 +- +80 ", agent.ctl("services"), re.M)
+    assert re.search(r"^web +h1 +- +10\.1\.2\.3 +80 ", agent.ctl("services"), re.M)
 
 
 def test_a_file_that_says_something_else_is_read_again_and_one_with_an_error_is_named(agent, entry):
