@@ -387,5 +387,8 @@ int verb_snapshot_restore(struct ctl *c unused_, int argc, char **argv)
         memcpy(args + 2, argv, (size_t) argc * sizeof(*args));
         execvp(args[0], args);
         free(args);
+        if (errno == ENOENT)
+                return say("tenure-core is not in $PATH, and restores snapshots: install it on "
+                           "this host, or add its directory to $PATH");
         return ctl_fail("cannot run tenure-core", -errno, NULL);
 }

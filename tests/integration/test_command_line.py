@@ -149,6 +149,12 @@ def test_a_time_has_the_same_units_everywhere(agent):
     assert status == 1 and "has not been reached" in sentence
 
 
+def test_a_snapshot_is_not_restored_without_the_program_that_does_it():
+    assert refusal("core", "snapshot", "restore", "/none") == (1, (
+        "tenurectl: tenure-core is not in $PATH, and restores snapshots: install it on this host, "
+        "or add its directory to $PATH.\n"))
+
+
 def test_an_error_is_json_where_that_is_asked_for():
     assert refusal("--json=short", "nodes", "--filter=x") == (
         1, '{"message":"nodes does not take --filter; see tenurectl nodes --help"}\n')
