@@ -25,8 +25,9 @@ int ctl_fail(const char *what, int r, const sd_bus_error *error)
 
 int ctl_json_flags(const struct ctl *c)
 {
-        return c->json == JSON_PRETTY ? JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED
-                                      : JSON_C_TO_STRING_PLAIN;
+        return JSON_C_TO_STRING_NOSLASHESCAPE |
+               (c->json == JSON_PRETTY ? JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_SPACED
+                                       : JSON_C_TO_STRING_PLAIN);
 }
 
 void ctl_print(const struct ctl *c, struct json_object *o)
