@@ -158,7 +158,9 @@ int verb_core_add(struct ctl *c, int argc unused_, char **argv)
         json_put_text(o, "role", c->o.voter ? "voter" : "learner");
         json_put_text(o, "initial_cluster", (const char *) buf_head(&all));
         ctl_did(c, o,
-                "Added %016" PRIx64 ". Start it with an empty data directory and\n"
+                "Added %016" PRIx64
+                ". Start it with an empty data directory, a --name for NAME, "
+                "its\n--listen-client-urls and --listen-peer-urls, and\n"
                 "  --initial-cluster-state=existing --initial-cluster=%s%s",
                 p->member ? p->member->id : 0, (const char *) buf_head(&all),
                 c->o.voter ? "" : "\nIt is a learner until you promote it.");

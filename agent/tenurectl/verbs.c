@@ -43,7 +43,7 @@ const struct verb verbs[] = {
         {"lease keep-alive", "once", "LEASE", "renew a lease until interrupted", CORE | JSON, .fn = verb_lease_keep_alive, .alias = "lease keepalive"},
         {"lease ttl", "keys", "LEASE", "the time that a lease has left", CORE | JSON, .fn = verb_lease_ttl, .alias = "lease timetolive"},
         {"core members", NULL, "", "the replicas, their roles, versions and URLs", CORE | TABLE, .fn = verb_core_members},
-        {"core add", "voter", "PEER-URL", "add a learner, or what will vote", CORE | JSON, .fn = verb_core_add},
+        {"core add", "voter", "PEER-URL", "add a replica, as a learner or a voter", CORE | JSON, .fn = verb_core_add},
         {"core promote", NULL, "MEMBER", "make a learner that is in sync a voter", CORE | JSON, .fn = verb_core_promote},
         {"core remove", NULL, "MEMBER", "remove a replica", CORE | JSON, .fn = verb_core_remove},
         {"core replace", NULL, "MEMBER", "replace a replica whose data directory is lost", CORE | JSON, .fn = verb_core_replace},
