@@ -58,12 +58,14 @@ static void tell_behind(struct replacing *p, uint64_t behind)
 
 static void tell_what_to_do(struct replacing *p)
 {
-        tell(p, "Waiting for it to start with an empty data directory. On its host, with the\n"
-                "settings as they are:\n"
-                "  systemctl stop tenure-core\n"
-                "  find /var/lib/tenure-core -mindepth 1 -delete\n"
-                "  systemctl start tenure-core\n"
-                "A replica that has been started like that goes on by itself.\n");
+        tell(p,
+             "Waiting for it to start with an empty data directory. On its host, with the\n"
+             "settings as they are:\n"
+             "  systemctl stop tenure-core\n"
+             "  find /var/lib/tenure-core -mindepth 1 -delete\n"
+             "  systemctl start tenure-core\n"
+             "A replica that has been started like that goes on by itself. If the cluster has\n"
+             "grown since it began, it needs --initial-cluster-state=existing for that.\n");
 }
 
 static int refuse_etcd(const char *what, const Pb__Member *m)

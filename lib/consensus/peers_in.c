@@ -157,7 +157,9 @@ static bool greet(struct link_in *i)
                         le64_get(b + 8) == p->cfg.ancestor
                                 ? ", which was forced to descend from that one; end the other, "
                                   "and add it with an empty data directory (tenurectl core add)"
-                                : "");
+                                : "; the one that is to join the other's cluster needs an "
+                                  "empty "
+                                  "data directory and --initial-cluster-state=existing");
                 peers_refuse(p, "a link from", i->id, stream_peer(i->stream), why);
                 return false;
         }

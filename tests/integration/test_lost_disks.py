@@ -113,6 +113,25 @@ def test_a_member_whose_disk_is_lost_is_replaced_by_one_command(cluster, state, 
     eventually(lambda: cluster.get("precious", at=b))
 
 
+def test_a_member_of_a_cluster_that_has_grown_is_told_how_to_join_it_again(new_cluster):
+    cluster = new_cluster(1)
+    a, b = *cluster.replicas.values(), cluster.add_learner("b")
+    eventually(lambda: cluster.members().get("b"))
+    lose_disk(b)
+    set_state(b, "new")  # then it would begin a cluster of two
+
+    b.start()
+
+    for replica in a, b:
+        eventually(lambda: replica.said("needs an empty data directory and "
+                                        "--initial-cluster-state=existing"))
+    lose_disk(b)
+    set_state(b, "existing")
+    b.start()
+    command = replacing(cluster, a, b.name)
+    assert command.wait() == 0, command.log_text()
+
+
 def test_a_replacement_goes_on_when_its_command_is_run_again(cluster):
     a, b, c = followers(cluster)
     lose_disk(b)
