@@ -176,7 +176,8 @@ $(O)/man/%.conf.5: $(O)/bin/%
 	@mkdir -p $(@D)
 	@$< --help=conf > $@
 
-# A page gets the version when it is installed, and is found by each of the functions that it is about.
+# A page gets the version when it is installed, and is found by each of the functions that it is about. To groff 1.22 every page in
+# mdoc(7) is from a "BSD System Manager's Manual", unless that string has another name.
 MAN := $(wildcard agent/*/*.[1-8] lib/tenure/*.3) $(O)/man/tenured.conf.5 $(O)/man/tenure-core.conf.5
 
 # What is on the bus, for whoever generates code from it: the program tells what it serves.
@@ -211,7 +212,7 @@ install: deps-there
 	install -D -m 644 conf/org.tenure.Membership1.service "$(DESTDIR)$(PREFIX)/share/dbus-1/system-services/org.tenure.Membership1.service"
 	for p in $(MAN); do \
 		file=$${p##*/}; section=$${p##*.}; d="$(DESTDIR)$(PREFIX)/share/man/man$$section"; \
-		install -d "$$d" && sed 's/^\.Os Tenure$$/.Os "Tenure $(VERSION)"/' $$p > "$$d/$$file" && chmod 644 "$$d/$$file" || exit 1; \
+		install -d "$$d" && sed -e 's/^\.Os Tenure$$/.Os "Tenure $(VERSION)"/' -e '/^\.Dd /a.ds doc-volume-operating-system Tenure' $$p > "$$d/$$file" && chmod 644 "$$d/$$file" || exit 1; \
 		for name in $$(sed -n 's/^\.Nm \(tenure_[a-z_]*\).*/\1/p' $$p); do \
 			[ $$name.$$section = $$file ] || ln -sf $$file "$$d/$$name.$$section" || exit 1; done; done
 	install -D -m 644 -t "$(DESTDIR)$(DOCDIR)/libtenure-dev/examples" conf/examples/libtenure/*.c

@@ -70,6 +70,7 @@ def test_man_finds_each_function_and_shows_the_version(root):
                if f'\n.Os "Tenure {version}"\n' not in page.read_text()}
 
     assert (missing, without) == (set(), set())
+    assert "BSD" not in run("man", "-l", manual / "man8/tenured.8", MANPAGER="cat").splitlines()[0]
 
 
 # A program whose output is a file keeps it back; stdbuf(1) would be in the sanitizers' way.
