@@ -12,7 +12,8 @@ import pytest
 from harness.places import BIN, TOP
 from harness.program import run
 
-PAGES = {page.name: page for folder in ("agent/tenured", "agent/tenure-core", "lib/tenure")
+PAGES = {page.name: page for folder in ("agent/tenured", "agent/tenure-core", "agent/tenurectl",
+                                        "lib/tenure")
          for page in (TOP / folder).glob("*.[1-8]")}
 SOURCES = [path for folder in ("agent", "lib", "units", "conf")
            for path in (TOP / folder).rglob("*") if path.is_file() and path.name not in PAGES]
@@ -94,6 +95,21 @@ DEFAULTS = [
     ("tenure-core.8", "--max-connections-per-address, 8,192", "tenure-core",
      "MaxConnectionsPerAddress", "8192"),
     ("tenure-core.8", "(a day, unless it is set)", "tenure-core", "FinishUpgradeAfter", "24h"),
+    ("tenurectl.1", "The time between updates; 1s by default", "tenurectl", "interval", "1s"),
+    ("tenurectl.1", "for the lock, by default for ever", "tenurectl", "wait", "for ever, 30s"),
+    ("tenurectl.1", "to stop, by default 30s", "tenurectl", "wait", "for ever, 30s"),
+    ("tenurectl.1", "another holder has the lock, by default 124", "tenurectl",
+     "conflict-exit-code", "124"),
+    ("tenurectl.1", "from 1 to 10000, by default 100", "tenurectl", "weight", "100"),
+    ("tenurectl.1", "by default that of the host", "tenurectl", "name", "the host's"),
+    ("tenurectl.1", "the TTL of the member's lease, by default 10s", "tenurectl", "ttl", "10s"),
+    ("tenurectl.1", "may take to end, by default 10s", "tenurectl", "grace", "10s"),
+    ("tenurectl.1", "The cluster; by default the agent's", "tenurectl", "cluster", "the agent's"),
+    ("tenurectl.1", "the default is http://127.0.0.1:2379", "tenurectl", "endpoints",
+     "$TENURE_ENDPOINTS, http://127.0.0.1:2379"),
+    ("tenurectl.1", "“default” otherwise", "tenured", "Cluster", "default"),
+    ("tenurectl.1", 'a cluster other than "default"', "tenured", "Cluster", "default"),
+    ("tenurectl.1", "The default, 10 s, bridges 4.4 s", "tenured", "TTL", "10s"),
     ("tenure_new.3", "“default” otherwise", "tenured", "Cluster", "default"),
     ("tenure_lease_grant.3", 'the cluster is "default"', "tenured", "Cluster", "default"),
 ]
@@ -110,12 +126,25 @@ OTHER_DEFAULTS = [
     ("tenure-core.8", "with every default commented out"),
     ("tenure-core.8", "Their ranges and defaults"),
     ("tenure-core.8", "unless the value is etcd's default"),
+    ("tenurectl.1", "This is the default"),  # a command, which test_command_line.py leaves out
+    ("tenurectl.1", "It fails after TIME, by default 25s"),  # see DURATIONS
+    ("tenurectl.1", "the time of --wait, by default 30 seconds"),  # see DURATIONS
+    ("tenurectl.1", "(KillMode=control-group, the default)"),  # systemd's
+    ("tenurectl.1", "The default of --endpoints"),
 ]
+
+
+def defaults_of_tenurectl():
+    """As its help says them: the words in brackets."""
+    help = "".join(run(BIN / "tenurectl", "help", verb) for verb in ("lock", "top", "work"))
+    return {option: ", ".join(re.findall(r"\[(.*?)\]", text)) for option, text in
+            re.findall(r"^  (?:-., |    )--([a-z-]+)(?:=\S+)? +(.*\[.*\].*)$", help, re.M)}
 
 
 def test_each_default_that_a_page_quotes_is_that_of_the_program():
     defaults = {program: dict(re.findall(r"^(\w+)=(.*)$", run(BIN / program, "--test", *words),
                                          re.M)) for program, words in ARGUMENTS.items()}
+    defaults["tenurectl"] = defaults_of_tenurectl()
     assert [claim for claim in DEFAULTS if not is_shown(*claim[:2])] == []
     assert [claim for claim in DEFAULTS if defaults[claim[2]].get(claim[3]) != claim[4]] == []
     assert sentences_with("[Dd]efault", [c[:2] for c in DEFAULTS] + OTHER_DEFAULTS) == []
@@ -125,9 +154,9 @@ def test_each_default_that_a_page_quotes_is_that_of_the_program():
 
 UNITS = {"ms": 0.001, "s": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86400,
          "week": 7 * 86400}
-WORDS = {"half a": 0.5, "a": 1, "each": 1, "another": 1, "one": 1, "two": 2, "three": 3, "five": 5,
+WORDS = {"half a": 0.5, "a": 1, "an": 1, "each": 1, "another": 1, "one": 1, "two": 2, "three": 3, "five": 5,
          "ten": 10, "a hundred": 100}
-DURATION = (r"\b(\d+(?:\.\d+)?|half a|a hundred|a|each|another|one|two|three|five|ten) "
+DURATION = (r"\b(\d+(?:\.\d+)?|half an?|a hundred|an?|each|another|one|two|three|five|ten) "
             r"(ms|s|second|minute|hour|day|week)s?\b")
 
 
@@ -148,11 +177,12 @@ def defined(path, name):
 def written(path, pattern):
     """A number that is no constant."""
     [value] = re.findall(pattern, (TOP / path).read_text(), re.M)
-    return float(value)
+    return float(value.rstrip(" *") or 1)
 
 
 MONITORING, KERNEL = "agent/tenurectl/metrics_accept.c", "lib/loop/stream.c"
 TERM = "lib/state/cached.h", r"CACHED_TERM_MAX_MS (?:INT64_C\()?(\d+)"
+WORK = "agent/tenurectl/work.c"
 CALLS, CACHE = "lib/tenure/calls.h", "lib/etcd/cache.c"
 DURATIONS = [
     ("org.tenure.Membership1.5", "Lists wait for that, for two seconds",
@@ -163,6 +193,10 @@ DURATIONS = [
      lambda: 2 * defined("lib/loop/loop.c", "MINUTE")),
     ("org.tenure.Membership1.5", "the agent waits up to two minutes",
      lambda: written("agent/tenured/authorize.c", r"ASK_TIMEOUT_USEC \(UINT64_C\((\d+)\)")),
+    ("org.tenure.Membership1.5", "nor, after an hour, is one that expired",
+     lambda: defined("lib/member/brake.h", "BRAKE_MISSED_FOR")),
+    ("tenured.8", "are back, for an hour at most",
+     lambda: defined("lib/member/brake.h", "BRAKE_MISSED_FOR")),
     ("tenured.8", "of the last 10 s, no process",
      lambda: written("lib/session/degraded.c", r'"avg(\d+)="')),
     ("tenured.8", "minute of the last 24 hours",
@@ -246,6 +280,32 @@ DURATIONS = [
     ("tenure-core.8", "TTL of 5 s or more that is renewed again",
      lambda: 1000 * defined("lib/core/renew_pace.c", "AHEAD_MIN")),
     ("tenure-core.8", "(50 ms at most)", lambda: defined("lib/core/renew_pace.c", "AHEAD_MAX")),
+    ("tenurectl.1", "unless the core reports within a second",
+     lambda: defined("agent/tenurectl/lock.c", "ANSWER_MIN")),
+    ("tenurectl.1", "that is an error after five seconds",
+     lambda: defined("agent/tenurectl/lock.c", "REACH_FIRST")),
+    ("tenurectl.1", "once no other member has joined for a second",
+     lambda: defined("lib/tenure/work.c", "SETTLE_MS") / 1000),
+    ("tenurectl.1", "is run again after 0.1 s", lambda: defined(WORK, "PAUSE")),
+    ("tenurectl.1", "each time that it ends within 10 s", lambda: defined(WORK, "RUNS_WELL")),
+    ("tenurectl.1", "doubles, up to 30 s", lambda: defined(WORK, "PAUSE_MOST")),
+    ("tenurectl.1", "the time of --wait, by default 30 seconds",
+     lambda: defined("agent/tenurectl/switchover.c", "WITHIN")),
+    ("tenurectl.1", "its term of at most three seconds", lambda: written(*TERM) / 1000),
+    ("tenurectl.1", "stays in the table for an hour",
+     lambda: defined("agent/tenurectl/top_model.h", "TOP_LOST_FOR")),
+    ("tenurectl.1", "one that has left for a minute",
+     lambda: defined("agent/tenurectl/top_model.h", "TOP_GONE_FOR")),
+    ("tenurectl.1", "If no core answers within 5 seconds",
+     lambda: defined("agent/tenurectl/top.c", "ANSWER_WITHIN")),
+    ("tenurectl.1", "minute of the last 24 hours",
+     lambda: 60 * defined("lib/session/evidence.h", "EVIDENCE_MINUTES")),
+    ("tenurectl.1", "with less than an hour, or fewer",
+     lambda: 60 * defined("lib/session/evidence.h", "EVIDENCE_MINUTES_LEAST")),
+    ("tenurectl.1", "everything that 60 s would have bridged",
+     lambda: defined("lib/session/evidence.c", "LONGEST")),
+    ("tenurectl.1", "and at least 1.5 s",
+     lambda: defined("lib/session/evidence.h", "EVIDENCE_FAILOVER")),
     ("tenure_switchover.3", "within 5 seconds if the program",
      lambda: defined("lib/tenure/switchover_request.c", "LEASE_TTL")),
     ("tenure_get.3", "is probed after half a second",
@@ -279,6 +339,7 @@ OTHER_DURATIONS = [
     ("org.tenure.Membership1.5", "by default a minute"),
     ("tenure-core.8", "interval and election timeout are 50 and 500 ms"),
     ("tenure-core.8", "(a day, unless it is set)"),
+    ("tenurectl.1", "The default, 10 s, bridges 4.4 s"),
     # measured, or an example
     ("tenured.8", "in the closest of 920 random runs"),
     ("tenured.8", "units that stop on SIGTERM have stopped"),
@@ -303,6 +364,14 @@ OTHER_DURATIONS = [
     ("tenured.8", "a second one gets an error"),
     ("tenure-core.8", "until there has been another one; etcd refuses a second one"),
 ]
+
+
+def test_each_default_in_the_help_of_tenurectl_is_that_of_the_program():
+    said, main, ctl = defaults_of_tenurectl(), "agent/tenurectl/main.c", "agent/tenurectl/ctl.h"
+    for option in "interval", "ttl", "grace":
+        assert seconds(said[option].replace("s", " s")) == written(
+            main, rf"\.{option} = (\d+ \* |)NSEC_PER_SEC")
+    assert float(said["conflict-exit-code"]) == written(ctl, r"EXIT_NOT_MINE = (\d+)")
 
 
 def test_each_duration_that_a_page_quotes_is_that_of_the_program():
@@ -347,7 +416,7 @@ def test_each_limit_of_the_state_is_that_of_the_sources():
 # ---- errors and files ----
 
 # What a program of ours or another one is told, not what it says; and a sentence of etcdctl's.
-NO_ERROR = re.compile(r"tenurectl |etcdctl |systemctl |journalctl |apt |make |socket |member list|"
+NO_ERROR = re.compile(r"tenurectl |etcdctl |killall |\{message|A lost disk|2 of 5 hosts|systemctl |journalctl |apt |make |socket |member list|"
                       r"ExecStart=|[._] |invalid database|/")
 
 
@@ -371,11 +440,21 @@ def test_each_error_that_a_page_quotes_is_one_that_a_program_says():
               if len(quote.split()) > 1 and not NO_ERROR.match(quote)
               for part in quote.split("...") if part.strip() != os.strerror(errno.EIO)]
     assert len(errors) > 40
-    assert [error for error in errors if error[1].lower() not in said] == []
+    assert [error for error in errors if error[1].lower() not in said
+            and re.sub(r"\b\d+\b", "%zu", error[1].lower()) not in said] == []
 
 
 # Those of systemd, of the kernel, of other programs, and of the reader.
 NOT_OURS = re.compile(r"/etc/systemd/|/dev/|/srv/|/etc/machine-id|/proc/self/")
+
+
+def test_the_page_of_tenurectl_has_each_exit_status():
+    text = PAGES["tenurectl.1"].read_text()
+    text = text[text.index("\n.Sh EXIT STATUS"):text.index("\n.Sh EXAMPLES")]
+    statuses = re.findall(r"EXIT_\w+ = (\d+)", (TOP / "agent/tenurectl/ctl.h").read_text())
+
+    # A success, and what a shell says of a command that it cannot run, or does not find.
+    assert re.findall(r"^\.It (\d+)", text, re.M) == ["0", *statuses, "126", "127"]
 
 
 def test_each_file_that_a_page_names_is_one_of_ours():
