@@ -413,6 +413,41 @@ def test_each_limit_of_the_state_is_that_of_the_sources():
         {what: defined(*constant) for what, constant in LIMITS.items()}
 
 
+# ---- the environment ----
+
+# What libsystemd reads for a function that we call.
+READ_FOR = {"sd_bus_open_system": "DBUS_SYSTEM_BUS_ADDRESS", "sd_watchdog_enabled": "WATCHDOG_USEC",
+            "sd_listen_fds": "LISTEN_FDS", "sd_listen_fds_with_names": "LISTEN_FDS"}
+# execvp() does, in a child of tenurectl; and tenure-core takes each option from such a variable.
+OTHERS_READ = {"tenurectl": {"PATH"}, "tenure-core": {"ETCD_NAME", "ETCD_DATA_DIR"}}
+# Set for the commands of tenurectl work, which nothing of ours reads.
+ONLY_SET = {"TENURE_GROUP", "TENURE_TASK"}
+
+
+def read_by(source):
+    """The variables that a file of C reads, whether it names them or has a macro for the name."""
+    text = source.read_text()
+    macros = dict(re.findall(r'^#define (\w+) "([A-Z_]+)"', text, re.M))
+    return {macros.get(name, name) for name in re.findall(r'\bgetenv\("?(\w+)"?\)', text)}
+
+
+@pytest.mark.parametrize("page", ["tenured.8", "tenure-core.8", "tenurectl.1"])
+def test_a_manual_page_has_each_variable_that_its_program_reads(page):
+    program = page.rpartition(".")[0]
+    code = (BIN / program).read_bytes()
+    imported = set(re.findall(r" U (\w+)", run("nm", "-D", BIN / program)))
+    read = {name for source in (TOP / "agent" / program).glob("*.c") for name in read_by(source)}
+    read |= {name for source in (TOP / "lib").glob("*/*.c") for name in read_by(source)
+             if f"\0{name}\0".encode() in code}
+    read |= {name for function, name in READ_FOR.items() if function in imported}
+    text = PAGES[page].read_text()
+    text = text[text.index("\n.Sh ENVIRONMENT"):]
+    text = text[:text.index("\n.Sh ", 1)]
+
+    assert read > {"STATE_DIRECTORY"} or program == "tenurectl"
+    assert set(re.findall(r"\bEv (\w+)", text)) - ONLY_SET == read | OTHERS_READ.get(program, set())
+
+
 # ---- errors and files ----
 
 # What a program of ours or another one is told, not what it says; and a sentence of etcdctl's.
@@ -446,6 +481,15 @@ def test_each_error_that_a_page_quotes_is_one_that_a_program_says():
 
 # Those of systemd, of the kernel, of other programs, and of the reader.
 NOT_OURS = re.compile(r"/etc/systemd/|/dev/|/srv/|/etc/machine-id|/proc/self/")
+
+
+def test_the_page_of_the_agent_has_each_file_that_it_keeps():
+    kept = {name for source in (TOP / "agent/tenured").glob("*.[ch]") for name in re.findall(
+        r'runtime_path\("(\w+)"|"/run/tenure/(\w+)"|FILE_NAME "(\w+)"', source.read_text())}
+    text = PAGES["tenured.8"].read_text()
+    text = text[text.index("\n.Sh FILES"):]
+
+    assert {"".join(name) for name in kept} == set(re.findall(r"/run/tenure/([a-z]+)\b(?![/.]\w)", text))
 
 
 def test_the_page_of_tenurectl_has_each_exit_status():
