@@ -118,7 +118,10 @@ static void on_resolved(int r, const struct inet_addresses *a, void *userdata)
         d->query = NULL;
         if (r < 0) {
                 dial_stop(d);
-                d->ops->failed(strerror(-r), d->userdata);
+                d->ops->failed(r == -EHOSTUNREACH
+                                       ? "no such host name is known, or DNS does not answer"
+                                       : strerror(-r),
+                               d->userdata);
                 return;
         }
         d->addresses = *a;
