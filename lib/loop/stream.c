@@ -201,18 +201,20 @@ static ssize_t write_some(struct stream *s)
         ssize_t n;
 
         if (s->ssl) {
-                int r;
+                int r, e;
 
                 ERR_clear_error();
+                errno = 0;
                 r = SSL_write(s->ssl, buf_head(&s->tx), (int) min_of(len, TLS_WRITE));
                 if (r > 0)
                         return r;
+                e = errno;
                 r = SSL_get_error(s->ssl, r);
                 if (r == SSL_ERROR_WANT_WRITE || r == SSL_ERROR_WANT_READ) {
                         s->tls_wants_write = r == SSL_ERROR_WANT_WRITE;
                         return 0;
                 }
-                dead(s, tls_reason());
+                dead(s, tls_last_word(s->ssl, r, e));
                 return -1;
         }
         n = send(s->fd, buf_head(&s->tx), len, MSG_NOSIGNAL);
@@ -476,11 +478,13 @@ static bool read_some(struct stream *s, struct share *sh)
         ssize_t n;
 
         if (s->ssl) {
-                int r;
+                int r, e;
 
                 ERR_clear_error();
+                errno = 0;
                 r = SSL_read(s->ssl, bytes, (int) size);
                 if (r <= 0) {
+                        e = errno;
                         r = SSL_get_error(s->ssl, r);
                         if (r == SSL_ERROR_WANT_READ)
                                 return !tls_socket_is_empty(s->ssl);
@@ -488,9 +492,8 @@ static bool read_some(struct stream *s, struct share *sh)
                                 s->tls_wants_write = true;
                                 return false;
                         }
-                        dead(s, tls_renegotiates(s->ssl)     ? "it asks for another handshake"
-                                : r == SSL_ERROR_ZERO_RETURN ? "closed by the other side"
-                                                             : tls_reason());
+                        dead(s, tls_renegotiates(s->ssl) ? "it asks for another handshake"
+                                                         : tls_failure(r, e));
                         return false;
                 }
                 n = r;

@@ -92,6 +92,26 @@ const char *tls_reason(void)
         return why ? why : "TLS error";
 }
 
+const char *tls_failure(int r, int e)
+{
+        if (r == SSL_ERROR_ZERO_RETURN || (r == SSL_ERROR_SYSCALL && e == 0))
+                return "closed by the other side";
+        return r == SSL_ERROR_SYSCALL ? strerror(e) : tls_reason();
+}
+
+const char *tls_last_word(struct ssl_st *ssl, int r, int e)
+{
+        char byte;
+        int n;
+
+        if (r != SSL_ERROR_SYSCALL)
+                return tls_failure(r, e);
+        ERR_clear_error();
+        n = SSL_read(ssl, &byte, 1);
+        return n <= 0 && SSL_get_error(ssl, n) == SSL_ERROR_SSL ? tls_reason()
+                                                                : tls_failure(r, e);
+}
+
 const char *tls_why(const struct ssl_st *ssl)
 {
         bool is_certificate =

@@ -28,15 +28,17 @@ def test_systemd_hears_that_the_agent_is_ready_and_what_it_does(agents, core, sy
     assert re.search(r"^RELOADING=1\nMONOTONIC_USEC=\d+$", systemd.text(), re.M)
 
 
-@pytest.mark.parametrize("at, why", [
-    ("http://127.0.0.1:1", "Connection refused"),
-    ("https://127.0.0.1:{port}", ".*certificate.*"),
+@pytest.mark.parametrize("at, trusts, why", [
+    ("http://127.0.0.1:1", False, "Connection refused"),
+    ("http://tenure.invalid:1", False, "no such host name is known, or DNS does not answer"),
+    ("https://127.0.0.1:{port}", False, ".*certificate in certificate chain"),
+    ("https://127.0.0.1:{port}", True, "tlsv13 alert certificate required"),
 ])
 def test_why_there_is_no_place_is_in_the_log_and_told_to_systemd(
-        agents, new_cluster, authority, systemd, at, why):
+        agents, new_cluster, authority, systemd, at, trusts, why):
     at = at.format(port=new_cluster(1, authority=authority).endpoints.rpartition(":")[2])
     agent = agents("h1", held=False, environment=systemd.environment, Endpoints=at,
-                   ReadyAfter="100ms")
+                   ReadyAfter="100ms", **({"TrustedCAFile": authority.cert} if trusts else {}))
     eventually(lambda: agent.said(f"Cannot join yet: {at}: {why}; still trying"))
     eventually(lambda: agent.said(f"No place yet after .*: {at}: {why}; still trying"))
     eventually(lambda: re.search(f"STATUS=Joining cluster .* as h1: {at}: {why}", systemd.text()))
