@@ -197,6 +197,10 @@ DURATIONS = [
      lambda: defined("lib/member/brake.h", "BRAKE_MISSED_FOR")),
     ("tenured.8", "are back, for an hour at most",
      lambda: defined("lib/member/brake.h", "BRAKE_MISSED_FOR")),
+    ("tenured.8", "the journal does so after a second",
+     lambda: defined("agent/tenured/events.c", "TROUBLE_FIRST")),
+    ("tenured.8", "and then each minute",
+     lambda: defined("agent/tenured/events.c", "TROUBLE_AGAIN")),
     ("tenured.8", "of the last 10 s, no process",
      lambda: written("lib/session/degraded.c", r'"avg(\d+)="')),
     ("tenured.8", "minute of the last 24 hours",
@@ -451,7 +455,7 @@ def test_a_manual_page_has_each_variable_that_its_program_reads(page):
 # ---- errors and files ----
 
 # What a program of ours or another one is told, not what it says; and a sentence of etcdctl's.
-NO_ERROR = re.compile(r"tenurectl |etcdctl |killall |\{message|A lost disk|2 of 5 hosts|systemctl |journalctl |apt |make |socket |member list|"
+NO_ERROR = re.compile(r"tenurectl |etcdctl |curl |killall |\{message|A lost disk|2 of 5 hosts|systemctl |journalctl |apt |make |socket |member list|"
                       r"ExecStart=|[._] |invalid database|/")
 
 
