@@ -19,7 +19,8 @@
 /* The exit statuses of all verbs; see EXIT STATUS in tenurectl(1). */
 enum {
         EXIT_FAILED = 1,
-        EXIT_NOT_SO = 2,       /* this host does not hold its place; nobody holds the lock */
+        EXIT_NOT_SO = 2,       /* this host does not hold its place; nobody holds the lock;
+                                * what was waited for did not come in time */
         EXIT_PLACE_LOST = 123, /* ... or the lock was handed over */
         EXIT_NOT_MINE = 124,   /* another holder has the lock */
         EXIT_OURS = 125,       /* an error, where other statuses are the command's */
@@ -29,7 +30,7 @@ enum json_mode { JSON_OFF, JSON_SHORT, JSON_PRETTY };
 
 /* The options of single verbs, as they were given. */
 struct options {
-        bool voter, finish, once, keys, prefix, while_held, http, persistent, nonblock;
+        bool gone, voter, finish, once, keys, prefix, while_held, http, persistent, nonblock;
         bool no_legend, no_ask, no_pager, help, version;
         nsec_t wait; /* -1: not given */
         nsec_t interval, ttl, grace;
@@ -92,6 +93,8 @@ must_check_ int ctl_flush(struct ctl *c);
 /* Writes what was printed, and handles the next message of the bus, or waits for it. Returns 0,
  * or -1 after printing why that is over. */
 must_check_ int ctl_hear(struct ctl *c);
+/* The same, but waits so long at most. */
+must_check_ int ctl_hear_for(struct ctl *c, uint64_t usec);
 
 /* Gets all properties of an object; the caller calls json_object_put(). Returns 0, or -1 after
  * printing why. */

@@ -44,7 +44,7 @@ int ctl_flush(struct ctl *c)
                    c->done ? "; what was done: " : "", c->done ? c->done : "");
 }
 
-int ctl_hear(struct ctl *c)
+int ctl_hear_for(struct ctl *c, uint64_t usec)
 {
         int r;
 
@@ -52,8 +52,13 @@ int ctl_hear(struct ctl *c)
                 return -1;
         r = sd_bus_process(c->bus, NULL);
         if (r == 0)
-                r = sd_bus_wait(c->bus, UINT64_MAX);
+                r = sd_bus_wait(c->bus, usec);
         return r < 0 && r != -EINTR ? ctl_fail("the bus connection ended", r, NULL) : 0;
+}
+
+int ctl_hear(struct ctl *c)
+{
+        return ctl_hear_for(c, UINT64_MAX);
 }
 
 int verb_call(struct ctl *c, const struct verb *v, int argc, char **argv)

@@ -23,6 +23,8 @@ const struct verb verbs[] = {
         {"services", NULL, "[SERVICE...]", "the services, and the nodes that provide them", AGENT | TABLE, .fn = verb_services},
         {"register", NULL, "SERVICE[/INSTANCE] [NAME=VALUE...]", "register a service of this host until interrupted; Port=, Address=, tags", AGENT | POLKIT | JSON, .fn = verb_register},
         {"set-tags", NULL, "NAME=VALUE...", "set tags of this node; NAME= removes one", AGENT | POLKIT, .fn = verb_set_tags},
+        {"wait node", "gone wait", "NODE", "wait until a node holds a place, or is gone", AGENT | JSON, .fn = verb_wait_node},
+        {"wait service", "gone wait", "SERVICE", "wait until a service has a provider, or none", AGENT | JSON, .fn = verb_wait_service},
         {"wait-revision", NULL, "REVISION [TIME]", "wait until the agent has announced everything up to REVISION", AGENT | JSON, .fn = verb_wait_revision},
         {"describe", NULL, "", "print everything that the agent knows, as JSON", AGENT | JSON, .fn = verb_describe},
         {"leave", "persistent", "", "give this host's place back, and stay out until join", AGENT | POLKIT, .fn = verb_leave},

@@ -88,7 +88,9 @@ VERB(switchover);
 VERB(top);
 VERB(ttl_advise);
 VERB(unlock);
+VERB(wait_node);
 VERB(wait_revision);
+VERB(wait_service);
 VERB(watch);
 VERB(work);
 #undef VERB

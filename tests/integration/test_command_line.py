@@ -295,6 +295,8 @@ def test_what_the_agent_is_asked_is_json_as_the_manual_page_says(agents, core, p
 
     for verb in "status", "check", "nodes", "services", "ttl advise":
         assert check(verb, agent.ctl("--json=short", *verb.split()))
+    check("wait node", agent.ctl("--json=short", "wait", "node", "h1"))
+    check("wait service", agent.ctl("--json=short", "wait", "service", "none", "--gone"))
     check("wait-revision", agent.ctl("--json=short", "wait-revision", "1"))
     check("put", agent.ctl("--json=short", "put", prefix + "k", "v", "--while-held"))
     check("register", service.out.read_text())
