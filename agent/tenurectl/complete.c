@@ -89,7 +89,7 @@ int verb_complete(struct ctl *c unused_, int argc, char **argv)
                 words[i] = i == 0 ? (char *) (uintptr_t) "tenurectl" : argv[i - 1];
         r = options_parse(&line, max_of(argc, 1), words, verb_is_rest, &a);
         v = a.n_operands > 0 ? verb_find(a.operands, a.n_operands, &n_name) : NULL;
-        if (v && verb_is_rest(a.operands, a.n_operands))
+        if (v && (a.dashes || verb_is_rest(a.operands, a.n_operands)))
                 puts(":file");
         else if (r < 0) /* an option lacks its value, which is perhaps a file */
                 puts(":file");

@@ -37,7 +37,8 @@ struct options {
         uint64_t weight;
         uint64_t iterations; /* UINT64_MAX: not given */
         uint64_t conflict;   /* the exit status if another holder has the lock */
-        const char *lock, *file, *tasks, *name, *cluster, *filter, *sort, *output;
+        uint64_t since;      /* a revision; 0: not given */
+        const char *lock, *file, *tasks, *name, *cluster, *filter, *sort, *output, *event;
 };
 
 #define OPTIONS_MAX 64
@@ -51,6 +52,7 @@ struct ctl {
         struct core_options core;
         struct options o;
         bool given[OPTIONS_MAX]; /* of the rows in options.c */
+        size_t n_before;         /* how many operands of the verb stand before a `--` */
         char *done; /* owned: what the verb has done; NULL: nothing is known of that */
         struct json_object **taken; /* gets what ctl_print() would print; NULL: nobody does */
 };

@@ -136,7 +136,7 @@ void keeper_take_signals(sigset_t *ret, sigset_t *ret_mask)
         sigprocmask(SIG_BLOCK, ret, ret_mask);
 }
 
-static void give_signals_back(const sigset_t *mask)
+void keeper_give_signals_back(const sigset_t *mask)
 {
         for (size_t i = 0; i < ARRAY_SIZE(actions); i++)
                 if (actions[i].changed)
@@ -169,7 +169,7 @@ static noreturn_ void be_command(const struct keeper *k, pid_t parent)
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         if (getppid() != parent)
                 _exit(EXIT_NO_KEEPER);
-        give_signals_back(k->job->mask);
+        keeper_give_signals_back(k->job->mask);
         if (k->job->in_command)
                 k->job->in_command();
         execvp(argv[0], argv);

@@ -59,6 +59,8 @@ void keeper_say(const char *fmt, ...) printf_(1, 2);
  * changes nothing, although no end of a process would be reported then (wait(2)). The command
  * gets all of them as they were. */
 void keeper_take_signals(sigset_t *ret, sigset_t *ret_mask);
+/* In the process of a command, before it is executed: makes them what they were. */
+void keeper_give_signals_back(const sigset_t *mask);
 
 enum { KEEPER_E_NOT_RUN = 1 };
 

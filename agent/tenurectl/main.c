@@ -86,6 +86,7 @@ static int run(struct ctl *c, const struct verb *v, const struct args *a, size_t
         char **argv = a->operands + n_words;
         int argc = (int) (a->n_operands - n_words), r;
 
+        c->n_before = a->n_before - min_of(n_words, a->n_before);
         if (c->o.version)
                 r = printf("tenurectl %s\n", TENURE_VERSION) < 0;
         else if (c->o.help)

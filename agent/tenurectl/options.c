@@ -24,6 +24,7 @@ struct row {
 static const struct row rows[] = {
         {"cluster", "NAME", "the cluster [the agent's]", CONF_STRING, AT(o.cluster), .of = 0},
         {"conflict-exit-code", "N", "the exit status if another holder has the lock [124]", CONF_UINT, AT(o.conflict), .of = 0, .letter = 'E', .min = 0, .max = 255},
+        {"event", "EVENTS", "only these events, separated by commas", CONF_STRING, AT(o.event), .values = "NodeJoined|NodeLeft|NodeChanged|ServiceAdded|ServiceRemoved|ServiceChanged|LeaseHeld|LeaseJeopardy|LeaseLost", .of = 0},
         {"file", "FILE", "read the value from this file; -: standard input", CONF_STRING, AT(o.file), .of = 0},
         {"filter", "WORDS", "only members that have all these words; !WORD: that do not have it", CONF_STRING, AT(o.filter), .of = 0},
         {"finish", NULL, "raise the cluster version, after which no replica can be downgraded", CONF_BOOL, AT(o.finish), .of = 0},
@@ -40,6 +41,7 @@ static const struct row rows[] = {
         {"output", "FILE", "write to this file, for node_exporter", CONF_STRING, AT(o.output), .of = 0},
         {"persistent", NULL, "stay out after a boot, too", CONF_BOOL, AT(o.persistent), .of = 0},
         {"prefix", NULL, "all keys that begin with KEY", CONF_BOOL, AT(o.prefix), .of = 0},
+        {"since", "REVISION", "begin with what has happened after this revision of the core", CONF_UINT, AT(o.since), .of = 0, .min = 1, .max = INT64_MAX - 1},
         {"sort", "[-]COLUMN", "sort by node, state, left, ttl, age, address, zone or services [node]", CONF_STRING, AT(o.sort), .values = "node|state|left|ttl|age|address|zone|services", .of = 0},
         {"tasks", "TASKS", "the tasks: N for 1 to N, names separated by commas, or @FILE with one name per line", CONF_STRING, AT(o.tasks), .of = 0},
         {"ttl", "TIME", "the TTL of the member's lease [10s]", CONF_NSEC, AT(o.ttl), .of = 0, .min = NSEC_PER_MSEC, .max = YEAR},

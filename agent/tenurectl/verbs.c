@@ -29,7 +29,7 @@ const struct verb verbs[] = {
         {"describe", NULL, "", "print everything that the agent knows, as JSON", AGENT | JSON, .fn = verb_describe},
         {"leave", "persistent", "", "give this host's place back, and stay out until join", AGENT | POLKIT, .fn = verb_leave},
         {"join", NULL, "", "end a leave: take a place again", AGENT | POLKIT, .fn = verb_join},
-        {"watch", NULL, "", "the nodes, then what changes, until interrupted", AGENT | TABLE, .fn = verb_watch},
+        {"watch", "event since", "[NAME...] [-- COMMAND...]", "the nodes, then what changes, until interrupted; or run a command for each change", AGENT | CORE | TABLE, .fn = verb_watch},
         {"ttl advise", NULL, "", "recommend a TTL on the evidence of the last day's renewals", AGENT | TABLE, .fn = verb_ttl_advise},
         {"metrics", "output http", "", "the agent's counters, in the format of Prometheus", BUS, .fn = verb_metrics},
         {"top", "once iterations interval sort filter cluster no-legend", "", "the members, the core's replicas and the last events, live", BUS | CORE, .fn = verb_top},
@@ -180,9 +180,9 @@ bool verb_operand(const struct verb *v, size_t i, char out[static VERB_OPERAND_M
 }
 
 /* Whether the operand is one of the command, or of tenure-core, which may be empty. */
-static bool is_rest(const struct verb *v, size_t i)
+static bool is_rest(const struct ctl *c, const struct verb *v, size_t i)
 {
-        return v->rest > 0 && i + n_words(v->name) >= v->rest;
+        return i >= c->n_before || (v->rest > 0 && i + n_words(v->name) >= v->rest);
 }
 
 int verb_check(const struct ctl *c, const struct verb *v, int argc, char **argv)
@@ -199,7 +199,7 @@ int verb_check(const struct ctl *c, const struct verb *v, int argc, char **argv)
                 if (!verb_operand(v, i, operand, &required))
                         return say("%s does not take '%s'; see tenurectl %s --help", v->name,
                                    argv[i], v->name);
-                if (*argv[i] == '\0' && !is_rest(v, i) && strcmp(operand, "VALUE") != 0)
+                if (*argv[i] == '\0' && !is_rest(c, v, i) && strcmp(operand, "VALUE") != 0)
                         return say("%s: %s is empty", v->name, operand);
         }
         if (verb_operand(v, i, operand, &required) && required)

@@ -221,10 +221,11 @@ int args_parse(struct args *ret, const struct args_program *p, int argc, char **
 
                 if (p->rest && !rest)
                         rest = p->rest(ret->operands, ret->n_operands);
-                if (p->operands && (rest || arg[0] != '-' || arg[1] == '\0'))
+                if (p->operands && (rest || arg[0] != '-' || arg[1] == '\0')) {
                         ret->operands[ret->n_operands++] = arg;
-                else if (p->operands && strcmp(arg, "--") == 0)
-                        rest = true;
+                        ret->n_before += !ret->dashes;
+                } else if (p->operands && strcmp(arg, "--") == 0)
+                        rest = ret->dashes = true;
                 else if (g.r == 0 && show(p, arg))
                         return shown(err);
                 else

@@ -63,6 +63,8 @@ struct args {
         size_t n_settings;
         char **operands; /* ended by NULL; borrowed strings */
         size_t n_operands;
+        size_t n_before;                     /* those before a `--`; all, if there is none */
+        bool dashes;                         /* there is one */
         const struct args_foreign **foreign; /* those that were given, and have no effect */
         size_t n_foreign;
 };

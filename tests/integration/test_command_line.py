@@ -292,6 +292,7 @@ def test_what_the_agent_is_asked_is_json_as_the_manual_page_says(agents, core, p
     eventually(agent.services)
     held = duty.begin(agent)
     eventually(watch.out.read_text)
+    since = agent.background("--json=short", "watch", "--since=1")
 
     for verb in "status", "check", "nodes", "services", "ttl advise":
         assert check(verb, agent.ctl("--json=short", *verb.split()))
@@ -301,6 +302,8 @@ def test_what_the_agent_is_asked_is_json_as_the_manual_page_says(agents, core, p
     check("put", agent.ctl("--json=short", "put", prefix + "k", "v", "--while-held"))
     check("register", service.out.read_text())
     check("watch", watch.out.read_text())
+    eventually(since.out.read_text)
+    check("watch", since.out.read_text())
     check("switchover", agent.ctl("--json=short", "switchover", duty.lock, "h1"))
     check("work", agent.ctl("--json=short", "work", "nobody"))
     said = agent.ctl_whatever("--json=short", "nodes", "h1", "h1", "nope")

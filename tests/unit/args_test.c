@@ -202,6 +202,7 @@ TEST(operands_may_stand_anywhere)
         CHECK_EQ(TOOL("lock", "--mode", "l", "-t", "--", "cmd", "--mode=x", "--help", "--"), 0);
         CHECK(s.test && strcmp(s.mode, "fast") == 0);
         CHECK_EQ(s.args.n_operands, 6);
+        CHECK(s.args.dashes && s.args.n_before == 2); /* "lock", "l" */
         CHECK(strcmp(s.args.operands[1], "l") == 0);
         CHECK(strcmp(s.args.operands[3], "--mode=x") == 0);
         CHECK(strcmp(s.args.operands[5], "--") == 0);
@@ -210,6 +211,7 @@ TEST(operands_may_stand_anywhere)
         CHECK_EQ(TOOL("--mode=", "run", "-x", "--help", "--"), 0);
         CHECK(*s.mode == '\0');
         CHECK_EQ(s.args.n_operands, 4);
+        CHECK(!s.args.dashes && s.args.n_before == 4); /* the last is an operand */
 
         CHECK_EQ(TOOL("put", "-", "-t"), 0);
         CHECK(s.test && s.args.n_operands == 2 && strcmp(s.args.operands[1], "-") == 0);
