@@ -235,10 +235,10 @@ static bool has(struct json_object *all, const char *name)
         return false;
 }
 
-int ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv)
+int ctl_list(struct ctl *c, const struct listing *l, void *arg, int argc, char **argv)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
-        struct json_object *all = json_object_new_array();
+        struct json_object *all = json_object_new_array(), *kept = json_object_new_array();
         cleanup_(buf_fini) struct buf missing = {0};
         cleanup_(freep) char *path = strdup("/");
         char what[64];
@@ -247,15 +247,22 @@ int ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv)
         snprintf(what, sizeof(what), "cannot list the %ss", l->thing);
         while (r > 0)
                 r = read_page(c, l, argc, argv, &path, all, &error);
+        for (size_t i = 0; r == 0 && i < json_object_array_length(all); i++) {
+                struct json_object *o = json_object_array_get_idx(all, i);
+
+                if (!l->keep || l->keep(c, o, arg))
+                        json_object_array_add(kept, json_object_get(o));
+        }
         if (r == 0)
-                table_print(c, all, l->columns, l->n_columns);
+                table_print(c, kept, l->columns, l->n_columns);
         if (r == 0 && c->json == JSON_OFF && c->legend)
-                printf("\n%zu %s(s).\n", json_object_array_length(all), l->thing);
+                printf("\n%zu %s(s).\n", json_object_array_length(kept), l->thing);
         for (int i = 0; r == 0 && i < argc; i++)
                 if (!has(all, argv[i]))
                         buf_printf(&missing, "%s'%s'", buf_len(&missing) > 0 ? ", " : "",
                                    argv[i]);
         json_object_put(all);
+        json_object_put(kept);
         if (r < 0)
                 return ctl_fail(what, r, &error);
         if (buf_len(&missing) == 0)

@@ -38,7 +38,8 @@ struct options {
         uint64_t iterations; /* UINT64_MAX: not given */
         uint64_t conflict;   /* the exit status if another holder has the lock */
         uint64_t since;      /* a revision; 0: not given */
-        const char *lock, *file, *tasks, *name, *cluster, *filter, *sort, *output, *event;
+        const char *lock, *file, *tasks, *name, *cluster, *filter, *sort, *output, *event,
+                *state, *tag, *zone, *node;
 };
 
 #define OPTIONS_MAX 64
@@ -126,11 +127,14 @@ struct listing {
         const char *thing; /* for a person */
         const struct column *columns;
         size_t n_columns;
+        /* Adds fields of ours, and says whether the options want this one; NULL: all. */
+        bool (*keep)(const struct ctl *c, struct json_object *o, void *arg);
 };
 
-/* Prints the items whose names are in @argv, or all. Returns 0; or -1 after printing why, or
- * which of the names belong to none. */
-must_check_ int ctl_list(struct ctl *c, const struct listing *l, int argc, char **argv);
+/* Prints the items whose names are in @argv, or all; @arg is for `keep`. Returns 0; or -1 after
+ * printing why, or which of the names belong to none. */
+must_check_ int ctl_list(struct ctl *c, const struct listing *l, void *arg, int argc,
+                         char **argv);
 
 /* Returns a descriptor of the page in which the agent publishes the deadline of the place, for
  * keeper_look(); or -1 after printing why. */

@@ -3,7 +3,9 @@
 #include <stdio.h>
 
 #include "bus/signals.h"
+#include "member/node_record.h"
 #include "operand.h"
+#include "pick.h"
 #include "table.h"
 #include "text.h"
 #include "verbs.h"
@@ -111,17 +113,65 @@ int verb_describe(struct ctl *c, int argc unused_, char **argv unused_)
 
 /* ---- services ---- */
 
+/* Where it is: its own address, or the one that its node prefers, and the port. */
+static void put_endpoint(struct json_object *o, struct json_object *nodes)
+{
+        const char *address = ctl_text(o, "Address"), *colon;
+        struct json_object *node = json_object_object_get(nodes, ctl_text(o, "Node"));
+        struct json_object *list = json_object_object_get(node, "Addresses");
+        int64_t port = ctl_number(o, "Port");
+        char text[NODE_ADDRESSES_MAX + 16];
+
+        if (!*address && json_object_is_type(list, json_type_array) &&
+            json_object_array_length(list) > 0)
+                address = json_object_get_string(json_object_array_get_idx(list, 0));
+        colon = strchr(address, ':');
+        if (port == 0)
+                snprintf(text, sizeof(text), "%s", address);
+        else
+                snprintf(text, sizeof(text), colon ? "[%s]:%" PRId64 : "%s:%" PRId64, address,
+                         port);
+        json_put_text(o, "endpoint", text);
+}
+
+static bool keep(const struct ctl *c, struct json_object *o, void *nodes)
+{
+        put_endpoint(o, nodes);
+        return pick_word(c->o.node, ctl_text(o, "Node")) &&
+               pick_tags(c->o.tag, json_object_object_get(o, "Tags"));
+}
+
+/* Gets the nodes by their names. */
+static bool keep_node(const struct ctl *c unused_, struct json_object *o, void *nodes)
+{
+        json_object_object_add(nodes, ctl_text(o, "Name"), json_object_get(o));
+        return false;
+}
+
 int verb_services(struct ctl *c, int argc, char **argv)
 {
         static const struct column columns[] = {
                 {"SERVICE", "Name", COLUMN_TEXT},      {"NODE", "Node", COLUMN_TEXT},
-                {"INSTANCE", "Instance", COLUMN_TEXT}, {"ADDRESS", "Address", COLUMN_TEXT},
-                {"PORT", "Port", COLUMN_SOME},         {"STATE", "State", COLUMN_TEXT},
-                {"SINCE", "Since", COLUMN_TEXT},       {"UNIT", "Unit", COLUMN_TEXT}};
+                {"INSTANCE", "Instance", COLUMN_TEXT}, {"ADDRESS", "endpoint", COLUMN_TEXT},
+                {"STATE", "State", COLUMN_TEXT},       {"SINCE", "Since", COLUMN_TEXT},
+                {"UNIT", "Unit", COLUMN_TEXT},         {"TAGS", "Tags", COLUMN_TEXT}};
         static const struct listing listing = {"GetServices", "service", columns,
-                                               ARRAY_SIZE(columns)};
+                                               ARRAY_SIZE(columns), keep};
+        static const struct listing all_nodes = {
+                .method = "GetNodes", .thing = "node", .keep = keep_node};
+        struct json_object *nodes = json_object_new_object(), *none = NULL;
+        struct ctl silent = *c;
+        int r;
 
-        return ctl_list(c, &listing, argc, argv);
+        silent.json = JSON_SHORT;
+        silent.taken = &none;
+        silent.done = NULL;
+        r = ctl_list(&silent, &all_nodes, nodes, 0, NULL);
+        json_object_put(none);
+        if (r == 0)
+                r = ctl_list(c, &listing, nodes, argc, argv);
+        json_object_put(nodes);
+        return r;
 }
 
 /* ---- register ---- */

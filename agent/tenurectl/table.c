@@ -16,6 +16,19 @@ static const char *list_cell(struct json_object *list, char out[static TEXT_CELL
         return text_cell(buf_error(&b) < 0 ? "" : (const char *) buf_head(&b), out);
 }
 
+static const char *pairs_cell(struct json_object *pairs, char out[static TEXT_CELL])
+{
+        cleanup_(buf_fini) struct buf b = {0};
+
+        json_object_object_foreach(pairs, key, value)
+        {
+                buf_printf(&b, "%s%s=%s", buf_len(&b) > 0 ? "," : "", key,
+                           json_object_get_string(value));
+        }
+        buf_add(&b, "", 1);
+        return text_cell(buf_error(&b) < 0 ? "" : (const char *) buf_head(&b), out);
+}
+
 static const char *cell(struct json_object *o, const struct column *c,
                         char out[static TEXT_CELL])
 {
@@ -32,6 +45,8 @@ static const char *cell(struct json_object *o, const struct column *c,
                 snprintf(out, TEXT_CELL, "%.3fs", (double) n / 1e3);
         else if (json_object_is_type(v, json_type_array))
                 return list_cell(v, out);
+        else if (json_object_is_type(v, json_type_object))
+                return pairs_cell(v, out);
         else if (c->kind == COLUMN_REST && json_object_get_string_len(v) > 0)
                 return text_shown(json_object_get_string(v), out);
         else

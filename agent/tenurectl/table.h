@@ -4,7 +4,7 @@
 #include "ctl.h"
 
 enum column_kind {
-        COLUMN_TEXT,    /* a text, a number, or a list of texts */
+        COLUMN_TEXT,    /* a text, a number, a list of texts, or tags */
         COLUMN_SECONDS, /* from microseconds */
         COLUMN_MS,      /* the same from milliseconds, to the right */
         COLUMN_SOME,    /* a number, or "-" for 0 */

@@ -12,6 +12,7 @@
 #include "base/utf8.h"
 #include "bus/signals.h"
 #include "hook.h"
+#include "pick.h"
 #include "text.h"
 #include "verbs.h"
 #include "watch_since.h"
@@ -29,16 +30,6 @@ struct watching {
 };
 
 /* ---- which ---- */
-
-static bool is_listed(const char *list, const char *word)
-{
-        char item[64];
-
-        while (list_next(&list, item, sizeof(item)))
-                if (strcmp(item, word) == 0)
-                        return true;
-        return false;
-}
 
 static bool is_event(const char *word)
 {
@@ -66,11 +57,9 @@ static int check_events(const char *list)
 /* Who does not hear of a resync would go by what is out of date. */
 static bool is_wanted(const struct watching *w, const struct happening *h)
 {
-        const char *only = w->ctl->o.event;
-
         if (strcmp(h->event, WATCH_RESYNC) == 0)
                 return true;
-        if (only && !is_listed(only, h->event))
+        if (!pick_word(w->ctl->o.event, h->event))
                 return false;
         for (size_t i = 0; i < w->n_names; i++)
                 if (strcmp(w->names[i], h->name) == 0 || strcmp(w->names[i], h->node) == 0)

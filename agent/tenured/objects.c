@@ -140,6 +140,8 @@ const sd_bus_vtable node_vtable[] = {
         NODE_FIELD("Addresses", "as", get_list, addresses),
         NODE_FIELD("Tags", "a{ss}", get_tags, tags),
         NODE_FIELD("Degraded", "s", get_string, degraded),
+        SD_BUS_PROPERTY("Leaving", "s", get_string,
+                        offsetof(struct member_node, record.leaving), 0),
         SD_BUS_PROPERTY("TTLUSec", "t", get_node_ttl, 0, CHANGES),
         SD_BUS_PROPERTY("LeaseId", "x", NULL, offsetof(struct member_node, lease), CHANGES),
         SD_BUS_PROPERTY("JoinRevision", "x", NULL,

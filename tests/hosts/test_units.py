@@ -62,7 +62,7 @@ def test_others_hear_what_becomes_of_a_unit_and_no_more(hosts, web, happens, tol
 
 
 def test_a_service_of_a_unit_is_listed_with_what_its_entry_says(hosts, web):
-    assert re.search("^web +h4 +- +80 +running .* web.service$",
+    assert re.search(r"^web +h4 +- +\S+:80 +running .* web.service ",
                      hosts.h2.ctl("services", "web", "--no-legend"), re.M)
 
 

@@ -1,4 +1,5 @@
 """Services of a host: published, found, and gone with whoever offered them."""
+import json
 import re
 
 import pytest
@@ -27,7 +28,26 @@ def test_a_service_of_a_file_is_published_on_the_lease_of_its_host(agent, core, 
     eventually_is([Service("web", "h1", "", 80, {"proto": "http"})], agent.services)
     record, = core.range(agent.key.replace("nodes/h1", "services/web/"))
     assert record.lease == agent.status().lease_id
-    assert re.search(r"^web +h1 +- +10\.1\.2\.3 +80 ", agent.ctl("services"), re.M)
+    assert re.search(r"^web +h1 +- +[\d.]+:80 .* proto=http$", agent.ctl("services"), re.M)
+
+
+def test_services_are_listed_with_where_they_are_and_by_node_and_tag(agents):
+    agent, other = agents("h1", Addresses="192.0.2.1"), agents("h2", Addresses="2001:db8::2")
+    agent.background("register", "web", "Port=80", "proto=http")
+    other.background("register", "web", "Port=81", "proto=https")
+    other.background("register", "mail", "Address=198.51.100.3")
+
+    def listed(*words):
+        said = json.loads(agent.ctl("--json=short", "services", *words))
+        return {(each["Name"], each["Node"]): each["endpoint"] for each in said}
+
+    eventually_is({("web", "h1"): "192.0.2.1:80", ("web", "h2"): "[2001:db8::2]:81",
+                   ("mail", "h2"): "198.51.100.3"}, listed)
+    assert set(listed("--node=h2,h3")) == {("web", "h2"), ("mail", "h2")}
+    assert set(listed("--tag=proto")) == {("web", "h1"), ("web", "h2")}
+    assert set(listed("web", "--tag=proto=https", "--node=h1,h2")) == {("web", "h2")}
+    assert listed("web", "--tag=nope") == {}
+    assert agent.refusal("services", "nope", "--tag=proto")[0] == "no such service: 'nope'."
 
 
 def test_a_file_that_says_something_else_is_read_again_and_one_with_an_error_is_named(agent, entry):

@@ -6,7 +6,7 @@ import pytest
 from harness.agent import MANAGER
 from harness.places import BIN
 from harness.program import run
-from harness.waiting import ProgramError, eventually
+from harness.waiting import ProgramError, eventually, eventually_is
 
 
 def test_without_an_agent_it_says_so(bus):
@@ -26,6 +26,25 @@ def test_status_and_nodes_are_for_people_too(agent):
     assert agent.ctl("nodes", "--no-legend").split()[::2][:2] == ["h1", "30"]
     # A46: the exit status tells that there is no such node.
     assert agent.refusal("nodes", "nobody")[1] == 1
+
+
+def test_nodes_are_listed_by_state_tag_and_zone(agents, core):
+    agent = agents("h1", Tags="zone=a,rack=7")
+    agents("h2", Tags="zone=b")
+
+    def listed(*words):
+        return {line.split()[0]: line.split()[5:7] for line in
+                agent.ctl("nodes", "--no-legend", *words).splitlines()}
+
+    eventually_is({"h1": ["held", "a"], "h2": ["held", "b"]}, listed)
+    assert set(listed("--zone=b,c")) == set(listed("--tag=zone=b")) == {"h2"}
+    assert set(listed("--tag=rack,zone=a", "--state=held")) == {"h1"}
+    assert listed("h1", "--state=leaving,degraded") == {}
+
+    for name, more in ("h3", {"leaving": "shutdown"}), ("h4", {"degraded": "memory pressure"}):
+        core.put(agent.key[:-2] + name, json.dumps({"id": name, "incarnation": name, **more}))
+    eventually_is({"h3": ["leaving", "-"], "h4": ["degraded", "-"]},
+                  lambda: listed("--state=leaving,degraded"))
 
 
 def test_describe_has_everything_that_the_agent_knows(agent):
