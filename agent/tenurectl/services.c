@@ -174,6 +174,44 @@ int verb_services(struct ctl *c, int argc, char **argv)
         return r;
 }
 
+/* ---- entries ---- */
+
+static int read_entries(struct ctl *c, struct json_object **ret)
+{
+        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
+        int r = sd_bus_call_method(c->bus, NAME, ROOT, MANAGER, "GetServiceEntries", &error, &m,
+                                   "");
+
+        if (r >= 0)
+                r = ctl_read_properties(m, ret);
+        return r < 0 ? ctl_fail("cannot ask the agent", r, &error) : 0;
+}
+
+int verb_entries(struct ctl *c, int argc unused_, char **argv unused_)
+{
+        static const struct column columns[] = {
+                {"FILE", "File", COLUMN_TEXT},    {"STATE", "State", COLUMN_TEXT},
+                {"SERVICE", "Name", COLUMN_TEXT}, {"INSTANCE", "Instance", COLUMN_TEXT},
+                {"UNIT", "Unit", COLUMN_TEXT},    {"REASON", "Reason", COLUMN_REST}};
+        struct json_object *list;
+        size_t bad = 0;
+
+        if (read_entries(c, &list) < 0)
+                return -1;
+        for (size_t i = 0; i < json_object_array_length(list); i++) {
+                const char *state = ctl_text(json_object_array_get_idx(list, i), "State");
+
+                bad += strcmp(state, "refused") == 0 || strcmp(state, "outdated") == 0;
+        }
+        table_print(c, list, columns, ARRAY_SIZE(columns));
+        if (c->json == JSON_OFF && c->legend)
+                printf("\n%zu file(s), %zu of them refused.\n", json_object_array_length(list),
+                       bad);
+        json_object_put(list);
+        return bad > 0 ? EXIT_FAILED : 0;
+}
+
 /* ---- register ---- */
 
 struct registering {

@@ -21,6 +21,7 @@ const struct verb verbs[] = {
         {"check", NULL, "", "whether everything that is bound to the place can be fenced in time", AGENT | TABLE, .fn = verb_check_fencing},
         {"nodes", "state tag zone", "[NODE...]", "the nodes in the cluster", AGENT | TABLE, .fn = verb_nodes},
         {"services", "node tag", "[SERVICE...]", "the services, and the nodes that provide them", AGENT | TABLE, .fn = verb_services},
+        {"entries", NULL, "", "the files of services on this host, and why some are refused", AGENT | TABLE, .fn = verb_entries},
         {"register", NULL, "SERVICE[/INSTANCE] [NAME=VALUE...]", "register a service of this host until interrupted; Port=, Address=, tags", AGENT | POLKIT | JSON, .fn = verb_register},
         {"set-tags", NULL, "NAME=VALUE...", "set tags of this node; NAME= removes one", AGENT | POLKIT, .fn = verb_set_tags},
         {"wait node", "gone wait", "NODE", "wait until a node holds a place, or is gone", AGENT | JSON, .fn = verb_wait_node},

@@ -66,6 +66,7 @@ VERB(core_remove);
 VERB(core_replace);
 VERB(core_upgrade);
 VERB(describe);
+VERB(entries);
 VERB(help);
 VERB(join);
 VERB(leave);

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include "base/log.h"
+#include "base/utf8.h"
 
 #define SUFFIX ".service-entry"
 
@@ -17,6 +18,8 @@ struct entry {
         TAILQ_ENTRY(entry) entry;
         char file[256]; /* its name, without the folder */
         struct service_record record;
+        char *path;    /* owned */
+        char why[256]; /* why the file is refused; "": it is not */
 };
 
 #define FIELD(f) offsetof(struct settings, f)
@@ -37,18 +40,33 @@ void entries_init(struct entries *e, struct member *m, struct units *u, entries_
 {
         *e = (struct entries){.member = m, .units = u, .is_taken = taken, .userdata = userdata};
         TAILQ_INIT(&e->list);
+        TAILQ_INIT(&e->refused);
+}
+
+static struct entry *entry_free(struct entry *n)
+{
+        if (n)
+                free(n->path);
+        free(n);
+        return NULL;
+}
+
+static void drop_all(struct entry_list *l)
+{
+        struct entry *n;
+
+        while ((n = TAILQ_FIRST(l))) {
+                TAILQ_REMOVE(l, n, entry);
+                entry_free(n);
+        }
 }
 
 void entries_fini(struct entries *e)
 {
-        struct entry *n;
-
         if (!e->member)
                 return;
-        while ((n = TAILQ_FIRST(&e->list))) {
-                TAILQ_REMOVE(&e->list, n, entry);
-                free(n);
-        }
+        drop_all(&e->list);
+        drop_all(&e->refused);
 }
 
 /* ---- reading a file ---- */
@@ -179,7 +197,8 @@ void entries_released(struct entries *e, const char *name, const char *instance)
 struct loading {
         struct entries *e;
         struct entry_list list; /* what is published from now on */
-        char **read;            /* names of files; those in later folders are hidden */
+        struct entry_list refused;
+        char **read; /* names of files; those in later folders are hidden */
         size_t n_read, cap;
         bool unread; /* a folder could not be read */
 };
@@ -202,22 +221,49 @@ static const struct entry *find_file(const struct entries *e, const char *file)
         return NULL;
 }
 
-static void add(struct loading *l, const char *file, const struct service_record *r)
+/* Of what is not published. */
+static void keep_refused(struct loading *l, const char *path, const struct service_record *r,
+                         const char *why)
+{
+        struct entry *n = calloc(1, sizeof(*n));
+
+        if (n)
+                n->path = strdup(path);
+        if (!n || !n->path) {
+                entry_free(n);
+                return; /* the log has it */
+        }
+        if (r)
+                n->record = *r;
+        utf8_print(n->why, sizeof(n->why), "%s", why);
+        TAILQ_INSERT_TAIL(&l->refused, n, entry);
+}
+
+/* @why: what is wrong with the file, if @r is what it said before; "": nothing. */
+static void add(struct loading *l, const char *path, const char *file,
+                const struct service_record *r, const char *why)
 {
         const struct entry *other = find(&l->list, r->name, r->instance);
         struct units *u = *r->unit ? l->e->units : NULL;
+        char taken[512];
         struct entry *n;
 
-        if (other)
-                return log_error("%s: the service %s%s%s is already published by %s.", file,
-                                 r->name, *r->instance ? " " : "", r->instance, other->file);
+        if (other) {
+                snprintf(taken, sizeof(taken), "the service %s%s%s is already published by %s",
+                         r->name, *r->instance ? " " : "", r->instance, other->file);
+                keep_refused(l, path, r, *why ? why : taken);
+                return log_error("%s: %s.", file, taken);
+        }
         n = calloc(1, sizeof(*n));
-        if (!n || (u && units_follow(u, r->unit) < 0)) {
-                free(n);
+        if (n)
+                n->path = strdup(path);
+        if (!n || !n->path || (u && units_follow(u, r->unit) < 0)) {
+                entry_free(n);
                 return log_error("%s: %s.", file, strerror(ENOMEM));
         }
         strcpy(n->file, file);
         n->record = *r;
+        utf8_print(n->why, sizeof(n->why), "%s", why);
         TAILQ_INSERT_TAIL(&l->list, n, entry);
         if (*r->unit && !u)
                 log_warning("%s: there is no service manager; %s cannot be followed.", file,
@@ -240,13 +286,16 @@ static void load_file(struct loading *l, const char *folder, const char *file)
         snprintf(name, sizeof(name), "%.*s", (int) (strlen(file) - strlen(SUFFIX)), file);
         q = read_entry(path, name, &r, &err);
         if (q < 0) {
-                log_error("%s.", *err.text ? err.text : strerror(-q));
+                const char *why = *err.text ? err.text : strerror(-q);
+
+                log_error("%s.", why);
                 if (!was)
-                        return;
+                        return keep_refused(l, path, NULL, why);
                 r = was->record; /* what the file said before */
+                return add(l, path, file, &r, why);
         }
         if (q != 0)
-                add(l, file, &r);
+                add(l, path, file, &r, "");
 }
 
 static int is_entry(const struct dirent *d)
@@ -264,7 +313,11 @@ static void load_folder(struct loading *l, const char *folder)
 
         if (n < 0) {
                 if (errno != ENOENT) {
-                        log_error("%s: cannot read it: %s.", folder, strerror(errno));
+                        char why[128];
+
+                        snprintf(why, sizeof(why), "cannot read it: %s", strerror(errno));
+                        log_error("%s: %s.", folder, why);
+                        keep_refused(l, folder, NULL, why);
                         l->unread = true;
                 }
                 return;
@@ -299,7 +352,7 @@ static void replace(struct entries *e, struct entry_list *by)
                         member_withdraw(e->member, r->name, r->instance);
                 if (*r->unit && e->units)
                         units_leave(e->units, r->unit);
-                free(n);
+                entry_free(n);
         }
         TAILQ_CONCAT(&e->list, by, entry);
         TAILQ_FOREACH (n, &e->list, entry)
@@ -308,7 +361,9 @@ static void replace(struct entries *e, struct entry_list *by)
 
 void entries_load(struct entries *e, const char *path)
 {
-        struct loading l = {.e = e, .list = TAILQ_HEAD_INITIALIZER(l.list)};
+        struct loading l = {.e = e,
+                            .list = TAILQ_HEAD_INITIALIZER(l.list),
+                            .refused = TAILQ_HEAD_INITIALIZER(l.refused)};
         struct entry *n;
         char folder[2048];
 
@@ -316,9 +371,52 @@ void entries_load(struct entries *e, const char *path)
                 load_folder(&l, folder);
         TAILQ_FOREACH (n, &e->list, entry)
                 if (l.unread && !was_read(&l, n->file)) /* perhaps it is in that folder */
-                        add(&l, n->file, &n->record);
+                        add(&l, n->path, n->file, &n->record, n->why);
         replace(e, &l.list);
+        drop_all(&e->refused);
+        TAILQ_CONCAT(&e->refused, &l.refused, entry);
         for (size_t i = 0; i < l.n_read; i++)
                 free(l.read[i]);
         free(l.read);
+}
+
+/* ---- to be told ---- */
+
+/* Why the service of a file that was read is not published; "": nothing prevents that. */
+static const char *why_not(const struct entries *e, const struct entry *n, char why[static 256])
+{
+        *why = '\0';
+        if (is_taken(e, &n->record))
+                snprintf(why, 256,
+                         "a program has registered the service; the file counts once that "
+                         "program is gone");
+        else if (*n->record.unit && !e->units)
+                utf8_print(why, 256, "there is no service manager; %s cannot be followed",
+                           n->record.unit);
+        return why;
+}
+
+int entries_each(const struct entries *e, entries_each_fn *fn, void *userdata)
+{
+        const struct entry_list *lists[] = {&e->list, &e->refused};
+        struct entry_told told;
+        struct entry *n;
+        char why[256];
+        int r = 0;
+
+        for (size_t i = 0; i < ARRAY_SIZE(lists); i++)
+                TAILQ_FOREACH (n, lists[i], entry) {
+                        told = (struct entry_told){.path = n->path, .record = &n->record};
+                        if (*n->why) {
+                                told.state = i == 0 ? "outdated" : "refused";
+                                told.why = n->why;
+                        } else {
+                                told.why = why_not(e, n, why);
+                                told.state = *why ? "waiting" : "loaded";
+                        }
+                        r = fn(&told, userdata);
+                        if (r < 0)
+                                return r;
+                }
+        return r;
 }

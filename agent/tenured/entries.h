@@ -22,7 +22,7 @@ typedef bool entries_taken_fn(void *userdata, const char *name, const char *inst
 struct entries {
         struct member *member;
         struct units *units; /* NULL: not on systemd */
-        struct entry_list list;
+        struct entry_list list, refused;
         entries_taken_fn *is_taken;
         void *userdata;
 };
@@ -42,6 +42,19 @@ void entries_follow(struct entries *e, const char *unit, const struct unit_state
 
 /* The file with this service; NULL: there is none. */
 const char *entries_owner(const struct entries *e, const char *name, const char *instance);
+
+/* What became of a file; for tenurectl entries. */
+struct entry_told {
+        const char *path;  /* or a folder's, which cannot be read */
+        const char *state; /* loaded; waiting: its service cannot be published now; refused;
+                              outdated: refused, and what it said before still counts */
+        const char *why;   /* "" if it is loaded */
+        const struct service_record *record; /* its names are empty if they are not known */
+};
+typedef int entries_each_fn(const struct entry_told *t, void *userdata);
+/* Calls @fn for each file that does not hide others, until it returns a negative errno, which
+ * this returns, too. */
+must_check_ int entries_each(const struct entries *e, entries_each_fn *fn, void *userdata);
 
 /* The program that had registered this service is gone. */
 void entries_released(struct entries *e, const char *name, const char *instance);

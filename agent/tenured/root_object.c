@@ -328,6 +328,9 @@ const sd_bus_vtable root_vtable[] = {
         SD_BUS_METHOD_WITH_ARGS("GetService", SD_BUS_ARGS("s", name, "s", node, "s", instance),
                                 SD_BUS_RESULT("o", service), method_get_service,
                                 SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("GetServiceEntries", SD_BUS_NO_ARGS,
+                                SD_BUS_RESULT("aa{sv}", entries), method_get_service_entries,
+                                SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS(
                 "RegisterService", SD_BUS_ARGS("s", name, "s", instance, "a{sv}", properties),
                 SD_BUS_NO_RESULT, method_register_service, SD_BUS_VTABLE_UNPRIVILEGED),

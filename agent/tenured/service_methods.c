@@ -55,6 +55,55 @@ int method_get_service(sd_bus_message *m, void *userdata, sd_bus_error *error)
         return sd_bus_reply_method_return(m, "o", path);
 }
 
+/* ---- files ---- */
+
+static int append_field(sd_bus_message *m, const char *name, const char *text)
+{
+        int r = sd_bus_message_open_container(m, 'e', "sv");
+
+        if (r >= 0)
+                r = sd_bus_message_append(m, "s", name);
+        if (r >= 0)
+                r = sd_bus_message_open_container(m, 'v', "s");
+        if (r >= 0)
+                r = bus_append_text(m, text);
+        for (int i = 0; r >= 0 && i < 2; i++)
+                r = sd_bus_message_close_container(m);
+        return r;
+}
+
+static int append_entry(const struct entry_told *t, void *reply)
+{
+        const struct {
+                const char *name, *text;
+        } fields[] = {{"File", t->path},
+                      {"State", t->state},
+                      {"Reason", t->why},
+                      {"Name", t->record->name},
+                      {"Instance", t->record->instance},
+                      {"Unit", t->record->unit}};
+        int r = sd_bus_message_open_container(reply, 'a', "{sv}");
+
+        for (size_t i = 0; r >= 0 && i < ARRAY_SIZE(fields); i++)
+                r = append_field(reply, fields[i].name, fields[i].text);
+        return r < 0 ? r : sd_bus_message_close_container(reply);
+}
+
+int method_get_service_entries(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
+{
+        cleanup_(sd_bus_message_unrefp) sd_bus_message *reply = NULL;
+        struct agent *a = userdata;
+        int r = sd_bus_message_new_method_return(m, &reply);
+
+        if (r >= 0)
+                r = sd_bus_message_open_container(reply, 'a', "a{sv}");
+        if (r >= 0)
+                r = entries_each(&a->entries, append_entry, reply);
+        if (r >= 0)
+                r = sd_bus_message_close_container(reply);
+        return r < 0 ? r : sd_bus_send(NULL, reply, NULL);
+}
+
 /* ---- registration by programs ---- */
 
 /* Ends at the first tag that is wrong or has no room: whatever the message has, and whoever may

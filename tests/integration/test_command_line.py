@@ -294,7 +294,7 @@ def test_what_the_agent_is_asked_is_json_as_the_manual_page_says(agents, core, p
     eventually(watch.out.read_text)
     since = agent.background("--json=short", "watch", "--since=1")
 
-    for verb in "status", "check", "nodes", "services", "ttl advise":
+    for verb in "status", "check", "nodes", "services", "entries", "ttl advise":
         assert check(verb, agent.ctl("--json=short", *verb.split()))
     check("wait node", agent.ctl("--json=short", "wait", "node", "h1"))
     check("wait service", agent.ctl("--json=short", "wait", "service", "none", "--gone"))

@@ -73,6 +73,42 @@ def test_of_two_files_of_one_service_the_first_counts(agent, entry):
     eventually_is([("www", 81)], lambda: published(agent))
 
 
+def test_files_are_listed_with_why_some_are_refused(agent, entry):
+    folder = agent.folder / "services.d"
+
+    def listed():
+        said = agent.ctl_whatever("--json=short", "entries")
+        return {each["File"].removeprefix(f"{folder}/").removesuffix(".service-entry"):
+                (each["State"], each["Name"], each["Reason"].removeprefix(f"{folder}/"))
+                for each in json.loads(said)}
+
+    agent.background("register", "taken")
+    eventually(agent.services)
+    (folder / "hidden.service-entry").touch()
+    entry("mail", "Port=25")
+    entry("taken", "Unit=x.service")
+    eventually_is({"mail": ("loaded", "mail", ""), "taken": ("waiting", "taken", (
+        "a program has registered the service; the file counts once that program is gone"))}, listed)
+    assert "2 file(s), 0 of them refused." in agent.ctl("entries")
+
+    entry("bad", "Port=x")
+    entry("mail", "Ports=25")
+    entry("other", "Name=mail")
+    eventually(lambda: len(listed()) == 4)
+    told = listed()
+    assert told["bad"][:2] == ("refused", "")
+    assert told["bad"][2].startswith("bad.service-entry:2: Port= must be a whole number")
+    assert told["mail"][:2] == ("outdated", "mail") and "Ports" in told["mail"][2]
+    assert told["other"] == ("refused", "mail", (
+        "the service mail is already published by mail.service-entry"))
+    assert published(agent) == [("mail", 25), ("taken", 0)]
+    assert agent.ctl_whatever("entries").endswith("4 file(s), 3 of them refused.\n")
+
+    (folder / "bad.service-entry").unlink()
+    agent.reload()
+    eventually(lambda: "bad" not in listed())
+
+
 def test_a_service_stays_as_it_is_when_its_file_gets_another_name(agent, entry):
     entry("web", "Name=www", "Port=80")
     entry("mail", "Name=smtp", "Port=25")
