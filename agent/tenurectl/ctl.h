@@ -24,6 +24,8 @@ enum {
         EXIT_PLACE_LOST = 123, /* ... or the lock was handed over */
         EXIT_NOT_MINE = 124,   /* another holder has the lock */
         EXIT_OURS = 125,       /* an error, where other statuses are the command's */
+        EXIT_NOT_RUN = 126,    /* the command cannot be executed */
+        EXIT_NOT_FOUND = 127,
 };
 
 enum json_mode { JSON_OFF, JSON_SHORT, JSON_PRETTY };

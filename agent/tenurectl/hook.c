@@ -143,7 +143,7 @@ static noreturn_ void be_command(const struct hook *h, struct json_object *o, in
         keeper_give_signals_back(&h->mask);
         execvp(h->argv[0], h->argv);
         (void) !write(out, &errno, sizeof(errno));
-        _exit(127);
+        _exit(EXIT_NOT_FOUND);
 }
 
 /* Returns 0; a positive errno: the command cannot be executed; or a negative one. */
@@ -196,7 +196,7 @@ static void start_next(struct hook *h)
         }
         say("cannot run %s: %s", h->argv[0], strerror(r));
         h->ending = true;
-        h->status = r == ENOENT ? 127 : 126;
+        h->status = r == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
 }
 
 static void say_ended(const struct hook *h, int status)

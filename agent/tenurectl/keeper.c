@@ -44,9 +44,10 @@ struct keeper {
         pid_t child; /* the command; 0: it has ended */
         int parent;  /* tenurectl: a socket to receive from and send to */
         int sfd, inotify, timer;
-        bool ending;                 /* the command is being ended because of the place */
-        struct boot_time end_by;     /* when tenurectl wants it ended; 0: it does not */
-        bool killing;                /* everything left of the command is being killed */
+        int not_run[2];          /* a pipe: the errno of a command that cannot be executed */
+        bool ending;             /* the command is being ended because of the place */
+        struct boot_time end_by; /* when tenurectl wants it ended; 0: it does not */
+        bool killing;            /* everything left of the command is being killed */
         struct boot_time killing_at; /* since when this has gone on; 0: not yet */
         nsec_t again;
         bool late_logged;
@@ -162,6 +163,7 @@ static void read_nothing(void)
 static noreturn_ void be_command(const struct keeper *k, pid_t parent)
 {
         char **argv = k->job->argv;
+        int why;
 
         offspring_enter(&k->offspring);
         if (k->job->one_of_many)
@@ -173,8 +175,11 @@ static noreturn_ void be_command(const struct keeper *k, pid_t parent)
         if (k->job->in_command)
                 k->job->in_command();
         execvp(argv[0], argv);
-        fprintf(stderr, "tenurectl: cannot run %s: %s.\n", argv[0], strerror(errno));
-        _exit(errno == ENOENT ? 127 : 126);
+        why = errno;
+        (void) !write(k->not_run[1], &why, sizeof(why));
+        if (!k->job->one_of_many)
+                fprintf(stderr, "tenurectl: cannot run %s: %s.\n", argv[0], strerror(why));
+        _exit(why == ENOENT ? 127 : 126);
 }
 
 void keeper_say(const char *fmt, ...)
@@ -258,6 +263,7 @@ static bool reap(struct keeper *k)
                         k->end = (struct keeper_end){.lost = k->ending,
                                                      .asked = k->end_by.ns != 0,
                                                      .status = status};
+                        (void) !read(k->not_run[0], &k->end.not_run, sizeof(int));
                         k->killing = true;
                 }
         return pid == 0;
@@ -350,6 +356,7 @@ static noreturn_ void be_keeper(const struct keeper_job *j, int parent)
         k.timer = boot_timer_new();
         k.inotify = j->one_of_many ? -1 : watch_page(j);
         if (k.sfd < 0 || k.timer < 0 || (k.inotify < 0 && !j->one_of_many) ||
+            pipe2(k.not_run, O_CLOEXEC | O_NONBLOCK) < 0 ||
             keeper_look(j->tenancy_fd, &k.tenancy) < 0) {
                 fprintf(stderr, "tenurectl: cannot supervise the command: %s.\n",
                         strerror(errno));

@@ -31,14 +31,16 @@ struct keeper_job {
         bool (*on_fd)(void *arg, struct boot_time *ret);
         void *arg;
         /* One of many, for keeper_start(): tenurectl itself writes the page, says when it has
-         * changed, and prints messages; the command reads nothing from the terminal. */
+         * changed, and prints messages, of a command that cannot be executed as well; the
+         * command reads nothing from the terminal. */
         bool one_of_many;
 };
 
 struct keeper_end {
-        bool lost;  /* the command was ended because the place is lost or given back */
-        bool asked; /* ... or because `on_fd` returned true */
-        int status; /* of the command, as from wait(2) */
+        bool lost;   /* the command was ended because the place is lost or given back */
+        bool asked;  /* ... or because `on_fd` returned true */
+        int status;  /* of the command, as from wait(2) */
+        int not_run; /* the errno for which it could not be executed; 0: it was */
 };
 
 /* Reads what the agent has published. Returns 0 or a negative errno; -EBADMSG: it makes no

@@ -209,6 +209,21 @@ static void on_end(struct working *w, const char *task)
         keeper_send(&j->kept, SIGTERM);
 }
 
+static void leave(struct working *w)
+{
+        struct job *j;
+
+        if (w->leaving) { /* a second signal */
+                LIST_FOREACH (j, &w->jobs, entry)
+                        if (j->kept.pid > 0)
+                                keeper_send(&j->kept, SIGKILL);
+                w->left |= w->n_jobs == 0; /* the lease ends by itself */
+                return;
+        }
+        w->leaving = true;
+        tenure_work_leave(w->work); /* the handle is valid until TENURE_WORK_LEFT */
+}
+
 /* ---- commands that have ended ---- */
 
 static void say_ended(const struct job *j, int status)
@@ -223,10 +238,31 @@ static void say_ended(const struct job *j, int status)
                    j->task, how, (double) j->pause / 1e9);
 }
 
+/* What may be better in a moment: memory, processes or descriptors that somebody else has, a
+ * program that is just being written. */
+static bool is_passing(int why)
+{
+        return why == EAGAIN || why == ENOMEM || why == ENFILE || why == EMFILE ||
+               why == ETXTBSY || why == EIO;
+}
+
+/* Another member may be able to run it, so this one does not keep the tasks. */
+static void give_up(struct working *w, int why)
+{
+        if (w->failed != 0 || w->leaving)
+                return;
+        keeper_say("tenurectl: cannot run %s: %s; leaving the group.", w->argv[0],
+                   strerror(why));
+        w->failed = why == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
+        leave(w);
+}
+
 static void job_ended(struct working *w, struct job *j, const struct keeper_end *end)
 {
         struct boot_time now = boot_now();
 
+        if (end->not_run != 0 && !is_passing(end->not_run))
+                give_up(w, end->not_run);
         if (j->ends)
                 return job_done(w, j);
         /* Wait: a renewal came at the last moment, or will not come; or the end of the task is
@@ -236,7 +272,12 @@ static void job_ended(struct working *w, struct job *j, const struct keeper_end 
                 return;
         }
         job_again(j, now);
-        say_ended(j, end->status);
+        if (end->not_run != 0)
+                keeper_say("tenurectl: cannot run %s for task %s: %s; trying again in %.1f s.",
+                           w->argv[0], j->task, strerror(end->not_run),
+                           (double) j->pause / 1e9);
+        else
+                say_ended(j, end->status);
 }
 
 /* A keeper was killed: what is left of its command cannot be told from the other commands. */
@@ -290,21 +331,6 @@ static void on_child(struct working *w, pid_t pid, int status)
 }
 
 /* ---- input ---- */
-
-static void leave(struct working *w)
-{
-        struct job *j;
-
-        if (w->leaving) { /* a second signal */
-                LIST_FOREACH (j, &w->jobs, entry)
-                        if (j->kept.pid > 0)
-                                keeper_send(&j->kept, SIGKILL);
-                w->left |= w->n_jobs == 0; /* the lease ends by itself */
-                return;
-        }
-        w->leaving = true;
-        tenure_work_leave(w->work); /* the handle is valid until TENURE_WORK_LEFT */
-}
 
 static bool has_terminal(void)
 {

@@ -348,6 +348,38 @@ def test_tasks_stay_while_nobody_reads_what_is_said_of_them(shared_cluster, grou
     os.close(reader)
 
 
+@pytest.mark.parametrize("command, status, why", [
+    ("/nowhere", 127, "No such file or directory"), ("/", 126, "Permission denied")])
+def test_a_member_whose_command_cannot_be_executed_leaves_the_tasks_to_others(group, command,
+                                                                              status, why):
+    member = group.begin(command=[command])
+
+    assert member.wait() == status
+
+    assert member.log_text() == f"tenurectl: cannot run {command}: {why}; leaving the group.\n"
+    group.begin(name="b")
+    group.runs("b")
+
+
+def test_a_command_that_ends_with_127_by_itself_is_run_again(group):
+    member = group.begin(tasks="1", command=["sh", "-c", "echo again; exit 127"])
+
+    eventually(lambda: member.lines().count("again") >= 2)
+
+    assert member.said("the command for task 1 ended with status 127; it is run again")
+
+
+def test_a_program_that_is_being_written_is_tried_again(group, tmp_path):
+    program = tmp_path / "program"
+    program.write_bytes(open("/bin/echo", "rb").read())
+    program.chmod(0o755)
+    with program.open("ab"):
+        member = group.begin(tasks="1", command=[program, "ran"])
+        eventually(lambda: member.said("for task 1: Text file busy; trying again in 0.1 s"))
+
+    eventually(lambda: "ran" in member.lines())
+
+
 NAME_RULE = "has 1 to 255 letters, digits and . _ - :, without a leading dot; "
 
 
