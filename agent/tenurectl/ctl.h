@@ -41,7 +41,7 @@ struct options {
         uint64_t conflict;   /* the exit status if another holder has the lock */
         uint64_t since;      /* a revision; 0: not given */
         const char *lock, *file, *tasks, *name, *cluster, *filter, *sort, *output, *event,
-                *state, *tag, *zone, *node;
+                *state, *tag, *zone, *node, *reason;
 };
 
 #define OPTIONS_MAX 64

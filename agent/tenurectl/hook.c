@@ -115,6 +115,7 @@ static void set_environment(struct json_object *o)
         set("TENURE_SERVICE", o, service ? "name" : "");
         set("TENURE_INSTANCE", o, "instance");
         set("TENURE_REASON", o, "reason");
+        set("TENURE_NOTE", o, "note");
         set("TENURE_REVISION", o, "revision");
 }
 

@@ -42,6 +42,7 @@ static const struct row rows[] = {
         {"output", "FILE", "write to this file, for node_exporter", CONF_STRING, AT(o.output), .of = 0},
         {"persistent", NULL, "stay out after a boot, too", CONF_BOOL, AT(o.persistent), .of = 0},
         {"prefix", NULL, "all keys that begin with KEY", CONF_BOOL, AT(o.prefix), .of = 0},
+        {"reason", "TEXT", "why, for the logs: one line of at most 127 bytes", CONF_STRING, AT(o.reason), .of = 0},
         {"since", "REVISION", "begin with what has happened after this revision of the core", CONF_UINT, AT(o.since), .of = 0, .min = 1, .max = INT64_MAX - 1},
         {"sort", "[-]COLUMN", "sort by node, state, left, ttl, age, address, zone or services [node]", CONF_STRING, AT(o.sort), .values = "node|state|left|ttl|age|address|zone|services", .of = 0},
         {"state", "STATES", "only nodes in these states, separated by commas: held, degraded, leaving", CONF_STRING, AT(o.state), .values = "held|degraded|leaving", .of = 0},

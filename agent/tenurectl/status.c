@@ -3,6 +3,7 @@
 #include <stdio.h>
 
 #include "loop/clock.h"
+#include "member/node_record.h"
 #include "text.h"
 #include "verbs.h"
 
@@ -94,8 +95,11 @@ static int order(struct ctl *c, const char *method, const char *what)
         cleanup_(sd_bus_message_unrefp) sd_bus_message *m = NULL;
         int r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, method);
 
-        if (r >= 0 && c->o.persistent)
-                r = sd_bus_message_append(m, "t", LEAVE_PERSISTENT);
+        if (r >= 0 && (c->o.persistent || c->o.reason))
+                r = sd_bus_message_append(m, "t",
+                                          c->o.persistent ? LEAVE_PERSISTENT : UINT64_C(0));
+        if (r >= 0 && c->o.reason)
+                r = sd_bus_message_append(m, "s", c->o.reason);
         if (r >= 0)
                 r = ctl_call(c, m, UINT64_MAX, &error, NULL);
         return r < 0 ? ctl_fail(what, r, &error) : 0;
@@ -103,7 +107,14 @@ static int order(struct ctl *c, const char *method, const char *what)
 
 int verb_leave(struct ctl *c, int argc unused_, char **argv unused_)
 {
-        return order(c, c->o.persistent ? "LeaveWithFlags" : "Leave", "cannot leave");
+        if (c->o.reason && !leaving_note_is_valid(c->o.reason))
+                return say("--reason must be one line of UTF-8, of at most %d bytes",
+                           LEAVING_NOTE_MAX);
+        return order(c,
+                     c->o.reason       ? "LeaveWithNote"
+                     : c->o.persistent ? "LeaveWithFlags"
+                                       : "Leave",
+                     "cannot leave");
 }
 
 int verb_join(struct ctl *c, int argc unused_, char **argv unused_)

@@ -74,7 +74,8 @@ static void write_text(char text[static 640], const struct happening *h)
         const char *e = h->event;
 
         if (strcmp(e, "NodeLeft") == 0)
-                snprintf(text, 640, "%s left: %s", h->name, h->reason);
+                snprintf(text, 640, "%s left: %s%s%s%s", h->name, h->reason,
+                         h->note ? " (" : "", h->note ? h->note : "", h->note ? ")" : "");
         else if (strcmp(e, "NodeJoined") == 0 || strcmp(e, "NodeChanged") == 0)
                 snprintf(text, 640, "%s %s", h->name, e[4] == 'J' ? "joined" : "changed");
         else if (strncmp(e, "Service", strlen("Service")) == 0)
@@ -109,6 +110,8 @@ static struct json_object *to_json(const struct happening *h, const struct times
         }
         if (*h->reason)
                 json_put_text(o, "reason", h->reason);
+        if (h->note)
+                json_put_text(o, "note", h->note);
         if (h->revision > 0)
                 json_put_number(o, "revision", h->revision);
         json_put_number(o, "realtime_usec",

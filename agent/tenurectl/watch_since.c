@@ -50,6 +50,9 @@ static void tell_node(struct watch_since *s, const char *event, const struct mem
                                    .node = "",
                                    .instance = "",
                                    .reason = reason,
+                                   .note = *reason && *n->record.leaving_note
+                                                   ? n->record.leaving_note
+                                                   : NULL,
                                    .revision = revision});
 }
 

@@ -18,6 +18,7 @@ struct happening {
         const char *id;              /* a node's */
         const char *node, *instance; /* a service's */
         const char *reason;
+        const char *note; /* of people, about the reason; NULL: none */
         int64_t revision; /* 0: none */
 };
 typedef void happening_fn(const struct happening *h, void *userdata);

@@ -82,6 +82,7 @@ struct agent {
         bool kept_out;  /* not allowed to join: bound units are not down yet */
         bool held_back; /* see fence_is_held_back() */
         struct leaving leaving;
+        char leave_note[LEAVING_NOTE_MAX + 1]; /* what was said about the order to leave */
         struct boot_time delay_log_at; /* a holder delays leaving: when that is logged; 0: none
                                         * does */
         enum maintenance maintenance;  /* stay out until an order to join */
@@ -136,10 +137,11 @@ struct boot_time agent_tell_trouble(struct agent *a, struct boot_time now);
 void agent_brake(struct stability *s);
 
 /* leave.c: agent_leave() leaves, and stays out until the next boot or, if @m says so, after it
- * as well; false: the agent is about to exit. agent_join() joins again and returns 0,
- * AGENT_E_EXITS, or a negative errno if the next boot may find that it has to stay out. */
+ * as well; @note: what people have said about that; false: the agent is about to exit.
+ * agent_join() joins again and returns 0, AGENT_E_EXITS, or a negative errno if the next boot
+ * may find that it has to stay out. */
 enum { AGENT_E_EXITS = 1 };
-bool agent_leave(struct agent *a, enum maintenance m);
+bool agent_leave(struct agent *a, enum maintenance m, const char *note);
 must_check_ int agent_join(struct agent *a);
 void agent_exit(struct agent *a); /* leaves and exits; a second call exits at once */
 void leave_init(struct agent *a);
@@ -189,7 +191,8 @@ enum news_kind {
 /* @sent: what the run before has announced. */
 void news_init(struct agent *a, int64_t sent);
 void news_fini(struct agent *a);
-/* @of: the node's id; for a service, the node that it is on. */
+/* @of: the node's id; for a service, the node that it is on. @instance: of a service; of a node
+ * that has left, its note. */
 void news_add(struct agent *a, enum news_kind kind, const char *name, const char *of,
               const char *instance, const char *reason, int64_t revision);
 struct boot_time news_run(struct agent *a, struct boot_time now);

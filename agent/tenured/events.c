@@ -30,7 +30,8 @@ static void on_left(const struct member_node *n, const char *reason, int64_t rev
 {
         struct agent *a = userdata;
 
-        news_add(a, NEWS_NODE_LEFT, n->record.name, n->record.id, "", reason, revision);
+        news_add(a, NEWS_NODE_LEFT, n->record.name, n->record.id,
+                 *n->record.leaving ? n->record.leaving_note : "", reason, revision);
         /* Those that expired in the course of a long gap did not do so at once. */
         if (strcmp(reason, "expired") == 0 &&
             member_gap(a->member, revision) < a->stability.brake_cfg.window)

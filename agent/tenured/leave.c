@@ -41,7 +41,7 @@ void agent_exit(struct agent *a)
                 on_shutdown_known(a, PID1_NO_SHUTDOWN);
 }
 
-bool agent_leave(struct agent *a, enum maintenance m)
+bool agent_leave(struct agent *a, enum maintenance m, const char *note)
 {
         if (a->leaving.causes & LEAVING_EXIT)
                 return false;
@@ -50,8 +50,9 @@ bool agent_leave(struct agent *a, enum maintenance m)
         a->persisted = false;
         maintenance_set(m);
         root_changed(a, "Maintenance");
+        strcpy(a->leave_note, note);
         if (!leaving_is_under_way(&a->leaving))
-                log_info("Leaving until tenurectl join.");
+                log_info("Leaving until tenurectl join%s%s.", *note ? ": " : "", note);
         leaving_begin(&a->leaving, LEAVING_MAINTENANCE, "left");
         loop_hook_again(&a->hook);
         return true;
@@ -71,6 +72,7 @@ int agent_join(struct agent *a)
                 a->persisted = r == 0;
                 root_changed(a, "Maintenance");
         }
+        *a->leave_note = '\0';
         stability_forgive(&a->stability);
         held_keep_out(a);
         loop_hook_again(&a->hook);
@@ -121,7 +123,7 @@ static void persist(struct agent *a)
 static void act(struct agent *a, unsigned acts)
 {
         if (acts & LEAVING_GIVE_BACK)
-                member_leave(a->member, a->leaving.reason);
+                member_leave(a->member, a->leaving.reason, a->leave_note);
         if (acts & LEAVING_SETTLE) {
                 if (!(acts & LEAVING_JOIN)) {
                         persist(a);
@@ -188,7 +190,7 @@ void leave_init(struct agent *a)
         leaving_begin(&a->leaving, LEAVING_MAINTENANCE, "left");
         /* A place that an earlier run holds is given back in order. Otherwise we take none. */
         if (!a->resumed) {
-                member_leave(a->member, a->leaving.reason);
+                member_leave(a->member, a->leaving.reason, a->leave_note);
                 leaving_is_out(&a->leaving);
         }
 }

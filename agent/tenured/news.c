@@ -125,7 +125,8 @@ static void log_node(const struct agent *a, const struct news *n)
         snprintf(f_rev, sizeof(f_rev), "REVISION=%" PRId64, n->revision);
         snprintf(f_reason, sizeof(f_reason), "REASON=%s", n->reason);
         if (n->kind == NEWS_NODE_LEFT)
-                log_full(n->level, fields, "Node %s left: %s%s%s.", n->name, n->reason,
+                log_full(n->level, fields, "Node %s left: %s%s%s%s%s%s.", n->name, n->reason,
+                         *n->instance ? " (" : "", n->instance, *n->instance ? ")" : "",
                          is ? "; its host is node " : "", is ? is : "");
         else
                 log_full(n->level, fields, "Node %s joined.", n->name);

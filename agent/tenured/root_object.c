@@ -52,18 +52,20 @@ static int refuse(sd_bus_error *error)
 static int do_leave(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         struct agent *a = userdata;
+        const char *note = "";
         uint64_t flags = 0;
+        int r = sd_bus_message_rewind(m, 1);
 
-        if (sd_bus_message_is_method_call(m, MANAGER, "LeaveWithFlags")) {
-                int r = sd_bus_message_rewind(m, 1);
-
-                if (r >= 0)
-                        r = sd_bus_message_read(m, "t", &flags);
-                if (r < 0)
-                        return r;
-        }
-        if (a->leave_call || !agent_leave(a, flags & LEAVE_PERSISTENT ? MAINTENANCE_PERSISTENT
-                                                                      : MAINTENANCE_BOOT))
+        if (r >= 0 && !sd_bus_message_has_signature(m, ""))
+                r = sd_bus_message_read(m, "t", &flags);
+        if (r >= 0 && sd_bus_message_has_signature(m, "ts"))
+                r = sd_bus_message_read(m, "s", &note);
+        if (r < 0)
+                return r;
+        if (a->leave_call ||
+            !agent_leave(a,
+                         flags & LEAVE_PERSISTENT ? MAINTENANCE_PERSISTENT : MAINTENANCE_BOOT,
+                         note))
                 return refuse(error);
         a->leave_call = sd_bus_message_ref(m);
         return 1;
@@ -86,14 +88,23 @@ static int method_leave(sd_bus_message *m, void *userdata, sd_bus_error *error u
         return authorize(&a->callers, m, MANAGE, node_details(a), do_leave, a);
 }
 
+/* LeaveWithFlags and LeaveWithNote. */
 static int method_leave_with_flags(sd_bus_message *m, void *userdata, sd_bus_error *error)
 {
         struct agent *a = userdata;
+        const char *note = "";
         uint64_t flags;
         int r = sd_bus_message_read(m, "t", &flags);
 
+        if (r >= 0 && sd_bus_message_has_signature(m, "ts"))
+                r = sd_bus_message_read(m, "s", &note);
         if (r < 0)
                 return r;
+        if (!leaving_note_is_valid(note))
+                return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
+                                         "The note must be one line of UTF-8, of at most %d "
+                                         "bytes.",
+                                         LEAVING_NOTE_MAX);
         if (flags & ~LEAVE_PERSISTENT)
                 return sd_bus_error_setf(error, SD_BUS_ERROR_INVALID_ARGS,
                                          "The only flag is 1: stay out after a boot, too.");
@@ -342,6 +353,9 @@ const sd_bus_vtable root_vtable[] = {
         SD_BUS_METHOD("Leave", NULL, NULL, method_leave, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("LeaveWithFlags", SD_BUS_ARGS("t", flags), SD_BUS_NO_RESULT,
                                 method_leave_with_flags, SD_BUS_VTABLE_UNPRIVILEGED),
+        SD_BUS_METHOD_WITH_ARGS("LeaveWithNote", SD_BUS_ARGS("t", flags, "s", note),
+                                SD_BUS_NO_RESULT, method_leave_with_flags,
+                                SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD("Join", NULL, NULL, method_join, SD_BUS_VTABLE_UNPRIVILEGED),
         SD_BUS_METHOD_WITH_ARGS("OpenTenancy", SD_BUS_NO_ARGS, SD_BUS_RESULT("h", tenancy),
                                 method_open_tenancy, SD_BUS_VTABLE_UNPRIVILEGED),

@@ -109,7 +109,7 @@ struct member {
         enum session_state announced;
         char why[512];
         uint64_t lease_op;
-        char leaving[32];
+        char leaving[32], leaving_note[LEAVING_NOTE_MAX + 1];
         struct claim claim;
         struct {
                 struct node_record record;

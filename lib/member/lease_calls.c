@@ -352,6 +352,7 @@ static int give_back(struct member *m, struct peer *p)
         Pb__Compare cmp = PB__COMPARE__INIT;
 
         snprintf(m->self.leaving, sizeof(m->self.leaving), "%s", m->leaving);
+        strcpy(m->self.leaving_note, m->leaving_note);
         cmp.target = PB__COMPARE__COMPARE_TARGET__LEASE;
         cmp.target_union_case = PB__COMPARE__TARGET_UNION_LEASE;
         cmp.lease = m->session.lease;

@@ -561,9 +561,10 @@ struct member *member_free(struct member *m)
 
 /* ---- from the program ---- */
 
-void member_leave(struct member *m, const char *reason)
+void member_leave(struct member *m, const char *reason, const char *note)
 {
         snprintf(m->leaving, sizeof(m->leaving), "%s", reason);
+        snprintf(m->leaving_note, sizeof(m->leaving_note), "%s", note);
         session_leave(&m->session);
         member_soon(m);
 }

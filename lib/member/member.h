@@ -123,9 +123,9 @@ must_check_ int member_set_cluster(struct member *m, const char *cluster);
 
 /* ---- from the program ---- */
 
-/* Gives the place back, for @reason. The state becomes `left` when that is done, or after one
- * second. */
-void member_leave(struct member *m, const char *reason);
+/* Gives the place back, for @reason, about which people may have said more, @note. The state
+ * becomes `left` when that is done, or after one second. */
+void member_leave(struct member *m, const char *reason, const char *note);
 
 /* Joins again after member_leave(), as a new incarnation. */
 void member_join(struct member *m);

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 
+#include "base/utf8.h"
 #include "member/json.h"
 
 #define TEXT(key, field) JSON_TEXT(struct node_record, key, field)
@@ -15,6 +16,7 @@ static const struct json_text texts[] = {
         TEXT("version", version),
         TEXT("os_release", os_release),
         TEXT("leaving", leaving),
+        TEXT("leaving_note", leaving_note),
         TEXT("degraded", degraded),
 };
 
@@ -28,6 +30,17 @@ bool node_name_is_valid(const char *name)
                 if (!isalnum((unsigned char) *name) && !strchr("._-:", *name))
                         return false;
         return true;
+}
+
+bool leaving_note_is_valid(const char *note)
+{
+        size_t n = strlen(note), i = 0, len = 1;
+
+        for (; i < n && len > 0; i += len)
+                len = utf8_dbus((const uint8_t *) note + i, n - i) > 0
+                              ? utf8_printable((const uint8_t *) note + i, n - i)
+                              : 0;
+        return n <= LEAVING_NOTE_MAX && len > 0;
 }
 
 bool node_record_same(const struct node_record *a, const struct node_record *b)

@@ -6,10 +6,10 @@
  *      "since": "2026-11-21T02:00:00Z", "ttl_ms": 10000, "version": "0.1.0",
  *      "os_release": "Debian GNU/Linux 12 (bookworm)",
  *      "addresses": ["10.0.0.7"], "tags": {"zone": "a"}, "degraded": "memory pressure 71 %",
- *      "leaving": "shutdown"}
+ *      "leaving": "left", "leaving_note": "new kernel"}
  *
  * `degraded` is there only while something slows the host down, and `leaving` only while the
- * node gives its place back; both say why.
+ * node gives its place back; both say why. `leaving_note` is what who ordered that has said.
  */
 #pragma once
 
@@ -19,6 +19,7 @@
 
 #define NODE_NAME_MAX 255
 #define NODE_ADDRESSES_MAX 256
+#define LEAVING_NOTE_MAX 127
 
 struct node_record {
         char name[NODE_NAME_MAX + 1];
@@ -29,7 +30,8 @@ struct node_record {
         char version[32];
         char os_release[96]; /* the host's system, for people */
         char leaving[32];    /* "" while it stays */
-        char degraded[96];   /* "" while it is well */
+        char leaving_note[LEAVING_NOTE_MAX + 1];
+        char degraded[96]; /* "" while it is well */
         int64_t ttl_ms;
         char addresses[NODE_ADDRESSES_MAX]; /* separated by commas, the preferred one first */
         char tags[TAGS_MAX];
@@ -43,6 +45,9 @@ bool node_record_same(const struct node_record *a, const struct node_record *b);
 /* Reads a value. A field that is missing, or of the wrong type, stays empty. Returns 0, or
  * -EBADMSG if the value is not a JSON object of at most RECORD_MAX bytes. */
 must_check_ int node_record_read(struct node_record *n, const void *p, size_t len);
+
+/* Whether the note fits, and is one line of text, or "". */
+bool leaving_note_is_valid(const char *note);
 
 /* Whether the name can be a part of a key and of a line: 1 to NODE_NAME_MAX letters, digits and
  * . _ - : without a leading dot; a superset of hostname(7). */

@@ -425,7 +425,7 @@ int registration_begin(struct member *m, struct peer *p)
                 claim_add(&m->claim, m->self.incarnation);
         }
         m->self.ttl_ms = m->session.ttl / NSEC_PER_MSEC;
-        m->self.leaving[0] = '\0';
+        m->self.leaving[0] = m->self.leaving_note[0] = '\0';
         m->holder.lease = 0;
         m->refused = false;
         PROBE_IF(m->members.revision == 0 && !m->no_view && !m->sessions,

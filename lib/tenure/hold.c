@@ -351,7 +351,7 @@ int tenure_leave(struct tenure *t)
                 return tenure_fail(t, -EINVAL,
                                    "this tie holds nothing that it could give back");
         if (!h->given_back && h->kind == HOLD_OWN)
-                member_leave(client_member(t->client), "left");
+                member_leave(client_member(t->client), "left", "");
         h->given_back = true;
         tenure_wake(t);
         return 0;

@@ -79,6 +79,35 @@ def test_a_revision_is_waited_for_also_if_it_is_of_a_change_elsewhere(agent, cor
             in agent.refusal("wait-revision", str(revision + 10**6), "0.01")[0])
 
 
+def test_why_a_host_is_ordered_to_leave_is_told_on_all_hosts(agents, core):
+    agent, other = agents("h1"), agents("h2")
+    agent.node("h2")
+    known = agent.status().revision
+
+    other.ctl("leave", "--reason=new kernel, höher")
+
+    other.log_has("Leaving until tenurectl join: new kernel, höher.")
+    agent.log_has("Node h2 left: left (new kernel, höher).")
+    since = agent.background("--json=short", "watch", f"--since={known}", "--event=NodeLeft")
+    left, = map(json.loads, eventually(since.lines))
+    assert (left["reason"], left["note"]) == ("left", "new kernel, höher")
+    other.ctl("join")
+    eventually(other.holds)
+    assert "leaving" not in core.get(other.key).value
+    other.ctl("leave")
+    agent.log_has("Node h2 left: left.")
+
+
+@pytest.mark.parametrize("note", ["two\nlines", "x" * 128, "\udcff", "\x1b[31mred"])
+def test_a_reason_that_is_no_line_of_text_is_refused(agent, note):
+    assert agent.refusal("leave", f"--reason={note}") == (
+        "--reason must be one line of UTF-8, of at most 127 bytes.", 1)
+    if note != "\udcff":  # which no bus passes on
+        with pytest.raises(ProgramError, match="The note must be one line of UTF-8"):
+            agent.call("LeaveWithNote", "ts", "0", note)
+    assert agent.holds()
+
+
 def test_watch_is_for_people_too_and_waits_for_an_agent_that_is_gone(agent, core):
     eventually(agent.nodes)
     watch = agent.background("watch")

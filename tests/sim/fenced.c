@@ -161,7 +161,7 @@ void fenced_start(struct holder *h, bool resumed)
         leaving_begin(&u->leaving, LEAVING_MAINTENANCE, "left");
         if (resumed)
                 return;
-        member_leave(h->member, "left");
+        member_leave(h->member, "left", "");
         leaving_is_out(&u->leaving);
 }
 
@@ -218,7 +218,7 @@ static void leave(struct units *u)
                 if (!all_is_down(u))
                         fail(W, "I9: host %u gives its place back before all is down", h->i);
                 h->left_by = W->now + 1100 * MSEC;
-                member_leave(h->member, u->leaving.reason);
+                member_leave(h->member, u->leaving.reason, "");
         }
         if (acts & LEAVING_JOIN) {
                 h->left_by = 0;

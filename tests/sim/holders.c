@@ -213,7 +213,7 @@ static void act(struct world *w, struct holder *h)
                 if (h->units)
                         return fenced_leave(h);
                 h->left_by = w->now + 1100 * MSEC;
-                return member_leave(h->member, "shutdown");
+                return member_leave(h->member, "shutdown", "");
         }
         /* If little may wait, there is no room for many at once. */
         if (w->queued_bytes == 0 && w->does & USUAL_SERVICES)
