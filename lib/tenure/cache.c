@@ -1,8 +1,8 @@
 /*
- * Caches: keys that are kept in the program, and may be read there for as long as the core has
- * promised that nothing in them changes. All caches of a tie share one stream. If the stream
- * ends, the content stays valid until the end of its term, which the core respects, and another
- * stream asks for the next term.
+ * Caches: keys that are kept in the program, and may be read there while the core's promise
+ * stands that they do not change. All caches of a tie share one stream. If the stream ends, the
+ * content stays valid until the end of its term, which the core respects, and another stream
+ * asks for the next term.
  *
  * A term counts from before it was requested, on a clock that advances during suspend, and is
  * shortened by how much the rates of two clocks may differ, so it ends here before it ends in
@@ -23,7 +23,7 @@ struct tenure_cache {
         struct buf key, end;
         int64_t id;
         bool asked;   /* a term was requested on this stream, and not answered yet */
-        bool crossed; /* ... and we gave all back since, including what the answer grants */
+        bool crossed; /* ... and given back since, together with what the answer grants */
         bool there;   /* TENURE_CACHED was queued, and TENURE_UNCACHED not since */
         bool over;    /* it will never be readable */
         bool refused; /* once, by a login that may have ended */
@@ -75,7 +75,7 @@ static void empty(struct tenure_cache *c)
         c->found = (struct found){0};
 }
 
-/* Drops the content, which must not be read any more. */
+/* Drops the content, which is no longer valid. */
 static void drop(struct tenure_cache *c, int error, const char *why)
 {
         empty(c);
@@ -150,7 +150,7 @@ static int given(struct tenure_cache *c, const Pb__CacheResponse *p)
                 c->found = fresh;
                 c->revision = p->header->revision;
                 if (c->there)
-                        notify(c, TENURE_UNCACHED, 0, "its term was over");
+                        notify(c, TENURE_UNCACHED, 0, "its term has ended");
                 notify(c, TENURE_CACHED, 0, "");
         }
         c->there = true;
@@ -174,8 +174,8 @@ static void give_back(struct caches *v, int64_t id)
                 call_stream_leave(&v->stream);
 }
 
-/* The core may have read our release before or after it answered; if before, it may
- * be waiting for us again. In both cases we must not keep the term. */
+/* The core may have granted this term after it read our release, and be waiting for us again;
+ * or before. In both cases we must not keep the term. */
 static void taken_back(struct tenure_cache *c)
 {
         c->crossed = false;
@@ -192,7 +192,7 @@ static int take(struct caches *v, const Pb__CacheResponse *p)
                 if (c->id == p->id)
                         break;
         if (!c) {
-                /* The cache was freed meanwhile. The core was told, but perhaps before it
+                /* The cache was freed meanwhile. The core may have read our release before it
                  * granted this term. */
                 if (p->recall || p->term_ms > 0)
                         give_back(v, p->id);

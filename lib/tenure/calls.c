@@ -205,9 +205,9 @@ static void take_answer(struct tenure_call *c)
         if (r == 0 || r == -ECANCELED || r == -ESTALE)
                 watches_answered(c);
         if (r == -ENOMEM && !c->changes)
-                call_says(c, "There is no memory for the answer");
+                call_says(c, "Out of memory for the answer");
         else if (r == -ENOMEM)
-                return in_doubt(c, "there is no memory for the answer");
+                return in_doubt(c, "out of memory for the answer");
         else if ((r == -EBADMSG || r == -E2BIG) && !c->says && c->changes)
                 return in_doubt(c, "malformed response");
         else if ((r == -EBADMSG || r == -E2BIG) && !c->says)
@@ -366,7 +366,7 @@ static bool send_call(struct calls *k, struct tenure_call *c, size_t i, struct b
          * doubt already. */
         r = rpc_call_new(conn, c->kind->path, !c->local && !c->changes, &handler, c, &c->rpc);
         if (r == -EPIPE) {
-                calls_trouble(k, i, "it takes no more calls");
+                calls_trouble(k, i, "it accepts no more calls on this connection");
                 calls_avoid(k->tenure, i);
                 back_off(k);
                 return false;
@@ -375,7 +375,7 @@ static bool send_call(struct calls *k, struct tenure_call *c, size_t i, struct b
                 r = rpc_call_send(c->rpc, buf_head(&c->request), buf_len(&c->request));
         if (r < 0) {
                 call_says(c, r == -EMSGSIZE ? "The request is too large"
-                                            : "There is no memory for the request");
+                                            : "Out of memory for the request");
                 finish(c, r);
                 return true;
         }
@@ -409,7 +409,7 @@ static void send_some(struct calls *k, struct boot_time now)
 
 /* ---- timeouts ---- */
 
-/* When the call is given up. */
+/* When to give the call up. */
 static struct boot_time end_of(const struct calls *k, const struct tenure_call *c)
 {
         struct boot_time from = c->list == &k->sent ? c->sent_at : c->since;
@@ -476,8 +476,8 @@ static struct boot_time calls_run(struct loop_hook *h, struct boot_time now)
         k->again = false;
         give_up(k, now);
         calls_log_in(k, now);
-        /* A program that asks for a watch and then for a change expects to hear of the change.
-         */
+        /* A program that begins a watch and then a change expects the watch to report the
+         * change. */
         next = watches_run(t, now);
         send_some(k, now);
         probe(k, now);
@@ -650,7 +650,7 @@ void calls_start(struct tenure *t)
         client_set_ops(t->client, &client_ops, k);
         k->hook.what = "calls";
         loop_hook_start(&k->hook, t->loop, LOOP_ACT, calls_run);
-        TAILQ_FOREACH (c, &k->waiting, entry) /* what was asked for before this */
+        TAILQ_FOREACH (c, &k->waiting, entry) /* calls that were begun before this one */
                 c->since = boot_now();
 }
 

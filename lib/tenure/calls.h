@@ -14,11 +14,11 @@
 #include "member/refusal.h"
 #include "tenure/internal.h"
 
-/* How much may be under way at a time: a core accepts no more on one connection at once, and
- * whatever has been sent when the connection breaks is in doubt. */
+/* How many calls may be under way at a time: a core accepts no more on one connection, and each
+ * call that was sent is in doubt if the connection breaks. */
 #define CALLS_SENT_MAX 1000
 #define CALLS_SENT_BYTES ((size_t) 4 << 20)
-/* A call is given up when no answer of any kind has come for this long. */
+/* A call is given up when no call was answered for this long. */
 #define CALLS_PATIENCE (10 * NSEC_PER_SEC)
 /* How long an endpoint has to answer a probe. */
 #define CALLS_PROBE_WITHIN (500 * NSEC_PER_MSEC)
@@ -73,14 +73,14 @@ struct tenure_call {
         struct queued *event; /* allocated in advance, or in the queue */
 
         int result;
-        char *says; /* the sentence; owned; NULL: none, or no memory for it */
+        char *says; /* the error in a sentence; owned; NULL: none, or out of memory */
         int64_t revision, lease, ttl_ms;
         struct found *found;
         size_t n_found;
 
         char *name; /* of the lease: as in the request, or as in the answer; owned */
 
-        struct switching *switching; /* the switchover that this call stands for; owned */
+        struct switching *switching; /* the switchover that this call performs; owned */
 
         /* A transaction: how many of its operations are before tenure_txn_else(), and whether
          * it is one in another that holds only while a key is on its lease. */
@@ -142,29 +142,30 @@ void calls_free(struct tenure *t);
 /* Puts a call of @kind with the request @q in line; @ret NULL: no answer is wanted. */
 must_check_ int call_ask(struct tenure *t, const struct call_kind *kind,
                          const ProtobufCMessage *q, bool changes, struct tenure_call **ret);
-/* The same in two steps, for calls with more to set. call_new() makes a call with an empty
- * request; call_begin() puts it in line. */
+/* call_ask() in two steps, for calls with more to set: call_new() makes a call with an empty
+ * request, and call_begin() puts it in line. */
 must_check_ int call_new(struct tenure *t, const struct call_kind *kind,
                          struct tenure_call **ret);
 must_check_ int call_begin(struct tenure_call *c, struct tenure_call **ret);
 
-/* A call of the library itself: when it has ended, @done takes it. Until then it is in *@ret,
- * which is NULL if there was no memory for the call. */
+/* A call of the library itself: @done takes it once it has ended. Until then it is in *@ret,
+ * which is NULL if memory ran out. */
 must_check_ int call_ask_for(struct tenure *t, const struct call_kind *kind,
                              const ProtobufCMessage *q, bool changes, call_done_fn done,
                              void *arg, struct tenure_call **ret);
-/* The same for a request that may be done twice, and that member/ has encoded. */
+/* Like call_ask_for(), for a request that may be done twice, and that member/ has encoded. */
 must_check_ int call_ask_packed(struct tenure *t, const struct call_kind *kind,
                                 const struct buf *request, call_done_fn done, void *arg,
                                 struct tenure_call **ret);
 
-/* A call that sends nothing itself, because other calls do its work; and its end. */
+/* call_hold() begins a call that sends nothing itself, because other calls do its work;
+ * call_finish() ends it. */
 must_check_ int call_hold(struct tenure_call *c, struct tenure_call **ret);
 void call_end(struct tenure_call *c, int result);
 
 struct tenure *call_tenure(const struct tenure_call *c);
 
-/* Sets the sentence of the call. */
+/* Sets the sentence that tenure_call_error() returns. */
 void call_says(struct tenure_call *c, const char *fmt, ...) printf_(2, 3);
 
 /* Lets calls_run() run in the next turn of the loop. */
@@ -182,12 +183,12 @@ void switchings_stop(struct tenure *t);
 
 /* ---- endpoints.c ---- */
 
-/* The login at endpoint @i has ended: nothing is sent there until calls_log_in() makes another
- * one, which it does when no call is under way there, or after a short time. */
+/* The login at endpoint @i has expired: nothing is sent there until calls_log_in() logs in
+ * again, which it does when no call is under way there, or after a short time. */
 void calls_log_in_later(struct calls *k, size_t i);
 void calls_log_in(struct calls *k, struct boot_time now);
-/* Returns in @ret the endpoint to use now, which has said which cluster it belongs to; false:
- * there is none yet, and calls_run() runs when there is. */
+/* Finds the endpoint to use now, which has reported which cluster it belongs to. Returns false
+ * if there is none yet; calls_run() runs once there is. */
 bool calls_endpoint(struct tenure *t, struct boot_time now, size_t *ret);
 /* Whether the endpoint is known to be a tenure-core. */
 bool calls_is_extended(const struct tenure *t, size_t i);
@@ -195,10 +196,10 @@ bool calls_is_extended(const struct tenure *t, size_t i);
 void calls_avoid(struct tenure *t, size_t i);
 /* ---- codes.c: what a gRPC status means ---- */
 
-/* A negative errno. */
+/* Returns a negative errno. */
 must_check_ int code_errno(enum rpc_code code, const char *message);
-/* Whether the core says that it has done nothing, and that a retry, here or elsewhere, may
- * work. */
+/* Whether the status means that the core has done nothing, and that a retry, here or elsewhere,
+ * may work. */
 bool code_is_untouched(enum rpc_code code, const char *message);
 /* The part Y of a text such as "rpc error: code = X desc = Y". */
 const char *code_text(const char *text);
@@ -206,30 +207,31 @@ const char *code_text(const char *text);
 /* ---- keys.c ---- */
 
 /* Converts a key, and the end of a range, to etcd's form. @room has key_len + 1 bytes for the
- * end. Returns 0 or -EINVAL, with a sentence. */
+ * end. Returns 0, or -EINVAL and sets tenure_error(). */
 must_check_ int range_of(struct tenure *t, const void *key, size_t key_len, const void *end,
                          size_t end_len, bool prefix, uint8_t *room, ProtobufCBinaryData *ret,
                          ProtobufCBinaryData *ret_end);
-/* The same as copies, in @ret and @ret_end, which are empty before. Also returns -ENOMEM. */
+/* Like range_of(), with copies in @ret and @ret_end, which the caller has left empty. Also
+ * returns -ENOMEM. */
 must_check_ int range_copy(struct tenure *t, const void *key, size_t key_len, const void *end,
                            size_t end_len, bool prefix, struct buf *ret, struct buf *ret_end);
-/* The requests, checked, with what they borrow of @q and, for a range, of @room, as above. */
+/* Check @q and build requests, which borrow from @q and, for a range, from @room, as above. */
 must_check_ int range_request(struct tenure *t, const struct tenure_range *q, uint8_t *room,
                               Pb__RangeRequest *ret);
 must_check_ int put_request(struct tenure *t, const void *key, size_t key_len,
                             const void *value, size_t value_len, int64_t lease,
                             Pb__PutRequest *ret);
-/* The same with the lease of that name, which is borrowed too; for cores where leases have
- * names. */
+/* Like put_request(), with the lease of that name, which is borrowed too; for cores where
+ * leases have names. */
 must_check_ int put_request_named(struct tenure *t, const void *key, size_t key_len,
                                   const void *value, size_t value_len, const char *name,
                                   Pb__PutRequest *ret);
 must_check_ int delete_request(struct tenure *t, const struct tenure_range *q, uint8_t *room,
                                Pb__DeleteRangeRequest *ret);
-/* The lease to put something with: @lease itself, or ours. -ESTALE: there is none. */
+/* Finds the lease for a put: @lease itself, or ours. -ESTALE: we hold none. */
 must_check_ int lease_of(struct tenure *t, int64_t lease, int64_t *ret);
-/* A RangeRequest; what there is of the range is found as operation 0. If the request leaves out
- * keys that the core counts, other than by a limit, it is a kind_range_part. */
+/* A RangeRequest; the keys that it returns are those of operation 0. kind_range_part is for a
+ * request that leaves out keys which the core counts, other than by a limit. */
 extern const struct call_kind kind_range, kind_range_part;
 must_check_ int found_new(struct tenure_call *c, size_t n);
 must_check_ int found_copy(struct found *f, Pb__KeyValue *const *kvs, size_t n);
@@ -243,19 +245,19 @@ size_t kv_bytes(const Pb__KeyValue *kv);
 
 extern const struct call_kind kind_revoke;
 
-/* Checks whether a lease can have that name. Returns 0 or -EINVAL, with a sentence. */
+/* Checks whether a lease can have that name. Returns 0, or -EINVAL and sets tenure_error(). */
 must_check_ int lease_name_check(struct tenure *t, const char *name);
 
 /* ---- txn.c ---- */
 
-/* The transaction takes effect only if @key is on the lease @lease when the core applies it;
- * otherwise its call ends with -ESTALE, whatever its other conditions are, and says what has
- * happened to the key. At most once in a transaction. */
+/* The transaction takes effect only if @key is attached to @lease when the core applies it;
+ * otherwise its call ends with -ESTALE, whatever its other conditions are, and
+ * tenure_call_error() describes what has happened to the key. At most once in a transaction. */
 void txn_guard(struct tenure_txn *x, const void *key, size_t key_len, int64_t lease);
 
 struct tenure *txn_tenure(const struct tenure_txn *x);
 bool txn_is_guarded(const struct tenure_txn *x);
-/* Sets what tenure_txn_commit() returns; the sentence is that of tenure_error() now. */
+/* Sets what tenure_txn_commit() returns, and reports what tenure_error() has now. */
 void txn_fail(struct tenure_txn *x, int r);
 
 /* ---- watch.c ---- */
@@ -264,9 +266,9 @@ void txn_fail(struct tenure_txn *x, int r);
  * record what has happened. */
 typedef void (*watch_sink_fn)(const struct tenure_event *e, void *arg);
 void watch_into(struct tenure_watch *w, watch_sink_fn sink, void *arg);
-/* The same for a watch that follows what was read before it: it ends with its stream, so that
- * this is read again. It may have been wrong, or the core may be one that was restored since
- * and has reached the same revision again, and no event would say so. */
+/* Like watch_sink(), for a watch that follows an earlier read: it ends with its stream, so that
+ * the caller reads again. No event would reveal that the read was wrong, or that the core was
+ * restored since and has reached the same revision again. */
 void watch_until_break(struct tenure_watch *w, watch_sink_fn sink, void *arg);
 
 must_check_ int watches_new(struct tenure *t);
@@ -275,7 +277,8 @@ void watches_stop(struct tenure *t);
 void watches_free(struct tenure *t);
 /* Ends all watches: the history that they follow is void, or the core refuses the user. */
 void watches_end(struct tenure *t, int error, const char *why);
-/* A core of ours has spoken of this revision: one that is behind it for good has gone back. */
+/* A replica of our core has reported this revision: a core that stays behind it was restored.
+ */
 void watches_heard(struct tenure *t, int64_t revision);
 /* The call was answered, and `answer` and `revision` are there. */
 void watches_answered(const struct tenure_call *c);

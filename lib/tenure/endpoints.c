@@ -3,7 +3,7 @@
 #include "tenure/calls.h"
 
 #define LOOK_AGAIN (100 * NSEC_PER_MSEC) /* at an endpoint that is up */
-#define GREETING (2 * NSEC_PER_SEC)      /* how long it may take to say what it is */
+#define GREETING (2 * NSEC_PER_SEC)      /* how long it may take to report its cluster */
 #define LOG_IN_WITHIN NSEC_PER_SEC
 #define AVOID NSEC_PER_SEC
 

@@ -17,7 +17,7 @@ struct queued *queue_new(struct tenure *t, enum tenure_event_type type, size_t t
 {
         struct queued *q = queue_try(type, text);
 
-        if (!q) /* a program that misses a change would go by wrong information */
+        if (!q) /* a program that misses a change would act on wrong information */
                 t->broken = -ENOMEM;
         return q;
 }

@@ -25,7 +25,7 @@ static struct tenure_node node_of(const struct member_node *n)
                                     .revision = n->mod_revision};
 }
 
-/* The strings of the public structures, to copy them one by one. */
+/* Where the public structures have strings, for copying them one by one. */
 static const size_t node_strings[] = {
         offsetof(struct tenure_node, name),        offsetof(struct tenure_node, id),
         offsetof(struct tenure_node, incarnation), offsetof(struct tenure_node, boot_id),
@@ -210,7 +210,7 @@ int tenure_follow(struct tenure *t, unsigned what)
 {
         if (t->started)
                 return tenure_fail(t, -EBUSY,
-                                   "tenure_follow() comes before tenure_start(), not after it");
+                                   "call tenure_follow() before tenure_start(), not after it");
         if (what & ~(unsigned) (TENURE_NODES | TENURE_SERVICES))
                 return tenure_fail(t, -EINVAL,
                                    "tenure_follow() knows TENURE_NODES and TENURE_SERVICES, "

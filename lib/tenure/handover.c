@@ -56,7 +56,7 @@ static int read_txn(struct tenure_call *c, const void *answer)
 static const struct call_kind kind_txn = {"/etcdserverpb.KV/Txn", &pb__txn_response__descriptor,
                                           read_txn};
 
-/* Each request may be done twice without harm (member/switchover.h). */
+/* Sends a request. Each of them may be done twice without harm (member/switchover.h). */
 static void ask(struct handover *h, const struct call_kind *kind, const struct buf *request,
                 call_done_fn done)
 {
@@ -178,8 +178,8 @@ static void on_pushed(struct tenure_call *c, void *arg)
         int r;
 
         if (!has_answer(h, c, &r)) {
-                /* Look again, also if the request has ended with its lease. One that we have no
-                 * permission to write cannot be accepted, however often we try. */
+                /* Look again, also if the request has ended with its lease. Without permission
+                 * to write the request we can never accept it. */
                 if (r == -EACCES || r == -EPERM)
                         h->no_more = h->mod;
                 h->state = HANDOVER_LOOK;
@@ -215,8 +215,9 @@ static void push(struct handover *h, const struct tenure_call *found)
                 h->call->lease = last; /* not used otherwise in such a call */
 }
 
-/* Whether all of them are waiters for this lock. The keys of a lock NAME/X are in the range,
- * too: their owners would go on, while others take that lock. */
+/* Whether all of the keys are those of waiters for this lock. The range includes the keys of a
+ * lock NAME/X, too; if we deleted one, its owner would go on acting while others take that
+ * lock. */
 static bool are_ours(const struct handover *h, const struct tenure_call *found)
 {
         const struct tenure_kv *kv;
@@ -289,7 +290,7 @@ static void hand_over(struct handover *h)
         ask(h, &kind_txn, &b, on_gone);
 }
 
-/* This tells the program that made the request that we have begun. */
+/* The program that made the request learns from this answer that we have the lock. */
 static void on_answered(struct tenure_call *c, void *arg)
 {
         struct handover *h = arg;

@@ -15,10 +15,10 @@
 enum handover_news {
         HANDOVER_NONE,  /* the first look found no request; reported first, or never */
         HANDOVER_ASKED, /* `request`: stop by `stop_by`, then call handover_go() */
-        HANDOVER_DONE,  /* the target has the lock; this is over */
+        HANDOVER_DONE,  /* the target has the lock; the handover is over */
         HANDOVER_KEPT,  /* the target has gone: the lock is still ours, and others may request
                          * it */
-        HANDOVER_LOST,  /* the key is gone, or replaced; this is over */
+        HANDOVER_LOST,  /* the key is gone, or replaced; the handover is over */
 };
 
 /* Embedded. While it is zeroed, and after handover_stop(), it does nothing. */
@@ -59,7 +59,7 @@ void handover_start(struct handover *h, struct tenure *t, const char *name,
 /* Accepts a handover that has ended already. Requests that were sent may still take effect. */
 void handover_stop(struct handover *h);
 
-/* Answers HANDOVER_ASKED, once the holder does nothing any more that only the holder may do. */
+/* Answers HANDOVER_ASKED, once the holder no longer does what only the holder may do. */
 void handover_go(struct handover *h);
 
 static inline bool handover_is_asked(const struct handover *h)

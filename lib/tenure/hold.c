@@ -107,7 +107,7 @@ static const char *why_not(const struct hold *h, const struct tenancy *p, int r,
                 return "the agent uses another clock; run this program in the agent's "
                        "time namespace";
         if (r < 0)
-                return "what the agent publishes about the place cannot be read";
+                return "the agent's page about the place cannot be read";
         if (p->lease != 0 && p->leaving)
                 return "this host gives its place back";
         if (p->lease == 0 || p->lease != h->lease)
@@ -142,8 +142,8 @@ static struct boot_time run_with_agent(struct loop_hook *hook, struct boot_time 
                 return BOOT_TIME_NEVER;
         if (!h->given_back && is_held(p, r, now)) {
                 h->letting_go = false;
-                /* The agent first says that it leaves, and then looks for locks. So we take our
-                 * lock first, and look at the page again. */
+                /* The agent first publishes that it leaves, and then looks for locks. So we
+                 * take our lock first, and read the page again. */
                 if (!page->locked) {
                         page_lock(page, true);
                         r = page_look(page);
@@ -265,7 +265,7 @@ static bool deadline(struct tenure *t, struct boot_time *ret)
         return true;
 }
 
-/* Only what is remembered of the last look changes, which callers cannot see. */
+/* Only what we keep of the last look at the page changes, which callers cannot see. */
 static struct tenure *at(const struct tenure *t)
 {
         return (struct tenure *) (uintptr_t) t;
@@ -297,7 +297,7 @@ static int begin(struct tenure *t)
         if (t->started)
                 return tenure_fail(
                         t, -EBUSY,
-                        "what a tie holds is chosen before tenure_start(), not after it");
+                        "choose what the tie holds before tenure_start(), not after it");
         if (t->hold.kind != HOLD_NONE)
                 return tenure_fail(t, -EBUSY,
                                    "this tie holds something already; make another tie");

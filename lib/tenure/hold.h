@@ -1,11 +1,10 @@
 /*
- * What the program acts by: this host's place, as the agent publishes it, or a lease of the
- * tie's own; and what is announced of it: TENURE_HELD, TENURE_JEOPARDY, TENURE_LOST.
+ * What allows the program to act: this host's place, as the agent publishes it, or a lease of
+ * the tie's own; and the events about it: TENURE_HELD, TENURE_JEOPARDY, TENURE_LOST.
  *
- * tenure_may_act() looks at the page or the session itself, and at the clock, each time; of
- * what was announced it only uses the id of the lease. Until the program has taken a
- * TENURE_LOST it may not act, even if the place is held again, since that is another life of
- * the place.
+ * tenure_may_act() reads the page or the session itself, and the clock, each time; of the
+ * announced events it only uses the lease's id. Until the program has taken a TENURE_LOST it
+ * may not act, even if the place is held again, since that is another life of the place.
  */
 #pragma once
 
@@ -44,7 +43,7 @@ void hold_on_session(struct tenure *t, enum session_state state, const char *why
 /* The program asks for the next event, or dispatches, so it has handled the events it took. */
 void hold_came_back(struct tenure *t);
 
-/* Returns the lease that is held, and in @key the key that is on it as long as it is held, for
- * a condition of a transaction; 0: nothing is held. */
+/* Returns the id of the lease that is held, or 0. @key gets the key that is attached to it
+ * while it is held, for a condition of a transaction. */
 struct buf;
 int64_t hold_key(const struct tenure *t, struct buf *key);

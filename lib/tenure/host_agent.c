@@ -56,8 +56,8 @@ static int send_call(const struct agent_tie *a, sd_bus_message *m, sd_bus_slot *
         return sd_bus_call_async(sd(a), slot, m, done, userdata, PATIENCE / NSEC_PER_USEC);
 }
 
-/* Whether @m is an answer. If not, keeps the error for tenure_error(), and tries again, unless
- * there is no agent: then the bus reports when there is one. */
+/* Whether @m is an answer. If not, keeps the error for tenure_error(), and tries again later;
+ * if there is no agent, the bus reports when one starts. */
 static bool answered(struct tenure *t, sd_bus_message *m, const char *what)
 {
         const sd_bus_error *e = sd_bus_message_get_error(m);
@@ -153,8 +153,8 @@ static bool text_of(sd_bus_message *m, char *to, size_t size)
         return true;
 }
 
-/* The agent's present endpoint first, and then those that it was connected to before: one of
- * them may live when the present one has just died. */
+/* The agent's present endpoint first, and then its earlier ones: one of these may live when the
+ * present one has just died. */
 static void follow_endpoint(struct tenure *t)
 {
         struct agent_tie *a = &t->agent;
@@ -402,7 +402,7 @@ static void on_moved(void *userdata, const char *owner)
 
         if (!*owner)
                 return;
-        /* This is another life of the agent, which knows nothing of them. */
+        /* A restarted agent does not know the registrations. */
         TAILQ_FOREACH (g, &t->registrations, entry)
                 g->settled = false;
         t->agent.pause = 0;

@@ -1,5 +1,5 @@
 /* Writes that take effect only if the place or the lease is held when the core applies them.
- * The core compares the lease of the key that stands for the place or the session. */
+ * The core checks that the key of the place or the session is still on its lease. */
 #include "tenure/calls.h"
 
 void tenure_txn_if_held(struct tenure_txn *x)

@@ -29,7 +29,7 @@ static int is_gone(struct tenure_call *c)
         if (c->name)
                 call_says(c, "There is no lease with the name '%s'", c->name);
         else
-                call_says(c, "There is no lease %016llx; it has ended, or was revoked",
+                call_says(c, "There is no lease %016llx; it has expired, or was revoked",
                           (unsigned long long) c->lease);
         return -ENOENT;
 }
@@ -83,7 +83,7 @@ static int read_grant(struct tenure_call *c, const void *answer)
 {
         const Pb__LeaseGrantResponse *p = answer;
 
-        if (p->error && *p->error) { /* etcd before 3.4 may refuse in this way */
+        if (p->error && *p->error) { /* etcd before 3.4 may report a refusal in the response */
                 call_says(c, "The core refuses: %s", p->error);
                 return -EPERM;
         }

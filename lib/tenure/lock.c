@@ -35,8 +35,7 @@ struct tenure_lock {
         bool stops;     /* the key that we watch has changed */
         int64_t lease;  /* it is being handed over, and the program does not act by it any
                          * more */
-        struct buf
-                key; /* with a NUL behind it that does not count; and that of the one before */
+        struct buf key; /* with a NUL that its length does not count; and the key before it */
         struct buf before;
         int64_t created, written;       /* revisions of the key, as we wrote it; 0: not known */
         int64_t seen;                   /* the revision of the last look */
@@ -156,7 +155,7 @@ static bool is_refused(int r)
 
 static void delete_key(struct tenure_lock *l, call_done_fn done);
 
-/* A program that may not look at the others in line leaves its place to them. */
+/* A program without permission to read the line leaves it, so as not to block the others. */
 static void on_refused(struct tenure_lock *l, int error, const char *why)
 {
         announce(l, TENURE_UNLOCKED, error, why);
@@ -394,7 +393,7 @@ static void on_first(struct tenure_lock *l)
         struct switchover_at own = {
                 .key = buf_head(&l->key), .len = buf_len(&l->key), .created = l->created};
 
-        /* The request may have taken long. */
+        /* The request may have taken longer than the deadline allows. */
         if (!tenure_may_act(l->tenure) || watch(l, &l->key, &l->watch) < 0)
                 return again(l);
         l->state = LOCK_FIRST;
@@ -590,7 +589,7 @@ static void step(struct tenure_lock *l, struct boot_time now)
                 return;
         if (l->unlocking)
                 return delete_key(l, on_unlocked);
-        /* While it is being handed over, handover.c watches the key. */
+        /* While the lock is being handed over, handover.c watches the key. */
         if (l->stirred && !l->stops)
                 on_stirred(l);
         if (l->state == LOCK_IDLE)
@@ -601,14 +600,14 @@ static void step(struct tenure_lock *l, struct boot_time now)
                 look(l);
 }
 
-/* Ends the lock if the program was asked to stop and its time is over. */
+/* Ends the lock if the program was asked to stop and its time has run out. */
 static void end_in_time(struct tenure_lock *l, struct boot_time now)
 {
         char why[SWITCHOVER_NAME_MAX + 64];
 
         if (!handover_is_asked(&l->handover) || boot_before(now, l->handover.stop_by))
                 return;
-        snprintf(why, sizeof(why), "the time to hand it over to %s has passed",
+        snprintf(why, sizeof(why), "the time to hand it over to %s has run out",
                  l->handover.request.to);
         lose(l, why);
         l->stops = true;

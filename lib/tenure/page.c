@@ -92,7 +92,7 @@ int page_look(struct page *p)
         if (p->fd < 0)
                 return -ENOENT;
         r = copy(p, bytes);
-        /* Bytes that were complete when they were seen before are complete now. */
+        /* Unchanged bytes were verified the last time. */
         if (r == 0 && memcmp(bytes, p->seen, TENANCY_BYTES) != 0)
                 r = read_again(p, bytes);
         if (r == 0 && p->tenancy.time_ns != 0 && p->tenancy.time_ns != p->time_ns)

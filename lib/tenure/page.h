@@ -22,12 +22,12 @@ struct page {
 };
 
 void page_init(struct page *p);
-/* Takes @fd, and closes the previous one. After a negative errno, @fd is closed. */
+/* Takes @fd over, also on failure, and closes the previous one. */
 must_check_ int page_open(struct page *p, int fd);
 void page_close(struct page *p);
 
-/* Reads the page into `tenancy`. Returns 0; -ENOENT: there is no page; -EBADMSG: the content
- * makes no sense; -EXDEV: its instants belong to another time namespace. */
+/* Reads the page into `tenancy`. Returns 0; -ENOENT: there is no page; -EBADMSG: the content is
+ * malformed; -EXDEV: its instants belong to another time namespace. */
 must_check_ int page_look(struct page *p);
 
 /* Whether there is a place that may be acted on if its deadline is ahead. */

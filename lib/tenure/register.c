@@ -54,7 +54,7 @@ static int read_service(struct tenure *t, const struct tenure_service *s,
         strcpy(ret->instance, instance);
         strcpy(ret->address, address);
         strcpy(ret->state, "running");
-        /* As in records of others; the bus takes no other text. */
+        /* As in records of others: D-Bus accepts only valid UTF-8. */
         utf8_dbus_mend(ret->address, strlen(ret->address));
         return 0;
 }

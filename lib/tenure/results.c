@@ -87,7 +87,8 @@ int tenure_call_wait(struct tenure_call *c, int timeout_ms)
         int r;
 
         if (!t->started)
-                return tenure_fail(t, -ENOTCONN, "nothing is answered before tenure_start()");
+                return tenure_fail(t, -ENOTCONN,
+                                   "call tenure_start() first: without it no call is answered");
         if (c->result != -EINPROGRESS) {
                 if (c->event) {
                         queue_take_back(t, c->event);

@@ -52,7 +52,7 @@ void switching_end(struct switching *s, int result)
 
 void switching_no_memory(struct switching *s)
 {
-        call_says(s->call, "There is no memory for a switchover");
+        call_says(s->call, "Out of memory for a switchover");
         switching_end(s, -ENOMEM);
 }
 
@@ -252,7 +252,7 @@ void switchings_stop(struct tenure *t)
 {
         struct switching *s;
 
-        /* To stop one may free other calls. */
+        /* Stopping one may free other calls. */
         while (t->calls && (s = under_way(t)))
                 stop(s);
 }

@@ -63,8 +63,8 @@ void switching_again(struct switching *s);
 void switching_end(struct switching *s, int result);
 void switching_no_memory(struct switching *s);
 
-/* A transaction: returns what each of its operations has read; -ECANCELED: its conditions did
- * not hold. */
+/* A transaction, with what each of its operations has read. -ECANCELED: its conditions did not
+ * hold. */
 extern const struct call_kind switching_txn;
 /* Sends a request, which may be done twice without harm; tries again later if there is no
  * memory. Until @done gets the answer, the call is in `sub`. */
@@ -72,14 +72,14 @@ void switching_ask(struct switching *s, const struct call_kind *kind, const Prot
                    call_done_fn done);
 void switching_ask_packed(struct switching *s, const struct call_kind *kind,
                           const struct buf *request, call_done_fn done);
-/* Takes the result. False: there is none; the switchover has ended, or the step is tried again.
- */
+/* Takes the result. Returns false if there is none: then the switchover has ended, or the step
+ * is tried again. */
 bool switching_has_answer(struct switching *s, struct tenure_call *c, int *ret);
 
 bool switching_is_key(const struct tenure_kv *kv, const void *key, size_t len);
 bool switching_is_target(const struct switching *s, const struct tenure_kv *kv);
 bool switching_is_holder(const struct switching *s, const struct tenure_kv *kv);
-/* False: there is no memory. */
+/* Returns false if out of memory. */
 bool switching_set_holder(struct switching *s, const struct tenure_kv *kv);
 
 /* ---- switchover_look.c ---- */

@@ -107,8 +107,8 @@ static bool is_busy(struct switching *s, const struct tenure_kv *kv)
         return true;
 }
 
-/* Ends the switchover if @kv is not a key of this lock: as in etcd, it keeps those behind it
- * waiting all the same, but its owner knows nothing of this lock. */
+/* Ends the switchover if @kv is not a key of this lock. As in etcd, such a key still delays the
+ * waiters behind it, but its owner does not know this lock. */
 static bool is_in_the_way(struct switching *s, const struct tenure_kv *kv)
 {
         if (!kv || lock_name_has(s->name, kv->key, kv->key_len))

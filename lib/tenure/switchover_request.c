@@ -177,10 +177,10 @@ void switching_succeed(struct switching *s)
         switching_end(s, 0);
 }
 
-/* The target may have had the lock, and have released it before we look. Once the holder has
+/* Whether the target had the lock, and has released it before we looked. Once the holder has
  * accepted, nobody is between the two, so the target has the lock when the holder's key is
- * deleted, if its own is still there. One watch reports both keys, in order: if it has reported
- * the holder's deletion alone, the target's came no earlier. */
+ * deleted, if its own key still exists. One watch reports both keys, in order: if it has
+ * reported the holder's deletion alone, the target's was no earlier. */
 static bool has_had_it(const struct switching *s)
 {
         return s->accepted_in && s->holder_gone > s->accepted_in &&
@@ -261,7 +261,7 @@ void switching_wait(struct switching *s, struct boot_time now)
         if (!s->accepted)
                 return switching_go_to(s, SWITCH_WITHDRAW);
         call_says(s->call,
-                  "%s has accepted, but did not stop in time: it goes on stopping, and %s is "
+                  "%s has accepted, but did not stop in time: it is still stopping, and %s is "
                   "next",
                   s->request.from, s->request.to);
         switching_end(s, -ETIMEDOUT);

@@ -82,8 +82,8 @@ int tenure_dispatch(struct tenure *t)
 {
         if (!tenure_is_ours(t))
                 return tenure_fail(t, -ECHILD,
-                                   "this process is a child of the one that made the tie, and "
-                                   "cannot use it");
+                                   "the tie belongs to the parent of this process, and cannot "
+                                   "be used here");
         if (t->broken < 0)
                 return tenure_fail(t, t->broken,
                                    "out of memory: changes were lost; free this tie and make "
@@ -127,9 +127,9 @@ static int set(struct tenure *t, char **field, const char *value)
         char *copy = NULL;
 
         if (t->started)
-                return tenure_fail(
-                        t, -EBUSY,
-                        "what a tie connects to is set before tenure_start(), not after it");
+                return tenure_fail(t, -EBUSY,
+                                   "set the tie's endpoints and credentials before "
+                                   "tenure_start(), not after it");
         if (value) {
                 copy = strdup(value);
                 if (!copy)
@@ -161,9 +161,9 @@ int tenure_set_tls(struct tenure *t, const char *ca, const char *cert, const cha
         int r;
 
         if (!cert != !key)
-                return tenure_fail(t, -EINVAL,
-                                   "a certificate and its key come together; "
-                                   "one of them is missing");
+                return tenure_fail(
+                        t, -EINVAL,
+                        "a certificate and its key are given together; one of them is missing");
         r = set(t, &t->ca, ca);
         if (r == 0)
                 r = set(t, &t->cert, cert);
@@ -227,7 +227,7 @@ int tenure_start(struct tenure *t)
         int r;
 
         if (t->started)
-                return tenure_fail(t, -EBUSY, "this tie is started already");
+                return tenure_fail(t, -EBUSY, "this tie was started before");
         t->agent.core = endpoints != given;
         r = hold_configure(t, &cfg);
         if (r == 0)

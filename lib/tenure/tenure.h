@@ -47,8 +47,8 @@ struct tenure_work;
 int tenure_new(struct tenure **ret);
 
 /* Frees the tie with everything that belongs to it (calls, watches, caches, locks, groups), so
- * do not free those afterwards. A lease of the tie's own then ends by its TTL, unless
- * tenure_leave() has given it back. Accepts NULL; returns NULL. */
+ * do not free those afterwards. A lease of the tie's own then expires, unless tenure_leave()
+ * has given it back. Accepts NULL; returns NULL. */
 struct tenure *tenure_free(struct tenure *t);
 
 /* Settings. Call these before tenure_start(); after it they fail with -EBUSY. Strings are
@@ -66,9 +66,9 @@ int tenure_set_tls(struct tenure *t, const char *ca, const char *cert, const cha
 /* The user to log in as, if the core has authentication enabled. */
 int tenure_set_user(struct tenure *t, const char *name, const char *password);
 
-/* Starts to connect to what the settings and calls so far require, and returns without
- * waiting. -EBUSY: the tie is started already; -EINVAL: an endpoint is not a URL, or a file
- * cannot be used. */
+/* Starts to connect to what the settings and calls so far require, and returns without waiting.
+ * -EBUSY: the tie was started before; -EINVAL: an endpoint is not a URL, or a file cannot be
+ * used. */
 int tenure_start(struct tenure *t);
 
 /* The last failure, in one sentence: of the function that failed last or, if none has failed,
@@ -90,8 +90,8 @@ int tenure_get_fd(const struct tenure *t);
 int tenure_get_timeout(const struct tenure *t);
 
 /* Does the work that is due (I/O, renewals, deadlines) and never blocks. -ENOMEM: a change was
- * lost for want of memory; free the tie and make another. -ECHILD: called in a child that the
- * owner of the tie has forked. */
+ * lost because memory ran out; free the tie and make another. -ECHILD: called in a forked child
+ * of the process that made the tie. */
 int tenure_dispatch(struct tenure *t);
 
 /* For a program that waits for nothing else: dispatches and polls until an event can be taken,
@@ -292,8 +292,8 @@ int tenure_get(struct tenure *t, const struct tenure_range *q, struct tenure_cal
  * that tenure_lease() returns. */
 int tenure_put(struct tenure *t, const void *key, size_t key_len, const void *value,
                size_t value_len, int64_t lease, struct tenure_call **ret);
-/* The same with the lease that has the name @name when the core applies the call, which ends
- * with -ENOENT if there is none. */
+/* Like tenure_put(), with the lease that has the name @name when the core applies the call; the
+ * call ends with -ENOENT if no lease has it. */
 int tenure_put_named(struct tenure *t, const void *key, size_t key_len, const void *value,
                      size_t value_len, const char *name, struct tenure_call **ret);
 /* Uses the key, end and prefix of @q; the rest must be 0. */
@@ -302,9 +302,9 @@ int tenure_delete(struct tenure *t, const struct tenure_range *q, struct tenure_
 #define TENURE_LEASE_OURS INT64_C(-1)
 
 /* Dispatches until the call has ended, and returns its result; or -ETIMEDOUT after @timeout_ms
- * milliseconds (-1: no limit), and the call goes on. Events that arrive meanwhile can be taken
- * afterwards; once the call has ended, its TENURE_REPLY is not among them. -ENOTCONN: the tie
- * is not started. */
+ * milliseconds (-1: no limit), and the call continues. Events that arrive meanwhile can be
+ * taken afterwards; once the call has ended, its TENURE_REPLY is not among them. -ENOTCONN: the
+ * tie is not started. */
 int tenure_call_wait(struct tenure_call *c, int timeout_ms);
 /* Frees the call, at any time. A call that was sent may still take effect. Accepts NULL;
  * returns NULL. */
@@ -337,8 +337,8 @@ int64_t tenure_call_ttl_ms(const struct tenure_call *c);
 
 /* A transaction. If all its conditions hold, the core does the operations that were added
  * before tenure_txn_else(), otherwise those that were added after it. The functions that add to
- * it return nothing: tenure_txn_commit() reports the first error of theirs. It also frees the
- * transaction in any case; tenure_txn_free() is for one that is not committed. */
+ * it return nothing: tenure_txn_commit() reports their first error. It frees the transaction in
+ * any case; tenure_txn_free() is for a transaction that is not committed. */
 int tenure_txn_new(struct tenure *t, struct tenure_txn **ret);
 struct tenure_txn *tenure_txn_free(struct tenure_txn *x);
 
@@ -434,8 +434,8 @@ int tenure_lease_revoke(struct tenure *t, int64_t lease, struct tenure_call **re
 int tenure_lease_time_to_live(struct tenure *t, int64_t lease, struct tenure_call **ret);
 /* The time to live, and the keys of the lease, without values: tenure_call_kv() with @op 0. */
 int tenure_lease_keys(struct tenure *t, int64_t lease, struct tenure_call **ret);
-/* The same for the lease that has the name @name when the core does it, where
- * tenure_lease_find() stands for tenure_lease_time_to_live(); -ENOENT: no lease has the name.
+/* Like the four functions above (tenure_lease_find() like tenure_lease_time_to_live()), for the
+ * lease that has the name @name when the core handles the call. -ENOENT: no lease has the name.
  * The lease of a host's place has the name of the host's node. */
 int tenure_lease_renew_named(struct tenure *t, const char *name, struct tenure_call **ret);
 int tenure_lease_revoke_named(struct tenure *t, const char *name, struct tenure_call **ret);
@@ -508,20 +508,22 @@ struct tenure_work_options {
 };
 
 /* Joins @group, on the tie's own lease (tenure_hold_own()), as a member with the session's
- * name. The live members divide the tasks among themselves; each task is at one member at a
- * time, and moves only when its member goes, or when a new member is to have it.
+ * name. The live members divide the tasks among themselves; each task belongs to one member at
+ * a time, and moves only when that member leaves, or when a new member is to have it.
  * TENURE_TASK_BEGIN and TENURE_TASK_END report which tasks are this member's. When the lease is
  * lost, all of them end, and the tie joins again with its next lease. @o is copied. -EINVAL:
  * the tie has no lease of its own, or an option is not valid; -EALREADY: it is in the group. */
 int tenure_work_join(struct tenure *t, const char *group, const struct tenure_work_options *o,
                      struct tenure_work **ret);
 /* Answers TENURE_TASK_END, once nothing of the task runs any more. Until then no other member
- * gets the task while this tie's lease is held. -EINVAL: the task was not told to end. */
+ * gets the task while this tie's lease is held. -EINVAL: no TENURE_TASK_END waits for an
+ * answer. */
 int tenure_task_ended(struct tenure_work *w, const char *task);
 /* The fencing token of a task, larger with each member that has it; 0: it is not this
  * member's. */
 int64_t tenure_task_token(const struct tenure_work *w, const char *task);
-/* Whether the task is this member's and has not been told to end, and tenure_may_act(). */
+/* Whether the task is this member's, no TENURE_TASK_END was reported for it, and
+ * tenure_may_act(). */
 bool tenure_task_is_held(const struct tenure_work *w, const char *task);
 /* Ends all tasks and leaves the group. Go on answering each TENURE_TASK_END until
  * TENURE_WORK_LEFT, whose `work` may only be compared with the handle. Accepts NULL; returns

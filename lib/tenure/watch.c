@@ -1,11 +1,12 @@
 /*
- * Watches: all of a tie share one stream, as etcd's clients do. Where it ends, each goes on
- * from the revision after the last one that it has whole, on whatever replica there is.
+ * Watches: all watches of a tie share one stream, as in etcd's clients. When the stream ends,
+ * each watch continues on another one, at any replica, from the revision after the last one
+ * that it has reported in full.
  *
- * A program that does not take its events stops the stream: above a bound nothing is read
- * from it, and HTTP/2 makes the core wait. When that lasts, the stream ends, and begins where
- * it was once there is room: a core may answer no other call of a connection on which so much
- * waits, as tenure-core does.
+ * A program that does not take its events stops the stream: above a bound we read nothing from
+ * it, and HTTP/2's flow control makes the core wait. If that lasts, we end the stream, and
+ * continue once there is room: tenure-core answers no other call of a connection on which so
+ * much waits.
  */
 #include <inttypes.h>
 
@@ -126,8 +127,8 @@ static void on_canceled(struct tenure_watch *w, const Pb__WatchResponse *p)
 
         if (p->compact_revision > 0 || strstr(why, "compacted"))
                 return watch_end(w, -ENODATA, p->compact_revision,
-                                 "what it was to go on from is compacted: read anew, and watch "
-                                 "from there");
+                                 "the revision to continue from is compacted: read anew, and "
+                                 "watch from there");
         /* etcd 3.4 reports an expired login and a missing permission in the same way. */
         if (t->user && !w->refused &&
             (refusal_wants_login(RPC_UNKNOWN, why) || strstr(why, "permission denied"))) {
@@ -146,10 +147,10 @@ static void on_canceled(struct tenure_watch *w, const Pb__WatchResponse *p)
         call_stream_try_again(&v->stream);
 }
 
-/* Watches are confirmed in the order in which they were requested, by the ids that they were
- * requested with; a refused one may have none. If the core says another id, nobody knows whose
- * the events are that follow: -EBADMSG. @ret is NULL if the watch was freed meanwhile, or if
- * nobody has requested one. */
+/* Finds the watch that a response confirms. The core confirms watches in the order of the
+ * requests, by the requested ids; a refusal may have no id. Returns -EBADMSG for another id,
+ * since nobody would know whose the following events are. *@ret is NULL if the watch was freed
+ * meanwhile, or if no watch was requested. */
 static int made(struct watches *v, const Pb__WatchResponse *p, struct tenure_watch **ret)
 {
         struct view front = {buf_head(&v->asked), buf_len(&v->asked)};
@@ -174,9 +175,9 @@ static void on_created(struct tenure_watch *w, const Pb__WatchResponse *p)
                 watch_is_there(w, p->header->revision);
 }
 
-/* The core is behind a revision that it, or another replica, has spoken of. It may have to
- * catch up, or have gone back. Until that is known, each message is a reason to ask; a program
- * may also watch from a revision that nobody has spoken of. */
+/* The core is behind a revision that it, or another replica, has reported. It may have to catch
+ * up, or was restored. Until that is known, each message is a reason to ask. A program may also
+ * watch from a revision that no replica has reported. */
 static void heard_revision(struct tenure_watch *w, int64_t revision)
 {
         if (w->made && revision < w->whole && w->whole <= w->watches->seen)
@@ -328,7 +329,7 @@ static void ask_progress(struct watches *v)
 
         q.request_union_case = PB__WATCH_REQUEST__REQUEST_UNION_PROGRESS_REQUEST;
         q.progress_request = &p;
-        (void) !call_stream_send(&v->stream, &q.base); /* it is asked again later */
+        (void) !call_stream_send(&v->stream, &q.base); /* asked again later */
 }
 
 /* ---- in each turn ---- */

@@ -1,10 +1,10 @@
 /*
- * From where a watch from now on begins, as its program sees it: before everything that the
- * program has asked for after it. The core may receive the watch later than those calls, when
- * it comes on another connection, when it is lost and requested again, or when a core, as etcd
- * does, serves the streams of one connection side by side. Then the answers to the calls say
- * from which revision on the watch has to report, and it goes back to that. It does so until it
- * has reported something, because no change comes after a later one.
+ * Where a watch without a start revision begins: as its program sees it, before every call that
+ * the program has begun after it. The core may receive the watch later than those calls: on
+ * another connection, when it is lost and requested again, or because the core, as etcd does,
+ * serves the streams of one connection side by side. Then the answers to the calls show from
+ * which revision on the watch has to report, and it is requested again from there. That ends
+ * with the first change that it has reported, because changes are reported in order.
  */
 #include "tenure/watch.h"
 
@@ -96,9 +96,9 @@ static bool has_changed(const Pb__TxnResponse *p)
         return false;
 }
 
-/* The first revision that a watch has to report which was requested before the call: that of
- * the change itself, or the one after what was read. 0: the answer does not say, because a
- * replica that lags behind may have given it. */
+/* The first revision that a watch requested before the call has to report: that of the call's
+ * change, or the one after its read. 0: the answer does not show it, since it may be from a
+ * replica that lags behind. */
 static int64_t first_after(const struct tenure_call *c)
 {
         const ProtobufCMessageDescriptor *type = c->kind->type;

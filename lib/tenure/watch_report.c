@@ -93,8 +93,8 @@ static bool is_reported(struct tenure_watch *w, const Pb__KeyValue *kv)
                 /* A repeated change does no harm, but others may be missing. */
                 if (kv->mod_revision > last)
                         watch_end(w, -EIO, kv->mod_revision,
-                                  "the core reports a change after it has said that it had "
-                                  "reported all up to a later one");
+                                  "the core reports a change older than a revision up to which "
+                                  "it had reported everything");
                 return true;
         }
         if (kv->mod_revision < w->part)

@@ -145,7 +145,7 @@ bool work_has_answer(struct tenure_work *w, struct tenure_call *c, struct tenure
                 work_again(w);
                 return false;
         }
-        /* Without permission to write, it could not keep its tasks for long either. */
+        /* Without permission to write, this member could not keep its tasks for long either. */
         left = work_event_left(w, r, tenure_call_error(c));
         if (left)
                 queue_event(w->tenure, left);
@@ -277,7 +277,8 @@ static void on_looked(struct tenure_call *c, void *arg)
                 see(w, tenure_call_kv(c, 0, i));
         if (!w->look_again)
                 work_looked(&w->work);
-        /* A key that is still there may be deleted again: only in this life, or not at all. */
+        /* Tries again to delete the keys that still exist. A late deletion does no harm, since
+         * it is bound to the create_revision. */
         for (size_t i = 0; !w->gives.call && i < w->work.n; i++)
                 work_refused(&w->work.tasks[i], WORK_GIVE);
         if (w->look_again || follow(w, tenure_call_revision(c) + 1) < 0)
@@ -344,8 +345,9 @@ static void step(struct tenure_work *w, struct boot_time now)
                 look(w, now);
 }
 
-/* A replica that is cut off reports no deaths, but keeps its connections. Probes it often
- * enough to notice that before a lease ends that was lost at the same moment. */
+/* Probes the replica of the watch, since one that is cut off keeps its connections but reports
+ * no deaths; often enough to notice that before a lease expires that was cut off at the same
+ * moment. */
 static void probe(struct tenure_work *w, struct boot_time now)
 {
         if (w->state != WORK_FOLLOW || boot_before(now, w->probe_at))
@@ -516,7 +518,8 @@ int tenure_task_ended(struct tenure_work *w, const char *task)
         struct work_task *k = work_find(&w->work, task);
 
         if (!k || k->run != WORK_STOPS)
-                return tenure_fail(w->tenure, -EINVAL, "the task '%s' was not told to end",
+                return tenure_fail(w->tenure, -EINVAL,
+                                   "no TENURE_TASK_END of the task '%s' waits for an answer",
                                    task);
         work_ended(k);
         works_soon(w->tenure);

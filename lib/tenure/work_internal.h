@@ -30,7 +30,7 @@ struct batch {
         size_t n;
 };
 
-/* Something that the watch still has to report; nothing if `is` is false. */
+/* A change that the watch still has to report, if `is` is true. */
 struct work_owed {
         bool is;
         struct boot_time by;
@@ -56,7 +56,7 @@ struct tenure_work {
         nsec_t backoff;
         struct boot_time look_at; /* do not look before this */
         nsec_t look_gap;
-        struct work_owed untold;    /* changes by requests that were answered */
+        struct work_owed untold;    /* changes by our own requests, which were answered */
         struct work_owed contested; /* the owners of tasks whose takes were refused */
 };
 
@@ -64,8 +64,8 @@ struct tenure_work {
 
 /* Sets the time of the next try, after a delay that grows. */
 void work_again(struct tenure_work *w);
-/* Takes the result of the call that was in *@slot; false: there is no answer, or it is a
- * refusal, which was reported. */
+/* Takes the result of the call that was in *@slot. Returns false if there is no answer, or if
+ * it is a refusal, which was reported. */
 bool work_has_answer(struct tenure_work *w, struct tenure_call *c, struct tenure_call **slot);
 /* Sends @q; @done takes the answer, and until then the call is in *@slot. If no answer comes,
  * the request is sent elsewhere, so it may be done twice, or late. For that reason, a key is
@@ -86,9 +86,9 @@ void work_do_tasks(struct tenure_work *w, struct boot_time now);
 
 void work_report_begin(struct tenure_work *w, struct work_task *task);
 void work_report_end(struct tenure_work *w, struct work_task *task);
-/* Tells the program to end all tasks that run. */
+/* Reports TENURE_TASK_END for all tasks that run. */
 void work_report_ends(struct tenure_work *w);
-/* Makes the event that the group was left, which the caller queues; NULL: no memory. */
+/* Makes a TENURE_WORK_LEFT, which the caller queues. Returns NULL if out of memory. */
 struct queued *work_event_left(struct tenure_work *w, int error, const char *why);
 /* Drops the TENURE_TASK_BEGIN of a task, if the program has not taken it yet. */
 void work_take_back(struct tenure_work *w, struct work_task *task);

@@ -92,8 +92,7 @@ static const struct call_kind kind_takes = {"/etcdserverpb.KV/Txn",
 static const struct call_kind kind_gives = {"/etcdserverpb.KV/Txn",
                                             &pb__txn_response__descriptor, read_gives};
 
-/* Gives the watch some time to report what it owes. If it does not, it is not believed: shared
- * work looks at the group. */
+/* Gives the watch some time to report what it owes. If it does not, the group is read again. */
 static void wait_for_watch(struct tenure_work *w, struct work_owed *o, struct boot_time now)
 {
         if (!o->is) {
@@ -192,7 +191,7 @@ void work_do_tasks(struct tenure_work *w, struct boot_time now)
 
                 switch (work_next_step(&w->work, task, now)) {
                 case WORK_BEGIN:
-                        /* The request may have taken long. */
+                        /* The request may have taken longer than the deadline allows. */
                         if (may_act)
                                 work_report_begin(w, task);
                         else

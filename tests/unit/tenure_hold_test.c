@@ -283,7 +283,7 @@ TEST(a_child_does_not_let_the_place_go)
                 while (tenure_pop_event(tie.t))
                         ;
                 _exit(tenure_call_wait(c, 0) != -ECHILD ||
-                      !strstr(tenure_error(tie.t), "a child of the one that made the tie"));
+                      !strstr(tenure_error(tie.t), "belongs to the parent of this process"));
         }
         CHECK_EQ(waitpid(pid, &status, 0), pid);
         CHECK_EQ(status, 0);
