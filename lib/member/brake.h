@@ -1,13 +1,13 @@
 /*
- * The mass-failure brake: when most of the nodes are gone at once, it is more likely that
- * something between them and us has failed than that they have. Software that moves work should
- * wait, and asks here. The brake delays nothing itself: what has expired has expired (I2).
+ * The mass-failure brake: when most of the nodes are gone at once, something between them and
+ * us has probably failed, and not they. Software that moves work asks here, and waits. The
+ * brake delays nothing itself: what has expired has expired (I2).
  *
- * A node is missing from when it expires until it joins again, however often that happens; one
- * that left in order is not. The brake is on once `percent` of the nodes, those that are there
- * and those that are missing, expired within `window`, and until fewer than half of that
- * percentage are missing. Meanwhile a node counts as missing for an hour, or for `window` if
- * that is longer; after that nobody expects it back. Pure. A call costs O(log missing).
+ * A node is missing from when it expires until it joins again, however often that happens; a
+ * node that left in order is not. The brake goes on when `percent` of the nodes, present and
+ * missing, have expired within `window`; it goes off when fewer than half of that percentage
+ * are missing. While it is on, a node counts as missing for an hour at most, or for `window` if
+ * that is longer. Pure. A call costs O(log missing).
  */
 #pragma once
 
@@ -39,7 +39,7 @@ struct brake {
 void brake_init(struct brake *b);
 void brake_fini(struct brake *b);
 
-/* Node @name has expired, or has joined. Without memory, an expired node is not counted. */
+/* Node @name has expired, or has joined. An expired node is not counted if memory runs out. */
 void brake_expired(struct brake *b, const char *name, struct boot_time now);
 void brake_joined(struct brake *b, const char *name);
 

@@ -56,7 +56,7 @@ struct publication {
         struct service_record record;
         bool wanted;
         bool stored;      /* the core has this record, on our lease */
-        bool under_way;   /* the call under way will make that so */
+        bool under_way;   /* the call under way writes or deletes the record */
         int64_t revision; /* the revision at which it was stored */
 };
 TAILQ_HEAD(publication_list, publication);
@@ -87,7 +87,7 @@ struct member {
         void *shell;
         const struct member_events *events;
         void *userdata;
-        struct boot_time now;   /* the time that the shell passed in last */
+        struct boot_time now;   /* the time that the shell has passed in last */
         char *cluster, *prefix; /* "/tenure/<cluster>/" */
         struct node_record self;
         bool observe, no_view, sessions;
@@ -117,7 +117,7 @@ struct member {
                 bool ended; /* its lease has, and its key with it */
         } holder;           /* the holder of our name, or of our id under another name, when
                              * we last registered; lease 0: none */
-        bool refused;       /* ... and that one keeps it */
+        bool refused;       /* ... and that holder keeps it */
         struct {
                 int64_t leases[FORMER_MAX]; /* of earlier lives of ours, whose places we take,
                                              * or may have taken: once we have ours they are
@@ -138,10 +138,10 @@ struct member {
                                      * way */
         bool caught_up;             /* while checking: the replica that is asked has caught up
                                      * as well */
-        bool before_last;           /* while checking: the node that is asked for is not the
-                                     * one that changed last, but the one before it */
-        Pb__RangeResponse *range;   /* owned: a page that is being read; NULL: none */
-        size_t range_at;            /* its first key that was not read yet */
+        bool before_last; /* while checking: the node that is read is the one that changed
+                             before the last */
+        Pb__RangeResponse *range; /* owned: a page that is being read; NULL: none */
+        size_t range_at;          /* its first key that was not read yet */
         int64_t told; /* the revision of the last event of a response of which more is to come;
                        * 0: there is none */
         struct boot_time size_logged_at; /* when a value that is too large was logged last */
@@ -154,8 +154,8 @@ struct member {
         struct boot_time
                 followed_until; /* when the core was heard last before the watch began */
         int64_t live_from; /* later changes come as they happen, those up to it may be older */
-        int64_t page;      /* number of keys in a page ... */
-        int64_t page_most; /* ... and in none of this range more than that */
+        int64_t page;      /* the number of keys in a page ... */
+        int64_t page_most; /* ... and the upper limit for it, in this range */
         int64_t floor;     /* the revision that was known when the question was
                             * asked */
         int64_t progress;  /* a revision up to which, according to the core, there are
@@ -243,8 +243,8 @@ member_call(struct peer *p, uint64_t op, const char *path, const ProtobufCMessag
             void (*done)(struct unary *u, enum rpc_code code, const char *message));
 
 /* Decides which core an answer comes from; call it before using the answer. After WORLD_NEW,
- * everything that was known is gone, and so is what was held, unless the core is the heir of
- * ours; this answer is the first that counts. */
+ * everything that was known is void, and the place is lost; after WORLD_HEIR, the place may
+ * still be held. In both cases this answer is the first that counts. */
 must_check_ enum world_word member_hear(struct member *m, struct peer *p,
                                         const Pb__ResponseHeader *h);
 
@@ -254,16 +254,16 @@ bool member_is_foreign(const struct member *m, const struct peer *p);
 /* The answer came from our cluster, so this endpoint is the one to use. */
 void member_heard(struct member *m, struct peer *p, const Pb__ResponseHeader *h);
 
-/* Everything that was known or held is void; @why is for operators. */
+/* Makes everything void that was known or held; @why is for operators. */
 void member_begin_world(struct member *m, const Pb__ResponseHeader *h, const char *why);
 
 /* lease_calls.c: carries out what the session decides. */
 void lease_run(struct member *m, struct boot_time now);
 struct boot_time lease_next(const struct member *m);
 void lease_peer_down(struct member *m, struct peer *p);
-/* Whether renewals that were sent there are not answered yet. */
+/* Whether a renewal that was sent to @p is not answered yet. */
 bool lease_waits_for(const struct peer *p);
-/* Another endpoint is tried next. @what and @message: for people. */
+/* A request has failed: tries another endpoint next. @what and @message are for the log. */
 void lease_failed(struct member *m, const char *what, const char *message);
 /* The TTL in an answer. A core that does not know about milliseconds has whole seconds only. */
 nsec_t lease_answered_ttl(int64_t ms, int64_t seconds);
@@ -271,11 +271,12 @@ nsec_t lease_answered_ttl(int64_t ms, int64_t seconds);
 
 /* registration.c: our node's key. */
 void registration_own_key(const struct member *m, struct buf *key);
-/* Asks for the key on the lease of the session. Returns 0 or a negative errno. */
+/* Begins to write our key, on the session's lease. Returns 0 or a negative errno. */
 must_check_ int registration_begin(struct member *m, struct peer *p);
 /* The membership has a new node, or one that has changed. */
 void registration_see(struct member *m, const struct member_node *n);
-/* Looks at what the membership says of our key, and of that of who holds our name. */
+/* Checks, by the membership, whether our key is still ours, and whether the holder of our name
+ * still has it. */
 void registration_check_key(struct member *m);
 void registration_check_holder(struct member *m);
 void registration_revoke_former(struct member *m, struct boot_time now);
@@ -291,7 +292,7 @@ registration_txn(struct member *m, struct peer *p, Pb__Compare *compare, const c
 void publications_init(struct publications *o, int64_t resumed_lease);
 void publications_fini(struct publications *o);
 void publications_run(struct member *m, struct boot_time now);
-/* The core may lack what it had: everything is written again. */
+/* The core may have lost our records: writes all of them again. */
 void publications_again(struct publications *o);
 /* Our node's record was stored in the version that was sent last. */
 void publications_self_stored(struct publications *o, int64_t revision);
@@ -301,9 +302,9 @@ struct boot_time publications_next(const struct member *m);
 void view_run(struct member *m, struct boot_time now);
 /* Follows the membership at another replica, because the present one is of no use, for @why. */
 void view_move(struct member *m, const char *why);
-/* Everything that is known is void: begins again with a range. */
+/* Forgets everything that is known, and begins again with a range. */
 void view_restart(struct member *m);
-/* Our core seems to have gone back to an earlier revision: asks for its revision. */
+/* Our core seems to be at an earlier revision than it was: reads its revision. */
 void view_doubt(struct member *m);
 struct boot_time view_next(const struct member *m);
 /* The revision for the place: what was announced, as far as a later life can read it. */

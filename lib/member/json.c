@@ -5,8 +5,9 @@
 #include "base/conf.h"
 #include "base/utf8.h"
 
-/* The text comes from somebody else, and a single one that the bus rejects would break every
- * list. So invalid characters become question marks, and text that does not fit is cut off. */
+/* Anybody may have written the text, and the bus would reject every list with a text that is
+ * not valid UTF-8. So invalid characters become question marks, and text that does not fit is
+ * cut off. */
 static const char *text_of(struct json_object *o, char *out, size_t size)
 {
         const uint8_t *s = (const uint8_t *) json_object_get_string(o);
@@ -73,8 +74,8 @@ void json_get_tags(struct json_object *o, const char *key, char tags[static TAGS
         if (!json_object_object_get_ex(o, key, &all) ||
             !json_object_is_type(all, json_type_object))
                 return;
-        /* Each tag costs as much as all that are kept. A value that does not fit, or a field
-         * that we do not know, is left out. */
+        /* Setting a tag takes time in proportion to the tags that are kept, so the loop is
+         * bounded. A value that is no text, or does not fit, is left out. */
         json_object_object_foreach(all, name,
                                    value) if (n++ < TAGS_COUNT_MAX &&
                                               json_object_is_type(value, json_type_string) &&

@@ -29,8 +29,8 @@ void json_put_texts(struct json_object *o, const struct json_text *t, size_t n,
 bool json_same_texts(const struct json_text *t, size_t n, const void *a, const void *b);
 void json_get_texts(struct json_object *o, const struct json_text *t, size_t n, void *record);
 
-/* An object of strings. Reads its first TAGS_COUNT_MAX members; those that are no tags, or for
- * which there is no room, are left out. */
+/* An object of strings. Reads its first TAGS_COUNT_MAX members; those that are not valid tags,
+ * or do not fit, are left out. */
 void json_put_tags(struct json_object *o, const char *key, const char *tags);
 void json_get_tags(struct json_object *o, const char *key, char tags[static TAGS_MAX]);
 

@@ -17,8 +17,8 @@
 #define LOOK_FIRST NSEC_PER_SEC
 #define LOOK_SHARE 4 /* of the TTL at most */
 
-/* Limits for the TTL in an answer of the core: a longer one is cut, a shorter one counts as no
- * lease. */
+/* Limits for the TTL in an answer of the core: a longer TTL is reduced to the limit, a shorter
+ * one counts as an invalid answer. */
 #define TTL_MOST (86400 * NSEC_PER_SEC)
 #define TTL_LEAST (50 * NSEC_PER_MSEC)
 
@@ -97,8 +97,8 @@ static bool is_former(const struct renewals *s, const struct rpc_conn *conn)
         return s->call && s->call->conn != conn;
 }
 
-/* If another replica has answered a request that we sent later, the replica that our watch is
- * on is gone, or as good as gone. */
+/* If another replica has answered a request that we sent later, the replica of our watch has
+ * probably failed. */
 static void suspect_view(struct member *m, const struct peer *answered,
                          struct boot_time sent_at)
 {
@@ -109,8 +109,9 @@ static void suspect_view(struct member *m, const struct peer *answered,
                 peer_suspect(v);
 }
 
-/* A replica whose host lost power says nothing, and a watch only listens. We are awake for the
- * heartbeat anyway, so we probe that replica, unless the heartbeat itself goes there. */
+/* A replica whose host lost power sends nothing, and a watch sends nothing either, so nothing
+ * would reveal the loss. With each heartbeat we also probe the replica of the watch, unless the
+ * heartbeat itself goes there. */
 static void probe_view(struct member *m, const struct peer *renewed_on)
 {
         if (renewed_on != &m->peers[m->view_peer])
@@ -183,8 +184,8 @@ static void keepalive_status(struct rpc_call *call, enum rpc_code code, const ch
         if (code != RPC_OK)
                 utf8_print(p->member->why, sizeof(p->member->why), "%s: %s", peer_name(p),
                            message);
-        /* A stream that worked ends when its replica does: go on to another replica. After a
-         * stream that was refused we wait. */
+        /* A stream that has worked ends when its replica stops: continue at another replica.
+         * After a stream that was refused we wait. */
         if (s->answered)
                 session_hurry(&p->member->session, p->member->now);
 }
@@ -202,8 +203,8 @@ static const struct rpc_handler keepalive_handler = {.on_message = keepalive_mes
                                                      .on_status = keepalive_status,
                                                      .on_close = keepalive_close};
 
-/* Answers about a lease that is gone are of no interest, and a stream that has not answered may
- * never do so. */
+/* The lease is gone: answers about it would mean nothing, and a stream that has not answered
+ * may never do so. */
 static void forget_renewals(struct member *m)
 {
         for (size_t i = 0; i < m->n_peers; i++)
@@ -221,9 +222,9 @@ static bool is_stuck(const struct renewals *s, struct boot_time now)
         return s->n > 0 && boot_diff(now, s->sent[0]) >= s->peer->member->session.ttl / 8 * 3;
 }
 
-/* If the stream is stuck, its answer may still be on its way; if it is on a connection that
- * takes no more calls, the one that follows has still to prove itself. So we keep it, and open
- * another one on @conn beside it. */
+/* Opens a second stream, on @conn, beside the present one. That one is kept: if it is stuck,
+ * its answer may still be on its way; if its connection takes no more calls, the new connection
+ * has still to prove that it works. */
 static void begin_beside(struct peer *p, const struct rpc_conn *conn, struct boot_time now)
 {
         const struct renewals *s = renewals_of(p);

@@ -68,7 +68,8 @@ static void tell_foreign(struct member *m, struct peer *p)
                                     : "");
 }
 
-/* An address behind which two clusters take turns to answer would fill the log. */
+/* Logs the new world, at a limited rate: two clusters that answer in turn behind one address
+ * would fill the log. */
 static void tell_world(struct member *m, const char *why)
 {
         struct boot_time now = m->now;
@@ -78,8 +79,8 @@ static void tell_world(struct member *m, const char *why)
                 return;
         }
         if (m->worlds_unlogged > 0)
-                log_warning("%s. What was known before is void; this happened %u times since "
-                            "it was last logged.",
+                log_warning("%s. What was known before is void (%u times since the last such "
+                            "message).",
                             why, m->worlds_unlogged);
         else
                 log_warning("%s. What was known before is void.", why);
@@ -87,8 +88,8 @@ static void tell_world(struct member *m, const char *why)
         m->worlds_unlogged = 0;
 }
 
-/* A core that hears of another one that descends from the same ancestor stops: so the core is
- * shown only as long as we know that it is there. */
+/* Shows our core to the others that we ask: one that learns of another descendant of its
+ * ancestor stops. So only a core that we know to be there is shown. */
 static void show_core(struct member *m)
 {
         m->shown[0] = '\0';
@@ -119,14 +120,15 @@ void member_begin_world(struct member *m, const Pb__ResponseHeader *h, const cha
         begin_world(m, h);
 }
 
-/* A survivor has our lease, and the keys on it, as of its last entry: a renewal tells whether
- * the lease is there, and what we publish is written again. */
+/* A survivor has our lease, and the keys on it, as of its last entry: a renewal shows whether
+ * the lease is there, and we write again what we publish. */
 static void follow_heir(struct member *m, const struct peer *p, const Pb__ResponseHeader *h)
 {
-        log_warning("The core at %s is a new cluster (%016" PRIx64
-                    "), which was forced to descend from ours (%016" PRIx64
-                    "); that one does not answer. From now on the new one is ours.",
-                    peer_name(p), h->cluster_id, m->world.cluster);
+        log_warning(
+                "The core at %s is a new cluster (%016" PRIx64
+                "), which was forced to descend from ours (%016" PRIx64
+                "); the old one does not answer. This agent follows the new one from now on.",
+                peer_name(p), h->cluster_id, m->world.cluster);
         PROBE("a member follows the heir of its core");
         if (!m->session.registered)
                 session_gone(&m->session, m->session.lease);
@@ -333,7 +335,7 @@ int member_call(struct peer *p, uint64_t op, const char *path, const ProtobufCMe
         return r;
 }
 
-/* ---- what is announced of nodes goes through here ---- */
+/* ---- announcements of nodes ---- */
 
 static void on_joined(const struct member_node *n, int64_t revision, void *userdata)
 {
@@ -380,7 +382,7 @@ static void on_met(struct unary *u, enum rpc_code code, const char *message)
 {
         const Pb__RangeResponse *r = u->reply;
 
-        (void) message; /* whatever it says, it has been shown our core */
+        (void) message; /* whatever the answer, the endpoint was shown our core */
         if (code == RPC_OK)
                 (void) !member_hear(u->member, u->peer, r->header);
 }
@@ -413,7 +415,7 @@ static struct boot_time meet_next(const struct member *m)
         return *m->shown ? m->meet_at : BOOT_TIME_NEVER;
 }
 
-/* Each of these may change what the others wait for: so ask for the wakeup once all have
+/* Each of these may change what the others wait for, so the wakeup is computed after all have
  * run. */
 struct boot_time member_run(struct member *m, struct boot_time now)
 {
@@ -530,7 +532,7 @@ int member_new(struct member **ret, const struct member_config *cfg,
                 m->peers[i].i = i;
         }
         m->n_peers = cfg->n_endpoints;
-        /* This spreads the agents over the replicas. */
+        /* A random first endpoint spreads the agents over the replicas. */
         m->current = m->view_peer = rnd_between(&m->rnd, 0, m->n_peers - 1);
         r = member_set_cluster(m, cfg->cluster);
         if (r == 0)

@@ -1,5 +1,5 @@
 /*
- * What a host has to do with the core: holds its lease, publishes its node key and its
+ * A host's dealings with the core: holds the host's lease, publishes its node key and its
  * services, and follows the other nodes. Works in the same way with tenure-core and with etcd.
  *
  * Runs session/ with real calls on the endpoints, and feeds membership.h from a range and a
@@ -31,8 +31,8 @@ struct member_ops {
         void (*kick)(size_t i, void *userdata);
         /* Connects, unless it is connected, connecting, or waiting after a failure. */
         void (*want)(size_t i, void *userdata);
-        /* The same, but the next attempt begins @pace after the last one began, and one that
-         * has hung for twice that is begun anew: the place is about to be lost. */
+        /* Like `want`, for a place that is about to be lost: the next attempt begins @pace
+         * after the last one began, and an attempt that hangs for twice @pace is begun anew. */
         void (*hurry)(size_t i, nsec_t pace, void *userdata);
         /* Begins a new connection at once, where one is wanted, connecting or up. */
         void (*again)(size_t i, void *userdata);
@@ -47,7 +47,7 @@ struct member_ops {
         /* The endpoint's URL; and its address and port, "" while it is not up. */
         const char *(*name)(size_t i, void *userdata);
         void (*at)(size_t i, char *out, size_t size, void *userdata);
-        /* There is something to do: the shell is to call member_run() soon. */
+        /* Asks the shell to call member_run() soon. */
         void (*soon)(void *userdata);
         /* The date and the time of day, for people. */
         void (*date)(char text[static 32], void *userdata);
@@ -62,10 +62,10 @@ struct member_events {
         void (*session)(void *userdata, enum session_state state, const char *why);
         /* A renewal was acknowledged that moves the deadline. May be NULL. */
         void (*renewed)(void *userdata, const struct session_renewal *r);
-        /* The membership is completely known now, or is not current any more. */
+        /* The membership is now complete and current (@synced), or no longer. */
         void (*synced)(void *userdata, bool synced);
-        /* Another host wanted our place while we hold it, and was refused; or it has our id and
-         * another name, and may have a place. Called each time. */
+        /* Another host requested our place while we hold it, and was refused; or it has our id
+         * and another name, and may have a place. Called each time. */
         void (*claimed)(void *userdata, const struct node_record *by);
 };
 
@@ -89,11 +89,12 @@ must_check_ int member_new(struct member **ret, const struct member_config *cfg,
                            const struct member_events *events, void *userdata,
                            struct boot_time now);
 
-/* Prepares for the end: the connections may be closed after this, and nothing that comes of it
- * is reported any more. */
+/* Prepares for the end: the connections may be closed after this, and the member reports
+ * nothing any more. */
 void member_close(struct member *m);
 
-/* Call it after the connections were closed, when no call of the member is open. */
+/* Frees @m, which may be NULL. Call it after the connections were closed, when no call of the
+ * member is open. */
 struct member *member_free(struct member *m);
 DEFINE_CLEANUP(struct member *, member_free)
 
@@ -107,7 +108,7 @@ void member_at(struct member *m, struct boot_time now);
 struct boot_time member_run(struct member *m, struct boot_time now);
 
 void member_up(struct member *m, size_t i);
-/* The calls on this endpoint have ended with RPC_UNAVAILABLE already. */
+/* Endpoint @i is down; its calls have ended with RPC_UNAVAILABLE already. */
 void member_down(struct member *m, size_t i, const char *why);
 /* The endpoint is up, but did not answer a probe in time, or is suspected. */
 void member_silent(struct member *m, size_t i);
@@ -147,8 +148,9 @@ const struct node_record *member_self(const struct member *m);
 must_check_ int member_publish(struct member *m, const struct service_record *s);
 void member_withdraw(struct member *m, const char *name, const char *instance);
 
-/* Says that everything which an earlier life of this node may have published has been published
- * again; whatever else it left in the core is deleted. Nothing is written before this. */
+/* Tells the member that everything which an earlier life of this node may have published has
+ * been published again; whatever else that life left in the core is deleted. Nothing is written
+ * before this call. */
 void member_published_all(struct member *m);
 
 /* The revision up to which everything has been announced. member_ask_revision() asks the core
@@ -156,7 +158,7 @@ void member_published_all(struct member *m);
 int64_t member_revision(const struct member *m);
 void member_ask_revision(struct member *m);
 
-/* The TTL to ask for, from the next lease on. */
+/* Sets the TTL to request, from the next lease on. */
 void member_set_ttl(struct member *m, nsec_t ttl);
 
 const struct session *member_session(const struct member *m);
@@ -165,16 +167,16 @@ const struct services *member_services(const struct member *m);
 
 /* Whether a watch feeds the membership, so that it is current. */
 bool member_synced(const struct member *m);
-/* When anything came from the core last. */
+/* When the core was last heard from. */
 struct boot_time member_heard_at(const struct member *m);
 
-/* Whether nodes and services are read that an earlier life has announced, which are not news.
- * member_forget() announces those that are not read yet. */
+/* Whether nodes and services that an earlier life has announced are being read; they are not
+ * announced again. member_forget() ends that: those not read yet will be announced. */
 bool member_remembers(const struct member *m);
 void member_forget(struct member *m);
 
-/* How long ago the change that was made at @revision may have happened, since the core was not
- * heard for a while; 0: it has just happened. */
+/* How long ago the change at @revision may have happened at most, since the core was not heard
+ * from for a while; 0: it has just happened. */
 nsec_t member_gap(const struct member *m, int64_t revision);
 
 /* A link, an address or a route has appeared: whatever is stuck is tried again at once. */
@@ -184,8 +186,8 @@ void member_path_back(struct member *m, struct boot_time now);
  * held; see session_doubt(). */
 void member_doubt(struct member *m, struct boot_time now);
 
-/* If somebody else holds our name: the revision of their key; otherwise 0. We ask for the name
- * again within the TTL, or when member_hurry() says that something has changed. */
+/* The revision of the key of the host that holds our name; 0 if none but us does. We request
+ * the name again within the TTL, or after member_hurry(). */
 int64_t member_is_refused(const struct member *m);
 void member_hurry(struct member *m);
 
@@ -208,12 +210,12 @@ bool member_header_is_sane(const Pb__ResponseHeader *h);
 /* Whether a range that was read without filters has all of its keys, or says that there are
  * more. A client that believed it otherwise would take keys for deleted. */
 bool member_range_is_sane(const Pb__RangeResponse *p);
-/* Whether each event of a watch has a key and a possible revision: none is later than the
- * revision that the core says it is at. A client that believed such an event would take the
- * next changes for ones that it has seen. */
+/* Whether each event of a watch has a key, and a revision no later than the one that the core
+ * reports for itself. A client that accepted a later one would skip the next changes as
+ * known. */
 bool member_events_are_sane(const Pb__WatchResponse *p);
-/* How often everything that was known became void because the core's data began anew; see
- * world.h. */
+/* How often everything that was known became void because another core, or its emptied or
+ * restored data, took the place of ours; see world.h. */
 unsigned member_worlds(const struct member *m);
 
 /* What went wrong since the last answer, for people; "": nothing. */

@@ -47,7 +47,8 @@ static void leave(struct membership *m, struct member_node *n, const char *reaso
         free(n);
 }
 
-/* Another life of the same node took its place: that counts as a leave and a join. */
+/* The reason of a leave, when another life of the same node takes its place: that counts as a
+ * leave and a join. */
 static const char *why_replaced(const struct node_record *was, const struct node_record *is)
 {
         return *was->leaving ? was->leaving
@@ -66,8 +67,8 @@ static const char *why_deleted(const struct membership *m, const struct member_n
                        : "expired";
 }
 
-/* Copies the name that a key gives. Returns whether it is one: a key is bytes, and what follows
- * a zero byte among them is part of it. */
+/* Copies the name in a key. Returns false if the key has a zero byte, since the name would end
+ * there and the key does not; or if the name is too long. */
 static bool take_name(char ret[static NODE_NAME_MAX + 1], struct view key)
 {
         if (key.len > NODE_NAME_MAX)
@@ -117,8 +118,7 @@ int membership_put(struct membership *m, struct view name, struct view value, in
         n->record = rec;
         n->lease = lease;
         n->mod_revision = mod_revision;
-        if (!*rec.leaving) /* a node that says it is leaving has not changed; the leave event
-                              carries the reason */
+        if (!*rec.leaving) /* otherwise the leave event will carry the reason */
                 m->ops->changed(n, mod_revision, m->userdata);
         return 0;
 }

@@ -23,8 +23,9 @@ RB_PROTOTYPE(member_tree, member_node, by_name, member_node_cmp)
 
 struct membership_ops {
         void (*joined)(const struct member_node *n, int64_t revision, void *userdata);
-        /* @reason: left, shutdown, reboot, suspend, expired, replaced, rebooted; resync: it is
-         * gone, and so is the core's history, which would say how. @n goes away after this. */
+        /* @reason: left, shutdown, reboot, suspend, expired, replaced, rebooted; resync: the
+         * node is gone, and the core no longer has the history that shows why. @n is freed
+         * after this call. */
         void (*left)(const struct member_node *n, const char *reason, int64_t revision,
                      void *userdata);
         void (*changed)(const struct member_node *n, int64_t revision, void *userdata);
@@ -48,16 +49,17 @@ void membership_fini(struct membership *m);
 struct member_node *membership_find(const struct membership *m, const char *name);
 
 /* A key's value, from a range or a watch. @name is the key without its prefix. Returns 0 or
- * -ENOMEM. A node that is deleted in the revision in which another one with its id was put just
- * before has another name from now on: it was replaced. */
+ * -ENOMEM. If one revision first puts a node, and then deletes another one with the same id,
+ * that host has a new name, and the old node was replaced. */
 must_check_ int membership_put(struct membership *m, struct view name, struct view value,
                                int64_t lease, int64_t create_revision, int64_t mod_revision);
 void membership_delete(struct membership *m, struct view name, int64_t revision);
 
-/* Revisions that were seen so far mean nothing any more: each value is compared again. */
+/* The core's revisions have begun anew: the next resync compares each value, not the
+ * revisions. */
 void membership_forget_revisions(struct membership *m);
 
-/* Call these before and after the puts of a whole range that was read at @revision: the nodes
- * that are not in it have left meanwhile. */
+/* Call these before and after the puts of a whole range that was read at @revision: nodes that
+ * are not in the range have left meanwhile. */
 void membership_resync_begin(struct membership *m);
 void membership_resync_end(struct membership *m, int64_t revision);

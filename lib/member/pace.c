@@ -3,7 +3,7 @@
 #define FIRST (100 * NSEC_PER_MSEC)
 #define MOST (5 * NSEC_PER_SEC)
 
-/* After this much time without a failure the pace starts afresh. */
+/* After this much time without a failure, the delays begin again with the shortest. */
 #define WELL (2 * MOST)
 
 nsec_t pace_next(struct pace *p, size_t n_endpoints, struct boot_time now)

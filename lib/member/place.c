@@ -48,7 +48,7 @@ void place_write(const struct place *p, struct buf *out)
                 const char *at = (const char *) p + fields[i].offset;
                 int64_t n;
 
-                /* These lines are new in 0.2.0, and left out if they say nothing. */
+                /* These lines are new in 0.2.0, and left out if they are empty. */
                 if ((at == p->ancestor && !*at) ||
                     (at == (const char *) &p->followed && p->followed == 0))
                         continue;

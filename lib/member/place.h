@@ -4,7 +4,7 @@
  * checksum; a text that was truncated by a crash, or edited, counts as no place. Pure.
  *
  * A key that is not known is skipped: a later version adds what earlier ones may ignore. If
- * they may not, it adds the line FORMAT=2, which has this version refuse the text.
+ * they may not ignore it, it adds the line FORMAT=2, and this version refuses the text.
  */
 #pragma once
 
@@ -26,5 +26,5 @@ struct place {
 
 void place_write(const struct place *p, struct buf *out);
 
-/* Returns 0; -EBADMSG; or -ENOTSUP: it is whole, and of a later version. */
+/* Returns 0, -EBADMSG, or -ENOTSUP if the text is complete but of a later version. */
 must_check_ int place_read(struct place *p, const void *bytes, size_t len);

@@ -43,7 +43,7 @@ enum claim_verdict claim_judge(const struct claim *c, const struct node_record *
                                struct boot_time now)
 {
         /* The holder is probably an earlier agent of this boot. An agent that runs beside us,
-         * where two systems share a boot id, gives itself away by a renewal, or by its name. */
+         * where two systems share a boot id, is recognised by a renewal or by its name. */
         if (*self->boot_id && strcmp(self->boot_id, holder->boot_id) == 0)
                 return strcmp(self->name, holder->name) != 0 ||
                                        most + ON_ITS_WAY < boot_diff(now, c->began)

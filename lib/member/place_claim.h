@@ -1,13 +1,13 @@
 /*
- * If there is a key already where we want to put our node's key, or one of another name with
- * our node id, decides whose key it is: that of an earlier incarnation of this host, which may
- * be taken over; or that of a host that may be alive, which is a clone of us if it has our id.
- * Pure.
+ * Decides whose a key is that stands where we want to put our node's key, or that has our node
+ * id under another name: an earlier incarnation's of this host, which may be taken over; or
+ * that of a host that may be alive, which is a clone of us if it has our id. Pure.
  *
  * A host has one boot at a time, and one agent in it. So a lease that was renewed after we
  * started belongs to somebody else, whatever its holder claims to be; and so does the lease of
- * a boot that was never ours, for as long as it lives. Under another name, so does that of this
- * boot: an agent of this boot knows the name of an earlier one from its place file.
+ * a boot that was never ours, for as long as it lives. So does the lease of a node with another
+ * name and our boot: an agent knows the name that an earlier agent of its boot had, from the
+ * place file.
  */
 #pragma once
 

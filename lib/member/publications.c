@@ -129,8 +129,8 @@ void member_set_self(struct member *m, const char *addresses, const char *tags,
 
 /* ---- what an earlier life has left ---- */
 
-/* Services that the core has under our lease but that we do not publish are taken in as
- * unwanted publications, so that they get withdrawn. */
+/* Adds, as unwanted publications, the services that the core has under our lease but that we do
+ * not publish, so that they are withdrawn. Returns false if out of memory. */
 static bool take_in(struct member *m)
 {
         struct publications *o = &m->publications;
@@ -236,7 +236,7 @@ static void on_published(struct unary *u, enum rpc_code code, const char *messag
         if (code == RPC_OK && member_hear(m, u->peer, t->header) == WORLD_FOREIGN)
                 code = RPC_UNAVAILABLE;
         if (code != RPC_OK || !t->succeeded) {
-                /* If the place is gone, the session finds out by itself. */
+                /* If the place is gone, the session will notice. */
                 log_debug("Cannot publish our services: %s.",
                           code != RPC_OK ? message : "this host does not hold its place now");
                 o->retry_at = boot_add(now, pace_next(&o->pace, m->n_peers, now));
@@ -418,7 +418,7 @@ void publications_run(struct member *m, struct boot_time now)
                 look(m);
         if (boot_before(now, o->retry_at) || !has_pending(o))
                 return;
-        if (o->calling) { /* no answer in time: another endpoint may do better */
+        if (o->calling) { /* no answer in time: another endpoint may answer */
                 o->calling = false;
                 o->op++;
                 m->current = (m->current + 1) % m->n_peers;

@@ -22,7 +22,8 @@ void reach_limit(struct reach *r, struct boot_time now, nsec_t limit)
         r->when = boot_add(now, limit);
 }
 
-/* A peer that accepts us and closes at once is no better than one that does not accept. */
+/* Whether the connection was up for a while. A peer that accepts us and closes at once is no
+ * better than one that does not accept. */
 static bool has_lasted(const struct reach *r, struct boot_time now)
 {
         return boot_diff(now, r->up_at) >= RETRY_MAX;

@@ -2,7 +2,7 @@
  * Decides whether to connect to an endpoint, and whether it still answers: waits after a
  * failure, and longer after the next; limits the time that a connection may take; sends PINGs
  * on one that is up, so that a half-open connection is found within seconds, and sooner on
- * request. Pure: its owner has the connection, and calls again at the time it names. Embedded.
+ * request. Pure: its owner has the connection, and calls reach_run() at `when`. Embedded.
  */
 #pragma once
 
@@ -17,7 +17,7 @@ struct reach_ops {
         void (*connect)(struct reach *r);
         /* The connection was accepted, and TLS is under way. */
         bool (*is_greeting)(const struct reach *r);
-        /* Closes what there is of a connection. */
+        /* Closes the connection, however far it has got. */
         void (*close)(struct reach *r);
         /* Sends a PING. Returns 0 or -ENOMEM. */
         int (*ping)(struct reach *r);
@@ -32,7 +32,7 @@ struct reach_ops {
 struct reach {
         const struct reach_ops *ops;
         enum { REACH_DOWN, REACH_CONNECTING, REACH_UP } state;
-        struct boot_time when;     /* to call reach_run() next; BOOT_TIME_NEVER: not at all */
+        struct boot_time when; /* when to call reach_run() next; BOOT_TIME_NEVER: not at all */
         struct boot_time tried_at; /* when it last began to connect ... */
         struct boot_time up_at;    /* ... and was connected */
         nsec_t backoff;
@@ -52,9 +52,9 @@ void reach_run(struct reach *r, struct boot_time now);
 /* Connects, unless it is connected, connecting, or waiting after a failure. */
 void reach_want(struct reach *r, struct boot_time now);
 
-/* The same, but the next attempt begins @pace after the last one began, however many have
- * failed. One that has hung for twice that is begun anew: a host that is there again answers a
- * new one at once. */
+/* Like reach_want(), but the next attempt begins @pace after the last one began, however many
+ * have failed. An attempt that hangs for twice @pace is begun anew: a host that has come back
+ * answers a new one at once. */
 void reach_hurry(struct reach *r, struct boot_time now, nsec_t pace);
 
 /* Begins a new connection at once, if one is wanted, connecting or up. */
@@ -76,7 +76,7 @@ void reach_fail_soon(struct reach *r, struct boot_time now, const char *why);
  * apart, for the calls on it; `close` and `down` are not called. */
 void reach_leaves(struct reach *r, struct boot_time now);
 
-/* Something came from the endpoint. */
+/* The endpoint has sent something. */
 void reach_heard(struct reach *r, struct boot_time now);
 
 /* Checks whether an endpoint that is up still answers. If it does not answer @within that time,

@@ -1,5 +1,5 @@
-/* Writes our node's key, also over that of an earlier life of ours, and notices when somebody
- * else has it. */
+/* Writes our node's key, also over the key of an earlier life of this host, and notices when
+ * another host has it. */
 #include <stdio.h>
 
 #include "base/probe.h"
@@ -26,7 +26,8 @@ struct boot_time registration_next(const struct member *m)
         return m->former.n > 0 && m->session.registered ? m->former.at : BOOT_TIME_NEVER;
 }
 
-/* Until it is answered: the lease may have a TTL of an hour, and has services of before. */
+/* Repeats the call until it is answered: the lease may have a TTL of an hour, and services of
+ * the earlier life are attached to it. */
 void registration_revoke_former(struct member *m, struct boot_time now)
 {
         Pb__LeaseRevokeRequest q = PB__LEASE_REVOKE_REQUEST__INIT;
@@ -35,7 +36,7 @@ void registration_revoke_former(struct member *m, struct boot_time now)
         if (boot_before(now, registration_next(m)))
                 return;
         m->former.at = boot_add(now, REVOKE_AGAIN);
-        p = member_peer(m, m->current); /* which is also to connect */
+        p = member_peer(m, m->current); /* also while it connects */
         if (!p || !peer_rpc(p) || member_is_foreign(m, p))
                 return;
         for (size_t i = 0; i < m->former.n; i++) {
@@ -51,7 +52,7 @@ static void add_former(struct member *m, int64_t lease)
         for (size_t i = 0; i < m->former.n; i++)
                 if (m->former.leases[i] == lease)
                         return;
-        if (lease != 0 && m->former.n < FORMER_MAX) /* another one ends by itself */
+        if (lease != 0 && m->former.n < FORMER_MAX) /* one that does not fit expires */
                 m->former.leases[m->former.n++] = lease;
 }
 
@@ -118,24 +119,22 @@ static void refused(struct member *m, struct peer *p, enum claim_verdict v, nsec
                            m->self.name, *h->tags ? h->tags : "unknown",
                            *h->since ? h->since : "unknown");
         else if (v == CLAIM_CLONE && is_alias(m, h))
-                utf8_print(
-                        m->why, sizeof(m->why),
-                        "this host's node id is that of node '%s' (boot %s, since %s, at %s); "
-                        "if one is a clone of the other, give it a machine id of its own; if "
-                        "that was this one, its lease ends by itself",
-                        h->name, *h->boot_id ? h->boot_id : "unknown",
-                        *h->since ? h->since : "unknown",
-                        *h->addresses ? h->addresses : "an unknown address");
+                utf8_print(m->why, sizeof(m->why),
+                           "this host's node id is that of node '%s' (boot %s, since %s, at "
+                           "%s); if one is a clone of the other, give it a machine id of its "
+                           "own; if that was this host, its lease will expire",
+                           h->name, *h->boot_id ? h->boot_id : "unknown",
+                           *h->since ? h->since : "unknown",
+                           *h->addresses ? h->addresses : "an unknown address");
         else if (v == CLAIM_CLONE)
-                utf8_print(
-                        m->why, sizeof(m->why),
-                        "the place of '%s' is held by another host with the same node id "
-                        "(boot %s, since %s, at %s); if one is a clone of the other, give it "
-                        "a machine id of its own and another NodeName=; if that was an "
-                        "earlier boot of this one, its lease ends by itself",
-                        m->self.name, *h->boot_id ? h->boot_id : "unknown",
-                        *h->since ? h->since : "unknown",
-                        *h->addresses ? h->addresses : "an unknown address");
+                utf8_print(m->why, sizeof(m->why),
+                           "the place of '%s' is held by another host with the same node id "
+                           "(boot %s, since %s, at %s); if one is a clone of the other, give "
+                           "it a machine id of its own and another NodeName=; if that was an "
+                           "earlier boot of this host, its lease will expire",
+                           m->self.name, *h->boot_id ? h->boot_id : "unknown",
+                           *h->since ? h->since : "unknown",
+                           *h->addresses ? h->addresses : "an unknown address");
         else
                 utf8_print(m->why, sizeof(m->why),
                            "the name '%s' is held by another node (id %s, since %s); give this "
@@ -175,7 +174,8 @@ static void meet(struct member *m, struct peer *p);
 static void take_over(struct member *m, struct peer *p)
 {
         add_former(m, m->holder.lease);
-        /* Another one may be of a host that lives. */
+        /* The name's key is an earlier life of ours, but one under another name may be of a
+         * host that lives. */
         if (is_alias(m, &m->holder.record) && find_alias(m, m->holder.mod_revision))
                 return meet(m, p);
         if (write_key(m, p, true) < 0)
@@ -199,7 +199,7 @@ static void on_age(struct unary *u, enum rpc_code code, const char *message)
                 PROBE("the holder of a name is gone when an agent asks for its age");
                 if (!is_alias(m, &m->holder.record))
                         return session_failed(&m->session, m->now);
-                m->holder.ended = true; /* only our view is behind */
+                m->holder.ended = true; /* ended: only our view is behind */
                 return take_over(m, u->peer);
         }
         /* A core that does not know about milliseconds answers in whole seconds, rounded
@@ -327,7 +327,7 @@ void registration_check_key(struct member *m)
         PROBE_IF(!n, "an agent hears from its watch that its key was deleted");
         if (n)
                 utf8_print(m->why, sizeof(m->why),
-                           "another host has taken it (id %s, boot %s, at %s)",
+                           "another host has taken the place (id %s, boot %s, at %s)",
                            *n->record.id ? n->record.id : "unknown",
                            *n->record.boot_id ? n->record.boot_id : "unknown",
                            *n->record.addresses ? n->record.addresses : "no address");
@@ -401,8 +401,8 @@ static int write_key(struct member *m, struct peer *p, bool over)
         return registration_txn(m, p, &cmp, renamed ? h->name : NULL, on_registered);
 }
 
-/* Two hosts with one id that register at the same time, or one whose agent knows nothing of
- * aliases: neither is refused, and the first one says so. */
+/* Two hosts with one id that register at the same time, or one whose agent does not know
+ * aliases, are not refused. The host that registered first reports the other. */
 void registration_see(struct member *m, const struct member_node *n)
 {
         if (!is_alias(m, &n->record))

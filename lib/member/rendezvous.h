@@ -2,8 +2,8 @@
  * Rendezvous hashing with weights: decides which of several members gets a task.
  *
  * Each member has a number for each task, -log2(u) / weight, where u is a hash of both names as
- * a fraction; the member with the smallest number gets the task. So a member that goes moves
- * only its own tasks, a member that comes takes its share from all others, and shares are in
+ * a fraction; the member with the smallest number gets the task. So a member that leaves moves
+ * only its own tasks, a member that joins takes its share from all others, and shares are in
  * proportion to the weights. All members must get the same result, on any machine and with any
  * libm, so the logarithm is computed with integers, and two numbers are compared by
  * multiplication, not by division. Pure.

@@ -110,7 +110,8 @@ static struct service *service_new(const struct service_record *r)
         return s;
 }
 
-/* Whether it was restarted without anybody seeing it down, or deleted and put again. */
+/* Whether the service was restarted so fast that nobody saw it down, or was deleted and put
+ * again. */
 static bool is_another_life(const struct service *s, const struct service_record *is,
                             int64_t create_revision)
 {
@@ -122,7 +123,8 @@ static bool is_another_life(const struct service *s, const struct service_record
         return strcmp(was.invocation, is->invocation) != 0;
 }
 
-/* What is kept of @value, whose record is @is if it is larger than SERVICE_KEPT_MAX. */
+/* A copy of @value to keep; if it is larger than SERVICE_KEPT_MAX, its record @is, written
+ * anew. */
 static char *copy_of(struct view value, const struct service_record *is, size_t *ret_len)
 {
         cleanup_(buf_fini) struct buf b = {0};

@@ -21,7 +21,7 @@ struct service {
         char text[];
 };
 
-/* A larger value is read, and its record written anew. */
+/* Of a larger value, only the record is kept, written anew. */
 #define SERVICE_KEPT_MAX 2048
 
 RB_HEAD(service_names, service);
@@ -31,8 +31,8 @@ RB_PROTOTYPE(service_nodes, service, by_node, service_cmp_node)
 
 struct services_ops {
         void (*added)(const struct service *s, int64_t revision, void *userdata);
-        /* @reason: stopped, restarted, resync, or why its node left; @s goes away after this.
-         */
+        /* @reason: stopped, restarted, resync, or why its node left. @s is freed after this
+         * call. */
         void (*removed)(const struct service *s, const char *reason, int64_t revision,
                         void *userdata);
         void (*changed)(const struct service *s, int64_t revision, void *userdata);
@@ -69,11 +69,11 @@ must_check_ int services_put(struct services *v, struct view key, struct view va
                              int64_t lease, int64_t create_revision, int64_t mod_revision);
 void services_delete(struct services *v, struct view key, int64_t revision);
 
-/* The node has left, and its lease is over: its services go for the same reason. */
+/* The node has left, and its lease has ended: removes its services, for the same reason. */
 void services_node_left(struct services *v, const char *node, int64_t lease, const char *reason,
                         int64_t revision);
 
-/* As for the membership. */
+/* See membership_forget_revisions(). */
 void services_forget_revisions(struct services *v);
 void services_resync_begin(struct services *v);
 void services_resync_end(struct services *v, int64_t revision);

@@ -67,7 +67,8 @@ static bool is_target(const struct switchover *s, const struct switchover_at *at
                s->created == at->created;
 }
 
-/* Whether both keys belong to the same lock, by the name up to the last slash. */
+/* Whether the keys of @s and @own belong to the same lock, by their names up to the last
+ * slash. */
 static bool is_of_the_lock_of(const struct switchover *s, const struct switchover_at *own)
 {
         const char *slash = memrchr(own->key, '/', own->len);
@@ -216,7 +217,8 @@ void switchover_push(const char *name, const struct switchover *s,
         compare_modified(&c[0], &key, mod);
         compare_created(&c[1], own);
         compare_created(&c[2], &target);
-        /* A key that has gone meanwhile and come back after the target stays. */
+        /* A key that was deleted meanwhile and created again after the target's is not
+         * deleted. */
         for (size_t i = 0; i < n; i++) {
                 compare_created(&c[3 + i], &between[i]);
                 c[3 + i].create_revision = s->created;

@@ -32,13 +32,13 @@ struct switchover {
         char key[SWITCHOVER_KEY_MAX];
         char holder[SWITCHOVER_KEY_MAX]; /* the holder that has accepted; "": none yet */
         int64_t created;
-        int64_t within_ms; /* how long the holder has to stop, from when it hears of the
-                            * request */
+        int64_t within_ms; /* how long the holder has to stop, from when it learns of the
+                              request */
 };
 
 void switchover_write(const struct switchover *s, struct buf *out);
 
-/* Returns 0, or -EBADMSG if it names no key or makes no sense. */
+/* Returns 0, or -EBADMSG if the request is malformed or names no key. */
 must_check_ int switchover_read(struct switchover *s, const void *p, size_t len);
 
 /* Keys of a lock: the request's key, and the range of the keys of the holder and the
@@ -58,7 +58,7 @@ enum switchover_part {
         SWITCHOVER_NOT_OURS, /* nothing */
         SWITCHOVER_TARGET,   /* it is the target, and has the lock */
         SWITCHOVER_ASKED,    /* it is the holder, and should hand the lock over */
-        SWITCHOVER_ACCEPTED, /* the same, and it has accepted */
+        SWITCHOVER_ACCEPTED, /* it is the holder, and has accepted */
 };
 enum switchover_part switchover_judge(const struct switchover *s,
                                       const struct switchover_at *own);
@@ -77,8 +77,8 @@ void switchover_push(const char *name, const struct switchover *s,
                      const struct switchover_at *own, const struct switchover_at *between,
                      size_t n, bool last, int64_t mod, int64_t lease, struct buf *out);
 
-/* The result of that: 0; -ECANCELED: something has changed, look again; -ESRCH: the target is
- * gone; or -EBADMSG. */
+/* Reads the answer to switchover_push(). Returns 0; -ECANCELED: something has changed, look
+ * again; -ESRCH: the target is gone; or -EBADMSG. */
 must_check_ int switchover_pushed(const Pb__TxnResponse *p, const struct switchover *s);
 
 /* The holder has stopped: deletes @own if the target exists; otherwise reads @own. */
@@ -90,7 +90,7 @@ enum switchover_end {
         SWITCHOVER_KEPT, /* the target is gone, and the holder keeps the lock */
         SWITCHOVER_LOST, /* the holder has lost the lock */
 };
-/* The result of that. Returns 0 or -EBADMSG. */
+/* Reads the answer to switchover_hand_over(). Returns 0 or -EBADMSG. */
 must_check_ int switchover_ended(const Pb__TxnResponse *p, const struct switchover_at *own,
                                  enum switchover_end *ret);
 

@@ -17,7 +17,7 @@ bool tags_value_is_valid(const char *s);
  * is valid as above. Returns 0, -EINVAL, or -ENOSPC when it does not fit. */
 must_check_ int tags_set(char tags[static TAGS_MAX], const char *name, const char *value);
 
-/* Sets all of "a=1,b=2", as in a setting. Returns 0, -EINVAL or -ENOSPC. */
+/* Sets each tag of a list such as "a=1,b=2". Returns 0, -EINVAL or -ENOSPC. */
 must_check_ int tags_set_list(char tags[static TAGS_MAX], const char *list);
 
 /* Copies the next tag and advances *@cursor; false at the end. */

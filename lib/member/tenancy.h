@@ -1,8 +1,8 @@
 /*
- * Until when this host holds its place: some bytes in a file that the agent rewrites after each
- * renewal, for programs that depend on the place. They get a descriptor of the file from
- * OpenTenancy of org.tenure.Membership1(5). So a program that has to stop in time needs neither
- * an answer from the agent nor the bus to know when that is.
+ * The page: the bytes of a file in which the agent publishes, after each renewal, until when
+ * this host holds its place. Programs that depend on the place get a descriptor of the file
+ * from OpenTenancy of org.tenure.Membership1(5). So a program that has to stop in time needs
+ * neither the agent's answer nor the bus to know its deadline.
  *
  * Instants are those of the host's boot_now(). A reader that sees the bytes while they are
  * being written reads them again. Pure: bytes in, bytes out.
@@ -23,7 +23,7 @@ struct tenancy {
         uint64_t time_ns;          /* the number of the time namespace of the deadline
                                       (time_namespaces(7)); 0: not known */
         bool leaving; /* no later deadline will be written: the place is given back at the
-                         deadline, or as soon as nobody has a lock on the file any more */
+                         deadline, or as soon as no program has a lock on the file */
 };
 
 void tenancy_write(const struct tenancy *t, uint8_t out[static TENANCY_BYTES]);

@@ -11,7 +11,7 @@
 #include "member/json.h"
 #include "member/refusal.h"
 
-#define LOOK_AGAIN (100 * NSEC_PER_MSEC)  /* for an endpoint that speaks */
+#define LOOK_AGAIN (100 * NSEC_PER_MSEC)  /* until an endpoint answers */
 #define RANGE_TIMEOUT (10 * NSEC_PER_SEC) /* a page of it; or until a watch is there */
 #define PAGE 2000                         /* keys */
 #define FEED_BYTES 65536                  /* of keys and values that a turn reads of a page */
@@ -19,9 +19,9 @@
 #define QUESTION_TIMEOUT (2 * NSEC_PER_SEC)
 #define OUT_OF_MEMORY "out of memory"
 
-/* What is followed, below our prefix: claims/, nodes/ and services/, which are neighbours. What
- * is behind them, sessions/ and work/, may change many times a second, and each change would
- * wake each agent. */
+/* The range that is followed, below our prefix: claims/, nodes/ and services/, which are
+ * neighbours. The keys behind them, sessions/ and work/, may change many times a second, and
+ * each change would wake each agent. */
 #define FIRST "claims/"
 #define BEHIND "services0" /* '0' follows '/' */
 #define KEY_MAX 1024       /* a cluster's name has 255 bytes at most */
@@ -54,7 +54,7 @@ static bool knows_own(const struct member *m, int64_t lease)
         return n && n->lease == lease;
 }
 
-/* What an earlier life has announced cannot be read: nothing of it is known. */
+/* The state that an earlier life has announced cannot be read, so we do without it. */
 static void drop_followed(struct member *m)
 {
         if (m->followed == 0)
@@ -85,7 +85,7 @@ static struct view name_of(const struct member *m, const ProtobufCBinaryData *ke
         return name_in(m, key, kind == NODES ? "nodes/" : "services/");
 }
 
-/* Another host has found our place held, and tells us so. */
+/* Another host has found our place held, and has recorded that in a claim. */
 static void feed_claim(struct member *m, const Pb__KeyValue *kv)
 {
         struct view name = name_in(m, &kv->key, "claims/");
@@ -114,7 +114,7 @@ static bool is_of_ours(const struct member *m, struct view name, enum kind kind)
                (name.len == len || name.p[len] == '/');
 }
 
-/* Says at most once a minute what is left out: a client may put many such values. */
+/* Logs, at most once a minute, which value is left out: a client may put many such values. */
 static void warn_of_size(struct member *m, const Pb__KeyValue *kv)
 {
         char key[128];
@@ -125,7 +125,7 @@ static void warn_of_size(struct member *m, const Pb__KeyValue *kv)
                  "a record is too large, and that is logged again after a minute");
         m->size_logged_at = boot_add(m->now, SIZE_LOG_EVERY);
         log_warning("The record %s has %zu bytes, of which at most %d are read: it counts as "
-                    "empty until it is put anew.",
+                    "empty until it is written again.",
                     utf8_shown(kv->key.data, kv->key.len, key, sizeof(key)), kv->value.len,
                     RECORD_MAX);
 }
@@ -189,7 +189,7 @@ static int feed_events(struct member *m, Pb__Event **events, size_t n)
 
 /* ---- watch ---- */
 
-/* The watch is of no use: start again with a range. */
+/* The watch is useless: starts again with a range. */
 static void from_the_top(struct member *m, const char *why)
 {
         m->members.revision = m->told = 0;
@@ -220,7 +220,7 @@ static void watch_message(struct rpc_call *call, struct view bytes)
         }
         if (!member_events_are_sane(r)) {
                 pb_free(r);
-                return from_the_top(m, "its events cannot be true");
+                return from_the_top(m, "its events have impossible revisions");
         }
         if (m->creating && !r->created && !r->canceled) {
                 pb_free(r);
@@ -231,11 +231,11 @@ static void watch_message(struct rpc_call *call, struct view bytes)
         if (r->canceled) {
                 /* The history was compacted beyond our revision, or the watch was refused. */
                 from_the_top(m, "the watch was canceled");
-                if (r->created) /* perhaps our login has expired: etcd does not say */
+                if (r->created) /* perhaps our login has expired: etcd does not report that */
                         peer_log_in_again(asked);
         } else if (r->header->revision < m->members.revision) {
-                /* The replica does not have the revision that we asked for: it is behind, or
-                 * the core has begun anew. */
+                /* The replica does not have the revision that we asked for: it lags behind, or
+                 * the core was emptied or restored. */
                 view_doubt(m);
         } else if (r->created) {
                 m->live_from = r->header->revision;
@@ -268,7 +268,7 @@ static void watch_status(struct rpc_call *call, enum rpc_code code, const char *
 
         if (refusal_wants_login(code, message))
                 peer_log_in_again(&m->peers[m->view_peer]);
-        m->view_op++; /* answers to earlier requests are of no interest any more */
+        m->view_op++; /* answers to earlier requests are ignored from now on */
         m->asking = false;
         again(m, message);
 }
@@ -500,10 +500,10 @@ static void start_range(struct member *m, struct peer *p)
 
 /* ---- is it the history that we know? ---- */
 
-/* A core that has the node that changed last as we know it has our history, since lease ids are
- * random. If it does not, we ask for the one that changed before: two nodes have to be missing
- * before everything that is known and held is void, since a single one that we know wrongly
- * would cost every host its place. */
+/* If the core's record of the node that changed last is the one that we know, the history is
+ * ours, since lease ids are random. If not, we read the node that changed before it: only if
+ * both differ is everything void that is known and held, since otherwise a single node that we
+ * know wrongly would cost every host its place. */
 
 #define COMPACTED "etcdserver: mvcc: required revision has been compacted"
 #define FUTURE "etcdserver: mvcc: required revision is a future revision"
@@ -534,8 +534,8 @@ static bool has_known_node(struct member *m, const Pb__RangeResponse *r)
                r->kvs[0]->mod_revision == n->mod_revision;
 }
 
-/* Asks for that node, as of @revision from the replica's own data; 0: as of what the cluster
- * has now. */
+/* Reads that node as of @revision, from the replica's own data; with 0, its present record, by
+ * a linearizable read. */
 static void ask_node(struct member *m, struct peer *p, int64_t revision,
                      void (*done)(struct unary *u, enum rpc_code code, const char *message))
 {
@@ -605,14 +605,14 @@ static void on_revision(struct unary *u, enum rpc_code code, const char *message
         ask_node(m, u->peer, m->members.revision, on_history);
 }
 
-/* The history is ours, but what we know of the node that changed last is wrong. */
+/* The history is ours, but we know the node that changed last wrongly: reads all nodes
+ * again. */
 static void read_again(struct member *m, struct peer *p)
 {
         PROBE("an agent knew a node wrongly, and reads all of them again");
-        log_warning(
-                "The core at %s does not have node %s as this agent knows it. All nodes are "
-                "read again.",
-                peer_name(p), known_node(m, false)->record.name);
+        log_warning("The core at %s has another record of node %s than this agent. All nodes "
+                    "are read again.",
+                    peer_name(p), known_node(m, false)->record.name);
         m->members.revision = 0;
         start_range(m, p);
 }
@@ -629,7 +629,7 @@ static void on_history(struct unary *u, enum rpc_code code, const char *message)
                 m->members.revision = 0;
                 return start_range(m, u->peer);
         }
-        /* The replica is behind, or the core has begun anew. */
+        /* The replica lags behind, or the core was emptied or restored. */
         if (code == RPC_OUT_OF_RANGE && strcmp(message, FUTURE) == 0 && !m->caught_up)
                 return ask_node(m, u->peer, 0, on_revision);
         if (!hear_history(m, u, code, message))
@@ -643,8 +643,8 @@ static void on_history(struct unary *u, enum rpc_code code, const char *message)
         ask_node(m, u->peer, m->members.revision, on_history);
 }
 
-/* A watch that starts behind a revision follows whatever history the core has, and a core that
- * was emptied may have reached that revision again. */
+/* Checks the history before the watch continues: a watch follows whatever history the core has,
+ * and a core that was emptied may have reached our revision again. */
 static void resume(struct member *m, struct peer *p)
 {
         m->caught_up = m->before_last = false;
@@ -664,7 +664,7 @@ static void stop(struct member *m)
                 rpc_call_cancel(m->watch);
 }
 
-/* ---- has it begun anew? ---- */
+/* ---- was the core emptied or restored? ---- */
 
 static void on_answer(struct unary *u, enum rpc_code code, const char *message)
 {
@@ -679,9 +679,8 @@ static void on_answer(struct unary *u, enum rpc_code code, const char *message)
                 stop(m);
                 return again(m, message);
         }
-        /* The answer may be behind what other replicas have said since we asked. That is no
-         * reason to ask again, for the next answer would then be measured against what is known
-         * by now. */
+        /* The answer may be older than what other replicas have reported since we asked. That
+         * is no reason to ask again: the next answer would have the same fault. */
         word = member_hear(m, u->peer, r->header);
         m->asking = false;
         if (word != WORLD_OURS)
@@ -698,8 +697,8 @@ static void on_answer(struct unary *u, enum rpc_code code, const char *message)
         member_begin_world(m, r->header, why);
 }
 
-/* Reads are linearizable unless they say otherwise. Such a read shows everything that any
- * replica had said before. */
+/* A linearizable read, which reads are by default, shows everything that any replica had
+ * reported before it. */
 void view_doubt(struct member *m)
 {
         Pb__RangeRequest q = PB__RANGE_REQUEST__INIT;
@@ -738,8 +737,7 @@ void view_restart(struct member *m)
         services_forget_revisions(&m->services);
         m->progress = m->live_from = 0;
         set_synced(m, false);
-        /* Do not keep going round the replicas of a core that says at each answer that it has
-         * begun anew. */
+        /* Slows down the search among replicas whose answers each begin a new world. */
         m->view_retry_at = boot_add(m->now, pace_next(&m->view_pace, m->n_peers, m->now));
 }
 
@@ -762,7 +760,7 @@ void view_run(struct member *m, struct boot_time now)
                 return;
         if ((m->ranging || m->asking || m->creating || m->checking) &&
             !boot_before(now, m->answer_by)) {
-                /* It may have been too much for the line, which is the same to each replica. */
+                /* The page may have been too large for our line, which all replicas share. */
                 if (m->ranging) {
                         PROBE("a page of the membership does not come in time");
                         m->page = m->page_most = max_of(m->page / 4, INT64_C(1));

@@ -191,8 +191,8 @@ static int see_peer(struct work *w, const char *name, struct view value, int64_t
         int r;
 
         if (strcmp(name, w->self.name) == 0) {
-                /* If somebody else wrote our member key it is not ours, and we take no tasks by
-                 * it. */
+                /* If the key is not on our lease, somebody else wrote it, and it does not
+                 * entitle us to tasks. */
                 w->unlisted = lease != w->lease;
                 return 0;
         }
@@ -200,7 +200,7 @@ static int see_peer(struct work *w, const char *name, struct view value, int64_t
         r = lease == 0 ? -EBADMSG : work_record_read(&record, value.p, value.len);
         if (r == -ENOMEM)
                 return r;
-        if (r < 0) /* a member that we do not understand gets no tasks from us */
+        if (r < 0) /* we assign no tasks to a member whose record we cannot read */
                 record = (struct work_record){.weight = 1};
         if (p && same_record(&p->record, &record)) {
                 p->seen = true;
@@ -300,8 +300,7 @@ void work_looked(struct work *w)
                         continue;
                 task_is_gone(t);
                 PROBE_IF(t->asked == WORK_TAKE, "a task that a member asked for is not there");
-                t->asked = WORK_NOTHING; /* whatever its key was, no further event for it will
-                                            come */
+                t->asked = WORK_NOTHING; /* no further event of its key will come */
         }
 }
 
@@ -331,8 +330,9 @@ static void offer(struct work_task *t, const struct work_peer *p)
         t->log = log;
 }
 
-/* A member that joins can only take tasks, and one that leaves frees only its own. So most
- * tasks need not be compared with most members again; there may be many of both. */
+/* A member that joins can only take tasks, and one that leaves frees only its own. So each task
+ * is compared only with the members that have joined, or with all if its own has left; there
+ * may be many of both. */
 void work_assign(struct work *w)
 {
         struct work_peer *p;
@@ -376,8 +376,8 @@ static enum work_step while_it_runs(const struct work *w, const struct work_task
 {
         if (!is_ours(w, t) || t->created != t->token || w->leaving)
                 return WORK_END;
-        /* A member's leaving ends none of our tasks; only a member that has joined takes one
-         * from us. */
+        /* A member that leaves never ends a task of ours; only one that has joined can take a
+         * task from us. */
         return !is_wanted(w, t) && is_settled(w, now) ? WORK_END : WORK_NOTHING;
 }
 

@@ -6,11 +6,13 @@
  * a member has is a key tasks/NAME; both are on the lease of the member's session. Each member
  * computes which member should have a task (rendezvous.h), but the task's key decides: it is
  * created only if there is none, and deleted only by its owner, after the task has ended, or by
- * the core, after the owner's lease has ended. So a task is at one member at a time, even if
- * two members have seen different things; its create_revision is the fencing token (I12).
+ * the core, after the owner's lease has ended. So a task belongs to one member at a time, even
+ * if two members know different states of the group; the key's create_revision is the fencing
+ * token (I12).
  *
- * Once we have asked for a key to be deleted, that key never lets the task begin again, even if
- * we still see it: it may be gone by then. Pure: what was seen goes in, and what to do out.
+ * Once we have requested that a key be deleted, the task never begins again by that key, even
+ * if we still see it: it may be gone by then. Pure: what was seen is the input, the next steps
+ * are the output.
  */
 #pragma once
 
@@ -33,8 +35,8 @@ struct work_peer {
 enum work_step {
         WORK_NOTHING,
         WORK_TAKE,  /* ask the core to create its key, then call work_asked() */
-        WORK_BEGIN, /* it is ours, with the token `created`: start it, work_began() */
-        WORK_END,   /* it runs and must stop: tell the program, work_stops() */
+        WORK_BEGIN, /* it is ours, with the token `created`: start it, call work_began() */
+        WORK_END,   /* it runs and must stop: tell the program, call work_stops() */
         WORK_GIVE,  /* ask the core to delete its key, then call work_asked() */
 };
 
@@ -78,18 +80,19 @@ must_check_ int work_init(struct work *w, const char *name, struct work_record *
                           nsec_t settle);
 void work_fini(struct work *w);
 
-/* A lease is held, and nothing of the group was seen yet; 0: it is not held any more. */
+/* A lease is held from now on, and nothing of the group was seen yet. @lease 0: none is held
+ * any more. */
 void work_hold(struct work *w, int64_t lease);
 /* Takes no more tasks, and gives all of them back. */
 void work_leave(struct work *w);
 
-/* Reports a key of the group that was written, or deleted. Keys that make no sense to us belong
- * to nobody. Returns 0, or -ENOMEM: look at all keys again. */
+/* Reports a key of the group that was written, or deleted. Malformed keys belong to nobody.
+ * Returns 0, or -ENOMEM: then read all keys again. */
 must_check_ int work_seen(struct work *w, struct view key, struct view value, int64_t lease,
                           int64_t created, struct boot_time now);
 void work_seen_deleted(struct work *w, struct view key);
-/* Call these before the first and after the last key when all keys are looked at; what was not
- * among them is gone. */
+/* Call these before the first and after the last key of a read of the whole group; keys that
+ * were not among them are gone. */
 void work_look(struct work *w);
 void work_looked(struct work *w);
 

@@ -1,6 +1,6 @@
 /*
- * The record that a member of a group that shares work publishes, as JSON in the core: its
- * weight, and the tasks that it can have: a number, for tasks named 1, 2 and so on, or names.
+ * The record that a member of a work group publishes, as JSON in the core: its weight, and the
+ * tasks that it can have, as their number if they are named 1, 2 and so on, or as names.
  */
 #pragma once
 

@@ -27,7 +27,7 @@ bool world_hear(struct world *w, uint64_t cluster, uint64_t ancestor, int64_t re
                 struct boot_time now)
 {
         w->cluster = cluster;
-        if (ancestor != 0) /* not all of its replicas may know it */
+        if (ancestor != 0) /* perhaps not all of its replicas know the ancestor */
                 w->ancestor = ancestor;
         w->heard_at = now;
         w->revision = max_of(w->revision, revision);

@@ -7,9 +7,9 @@
  * proves nothing, since it may only lag: a linearizable answer does, compared with what was
  * known when it was requested.
  *
- * A core whose majority was lost may be forced to go on as another cluster, which descends from
- * ours. Our lease may live there, so we follow it, but only when ours does not answer any more;
- * and a core of the same family is never taken while we have a lease.
+ * A core whose majority was lost may be forced to continue as another cluster, which descends
+ * from ours. Our lease may live there, so we follow it, but only when our core does not answer
+ * any more. While we have a lease, no other core of the same family replaces ours.
  */
 #pragma once
 
@@ -38,7 +38,7 @@ enum world_word {
                         * what is held may be held there */
 };
 
-/* Of an answer, and of us. */
+/* What decides about an answer: where it comes from, and what we hold. */
 struct world_case {
         uint64_t cluster, ancestor; /* of the core that answers */
         bool held;                  /* we have a lease... */
