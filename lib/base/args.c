@@ -19,7 +19,7 @@ struct parsing {
         int r;
 };
 
-/* Only the first error is kept. Callers may still add what it was about. */
+/* Keeps the first error only; callers may add to its text. */
 static void complain(struct parsing *g, const char *fmt, ...) printf_(2, 3);
 static void complain(struct parsing *g, const char *fmt, ...)
 {
@@ -84,7 +84,7 @@ static void take_own(struct parsing *g, const struct args_option *o, const char 
                 complain(g, "--%s cannot be combined with other arguments", o->name);
         } else if (o->flag) {
                 if (value && g->p->one_dash && bool_parse(value, o->flag) == 0)
-                        return; /* as in Go */
+                        return; /* as Go's package flag does */
                 if (value)
                         complain(g, "--%s takes no value, but '%s' was given", o->name, value);
                 else
@@ -167,7 +167,7 @@ static bool show(const struct args_program *p, const char *arg)
         return true;
 }
 
-/* What was shown must have been written, too. */
+/* Makes sure that what was shown has been written. */
 static int shown(struct conf_error *err)
 {
         if (fflush(stdout) == 0 && !ferror(stdout))
@@ -187,8 +187,7 @@ static void take_option(struct parsing *g, const char *arg)
         const struct args_option *own = find(g->p, arg, name, len);
         const struct conf_option *setting =
                 name ? conf_find_flag(g->p->table, g->p->n_table, name, len) : NULL;
-        /* A foreign word may also be a command: another way in which the other program is
-         * called. */
+        /* A foreign word may also be a command of etcd, such as `etcd gateway`. */
         const struct args_foreign *foreign = args_find_foreign(
                 g->p->foreign, g->p->n_foreign, name ? name : arg, name ? len : strlen(arg));
 

@@ -25,17 +25,17 @@ struct args_option {
         bool *flag;       /* this one... */
         const char **value;
         const char
-                *bare; /* the value where none follows a `=`; NULL: the next argument is it */
+                *bare; /* the value if no `=` follows; NULL: the next argument is the value */
         bool alone;    /* no other argument goes with it */
 };
 
-/* A setting of the program that ours replaces (etcd), which ours does not have. */
+/* A setting of etcd, which a program of ours replaces, that this program does not have. */
 struct args_foreign {
         const char *name;
         bool is_flag;     /* it has a value only after a `=` */
-        bool refused;     /* else it is accepted, without effect */
-        const char *fine; /* if refused: values that are accepted, separated by spaces, besides
-                             an empty one; NULL: none is */
+        bool refused;     /* otherwise it is accepted, without effect */
+        const char *fine; /* if refused: the values that are accepted all the same, separated by
+                             spaces; an empty value always is; NULL: no others */
         const char *why;  /* why it has no effect, or what to do instead */
 };
 
@@ -46,18 +46,18 @@ struct args_program {
         size_t n_options;
         const struct conf_option *table; /* NULL: no settings */
         size_t n_table;
-        const char *conf_path; /* where they are, for --help=conf */
+        const char *conf_path; /* the path of the settings, for --help=conf */
         /* NULL: --help and -h are options of the program */
         void (*help)(const struct args_program *p, FILE *f);
         const struct args_foreign *foreign; /* NULL: there are none */
         size_t n_foreign;
         bool one_dash; /* -name stands for --name, as in Go */
-        bool operands; /* they are taken; else an error */
+        bool operands; /* operands are accepted; otherwise they are errors */
         /* Whether all that follows these operands are operands, too; may be NULL. */
         bool (*rest)(char *const operands[], size_t n);
 };
 
-/* What the arguments say; zeroed before. */
+/* What was on the command line. The caller zeroes it before args_parse(). */
 struct args {
         struct args_setting *settings; /* in the order in which they came */
         size_t n_settings;
@@ -84,13 +84,13 @@ must_check_ int args_parse(struct args *ret, const struct args_program *p, int a
 const struct args_foreign *args_find_foreign(const struct args_foreign *f, size_t n_f,
                                              const char *name, size_t len);
 
-/* Whether @f may be set to @value. Returns 0, or -EINVAL with *@err, which names the setting as
- * it was written, @shown. */
+/* Checks whether @f may be set to @value. Returns 0, or -EINVAL with *@err, which names the
+ * setting @shown, as it was written. */
 must_check_ int args_check_foreign(const struct args_foreign *f, const char *shown,
                                    const char *value, struct conf_error *err);
 
-/* Sets what the arguments say over @target, of the program's table. Returns 0, -EINVAL with
- * *@err, or -ENOMEM. */
+/* Applies the settings of the command line to @target, a struct of the program's table. Returns
+ * 0, -EINVAL with *@err, or -ENOMEM. */
 must_check_ int args_apply(const struct args *a, void *target, struct conf_error *err);
 
 void args_fini(struct args *a);

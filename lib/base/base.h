@@ -60,14 +60,14 @@ static inline void freep(void *p)
                 _max_a > _max_b ? _max_a : _max_b; \
         })
 
-/* @a - @b, or 0 where that is less. */
+/* @a - @b, or 0 if that would be negative. */
 static inline size_t sub_sat(size_t a, size_t b)
 {
         return a - min_of(a, b);
 }
 
-/* memcmp() over two strings of bytes: shorter sorts first where one is the other's beginning.
- */
+/* Compares two strings of bytes like memcmp(); if one is a prefix of the other, the shorter one
+ * sorts first. */
 static inline int bytes_cmp(const void *a, size_t a_len, const void *b, size_t b_len)
 {
         size_t n = a_len < b_len ? a_len : b_len;
@@ -101,9 +101,9 @@ must_check_ static inline int array_reserve(void *array, size_t *cap, size_t nee
         return 0;
 }
 
-/* Gives memory back once the first @n elements, which are all that is used, need no more than
- * an eighth of the array's; a large array is made smaller step by step, since it takes the
- * kernel long to free its pages. Without memory for that the array stays as it is. */
+/* Gives memory back once the @n elements in use need no more than an eighth of the array; a
+ * large array shrinks step by step, since it takes the kernel long to free its pages. If memory
+ * runs out, the array stays as it is. */
 static inline void array_shrink(void *array, size_t *cap, size_t n, size_t size)
 {
         void **p = array, *smaller;
@@ -119,7 +119,7 @@ static inline void array_shrink(void *array, size_t *cap, size_t n, size_t size)
         *cap = fewer;
 }
 
-/* Opens a gap of one zeroed element at @at of the *@n; counts it. Returns 0 or -ENOMEM. */
+/* Inserts a zeroed element at index @at, and increments *@n. Returns 0 or -ENOMEM. */
 must_check_ static inline int array_insert(void *array, size_t *n, size_t *cap, size_t size,
                                            size_t at)
 {
@@ -134,7 +134,7 @@ must_check_ static inline int array_insert(void *array, size_t *n, size_t *cap, 
         return 0;
 }
 
-/* Closes the gap at @at, whose element its owner has freed. */
+/* Removes the element at index @at, whose content the caller has freed, and decrements *@n. */
 static inline void array_remove(void *array, size_t *n, size_t size, size_t at)
 {
         char *items = array;

@@ -18,16 +18,16 @@ struct blob {
 
 SLIST_HEAD(blob_list, blob);
 
-/* Takes over what is in @bytes, which is empty afterwards, on failure too; held once. NULL when
- * out of memory. */
+/* Makes a blob of the content of @bytes, with one reference. @bytes is empty afterwards, also
+ * on failure. Returns NULL if out of memory. */
 struct blob *blob_new(struct buf *bytes);
 
 struct blob *blob_hold(struct blob *b);
 struct blob *blob_free(struct blob *b); /* drops a reference; accepts NULL; returns NULL */
 DEFINE_CLEANUP(struct blob *, blob_free)
 
-/* If nobody else holds the blob, frees @n bytes at its end, or all that are left; returns how
- * many are left. The kernel needs 10 ms to take back 200 MB at once. */
+/* If the caller has the only reference, frees @n bytes at the end, or all that are left.
+ * Returns how many are left. (Freeing 200 MB at once takes the kernel 10 ms.) */
 size_t blob_shrink(struct blob *b, size_t n);
 
 static inline struct view blob_view(const struct blob *b)

@@ -1,10 +1,10 @@
 /*
- * How much work may be done before others have their turn.
+ * How much work may be done before others get their turn.
  *
  * Work is counted in steps of roughly 0.3 us, what a key costs among a million with cold
- * caches, and not timed: so tests and the simulator see the same slices. Who loops, frees or
- * compares bytes of any number takes a budget and charges it. More may be charged than is left,
- * since the work is done by then; afterwards nothing is left.
+ * caches, and not timed: so tests and the simulator see the same slices. Code whose loops,
+ * frees or comparisons have no fixed bound takes a budget and charges it. A charge may exceed
+ * what is left, since the work has been done by then; afterwards nothing is left.
  */
 #pragma once
 
@@ -31,13 +31,14 @@ static inline void budget_charge(struct budget *b, size_t steps)
         b->left = sub_sat(b->left, steps);
 }
 
-/* @bytes are compared, or copied. */
+/* Charges for comparing or copying @bytes. */
 static inline void budget_charge_read(struct budget *b, size_t bytes)
 {
         budget_charge(b, bytes / 4096);
 }
 
-/* A block of @bytes is freed: the kernel takes back the pages of a large one one by one. */
+/* Charges for freeing a block of @bytes: the kernel takes the pages of a large block back one
+ * by one. */
 static inline void budget_charge_free(struct budget *b, size_t bytes)
 {
         budget_charge(b, 1 + bytes / 8192);

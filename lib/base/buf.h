@@ -2,8 +2,8 @@
  * A growable run of bytes: appended at the end, consumed at the front.
  *
  * Embedded, not thread-safe. A failed allocation is remembered: later appends do nothing, and
- * buf_error() reports it, so that code that writes many small pieces checks once. What a
- * message is made of piece by piece is inline: an answer in JSON is fifty of these.
+ * buf_error() reports it, so that code that writes many small pieces checks once. The functions
+ * that append small pieces are inline: an answer in JSON calls them fifty times.
  */
 #pragma once
 
@@ -41,7 +41,7 @@ static inline void buf_clear(struct buf *b)
         b->failed = false;
 }
 
-/* The same, for a buffer that serves again: keeps its memory unless that is more than @keep. */
+/* Empties a buffer that is used again: keeps its memory unless that is more than @keep. */
 static inline void buf_reuse(struct buf *b, size_t keep)
 {
         if (b->cap > keep)
@@ -59,11 +59,11 @@ static inline uint8_t *buf_head(const struct buf *b)
         return b->data + b->off;
 }
 
-/* The part of buf_reserve() that is for a buffer with too little room. */
+/* buf_reserve() for a buffer with too little room. */
 uint8_t *buf_make_room(struct buf *b, size_t n);
 
-/* Makes room for @n more bytes and lends their place until the next call; NULL when out of
- * memory. */
+/* Makes room for @n more bytes. Returns where they go, valid until the next call, or NULL if
+ * out of memory. */
 static inline uint8_t *buf_reserve(struct buf *b, size_t n)
 {
         return b->cap - b->end >= n ? b->data + b->end : buf_make_room(b, n);
@@ -73,7 +73,7 @@ static inline uint8_t *buf_reserve(struct buf *b, size_t n)
  * step may be copied at each step. */
 void buf_expect(struct buf *b, size_t n);
 
-/* Counts @n bytes, written to the place that buf_reserve() lent, as content. */
+/* Adds to the content @n bytes that the caller has written where buf_reserve() pointed. */
 static inline void buf_commit(struct buf *b, size_t n)
 {
         assert(b->cap - b->end >= n);
@@ -90,7 +90,8 @@ static inline void buf_add(struct buf *b, const void *p, size_t n)
         b->end += n;
 }
 
-/* All of it or nothing: returns -ENOMEM instead of remembering it. */
+/* Appends all @n bytes or nothing. Returns 0, or -ENOMEM, which the buffer does not
+ * remember. */
 must_check_ static inline int buf_try_add(struct buf *b, const void *p, size_t n)
 {
         bool failed = b->failed;
@@ -123,8 +124,8 @@ static inline void buf_add_u8(struct buf *b, uint8_t v)
 void buf_add_u32(struct buf *b, uint32_t v); /* little endian */
 void buf_add_u64(struct buf *b, uint64_t v); /* little endian */
 
-/* LEB128, as protobuf does, at @to, where there is room for VARINT_MAX bytes. Returns where
- * they end. */
+/* Writes LEB128, as protobuf does, to @to, which has room for VARINT_MAX bytes. Returns where
+ * the bytes end. */
 #define VARINT_MAX 10
 static inline uint8_t *varint_put(uint8_t *to, uint64_t v)
 {
@@ -158,7 +159,7 @@ static inline void buf_consume(struct buf *b, size_t n)
 /* Frees the memory of dropped bytes if that is at least half of the buffer. */
 void buf_trim(struct buf *b);
 
-/* 0, or -ENOMEM when an append since the last buf_clear() failed. */
+/* Returns 0, or -ENOMEM if an append since the last buf_clear() failed. */
 must_check_ static inline int buf_error(const struct buf *b)
 {
         return b->failed ? -ENOMEM : 0;
@@ -167,15 +168,15 @@ must_check_ static inline int buf_error(const struct buf *b)
 /* Hands the bytes over to the caller, which frees them; the buffer is empty afterwards. */
 uint8_t *buf_take(struct buf *b, size_t *ret_len);
 
-/* Readers: each takes from the front of @v and returns 0, or -EBADMSG when @v ends too early; a
- * bytes view is borrowed from @v's memory. */
+/* Readers: each takes a value from the front of @v. Returns 0, or -EBADMSG if @v ends too
+ * early. A view of bytes points into @v's memory. */
 must_check_ int view_u8(struct view *v, uint8_t *ret);
 must_check_ int view_u32(struct view *v, uint32_t *ret);
 must_check_ int view_u64(struct view *v, uint64_t *ret);
 must_check_ int view_take(struct view *v, size_t n, struct view *ret);
 must_check_ int view_bytes(struct view *v, struct view *ret);
 
-/* The part of view_varint() that is for more than one byte. */
+/* view_varint() for more than one byte. */
 must_check_ int view_long_varint(struct view *v, uint64_t *ret);
 
 /* Most tags and lengths are one byte. */
@@ -202,7 +203,7 @@ uint64_t reader_u64(struct reader *rd);
 struct view reader_take(struct reader *rd, size_t n);
 struct view reader_bytes(struct reader *rd);
 
-/* What was read must be so. */
+/* Fails the reader if @sound is false. */
 static inline void reader_check(struct reader *rd, bool sound)
 {
         if (rd->r == 0 && !sound)

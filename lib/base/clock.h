@@ -29,7 +29,7 @@ static inline struct boot_time boot_add(struct boot_time t, nsec_t d)
                                                                            : t.ns + d};
 }
 
-/* How long @later comes after @earlier; negative where it comes before. */
+/* The time from @earlier to @later; negative if @later is the earlier one. */
 static inline nsec_t boot_diff(struct boot_time later, struct boot_time earlier)
 {
         return later.ns - earlier.ns;

@@ -28,7 +28,7 @@ static int unit_parse(const char **s, nsec_t bare, nsec_t *ret)
 {
         size_t n = 0;
 
-        /* A byte beyond ASCII is part of a micro sign; Unicode has two of them. */
+        /* A byte beyond ASCII is part of a micro sign, of which Unicode has two. */
         while (((*s)[n] >= 'a' && (*s)[n] <= 'z') || (unsigned char) (*s)[n] >= 0x80)
                 n++;
         *ret = bare;
@@ -445,8 +445,7 @@ static size_t words(const char *list, size_t n, size_t most)
         return most;
 }
 
-/* A list may be of any length: a long line is read as if its words had come in several
- * lines. */
+/* A list may have any length: a long line is read as if its words were in several lines. */
 static void read_long_line(struct reading *rd, const struct buf *section, const char *line,
                            size_t n)
 {
@@ -491,9 +490,9 @@ static size_t line_len(const char *line, size_t n)
         return n;
 }
 
-/* inih treats some control characters as blanks, but only at the ends of its input, and stops
- * at a zero byte. The same line would mean one thing as a whole and another in pieces, or be
- * cut. */
+/* Refuses control characters: inih treats some as blanks, but only at the ends of its input,
+ * and stops at a zero byte. So a line would mean one thing as a whole and another in pieces, or
+ * be cut off. */
 static bool has_control(struct reading *rd, const char *line, size_t n)
 {
         for (size_t i = 0; i < n; i++) {
@@ -507,7 +506,7 @@ static bool has_control(struct reading *rd, const char *line, size_t n)
         return false;
 }
 
-/* Takes the line of a section, which read_line() passes to inih with each later line. */
+/* Keeps the line of a section, which read_line() passes to inih with each later line. */
 static void begin_section(struct reading *rd, struct buf *section, const char *line, size_t n)
 {
         const char *end = memchr(line, ']', n);
@@ -515,14 +514,14 @@ static void begin_section(struct reading *rd, struct buf *section, const char *l
 
         /* inih ignores what follows. */
         if (rest > 1 + strspn(end + 1, " \t"))
-                return complain(rd, "there is more in the line of a [Section]");
+                return complain(rd, "a [Section] is followed by something else");
         buf_clear(section);
         buf_add(section, line, n);
         if (buf_error(section) < 0)
                 rd->r = -ENOMEM;
 }
 
-/* Returns @r after saying that @path cannot be read. */
+/* Reports that @path cannot be read, and returns @r. */
 static int unreadable(const char *path, int r, struct conf_error *err)
 {
         snprintf(err->text, sizeof(err->text), "%s: cannot read: %s", path, strerror(-r));
@@ -577,7 +576,7 @@ int conf_read_file(const struct conf_option *o, size_t n_o, void *target, const 
 struct drop_in {
         char *name;
         char *path;
-        size_t rank; /* of its folder: which one overrides which */
+        size_t rank; /* of its folder: the lowest overrides the others */
 };
 
 static int by_name(const void *a, const void *b)

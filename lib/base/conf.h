@@ -25,7 +25,7 @@ enum conf_type {
         CONF_UINT,   /* uint64_t, within [min, max] */
         CONF_NSEC,   /* nsec_t, written as 500ms, 10s, 5min; min and max in nanoseconds. With a
                       * max of INT64_MAX also as infinity, which is that */
-        CONF_MSEC,   /* the same, where a bare number is milliseconds */
+        CONF_MSEC,   /* like CONF_NSEC, but a bare number is in milliseconds */
         CONF_ENUM,   /* int: the value of one of the words */
 };
 
@@ -47,11 +47,11 @@ struct conf_option {
         const char *def;  /* as it would be written; NULL: unset */
         const char *help; /* one line */
         int64_t min, max;
-        bool live;                     /* a reload applies a change; else a restart does */
-        const struct conf_word *words; /* of an enum; else NULL */
+        bool live; /* a reload applies a change; otherwise only a restart does */
+        const struct conf_word *words; /* of an enum; otherwise NULL */
 };
 
-/* A message for a person: what, where, what to do. */
+/* A message for operators: what is wrong, where, and what to do. */
 struct conf_error {
         char text[512];
 };
@@ -75,16 +75,16 @@ must_check_ int conf_read_file(const struct conf_option *o, size_t n_o, void *ta
 must_check_ int conf_read_folders(const struct conf_option *o, size_t n_o, void *target,
                                   const char *const folders[], struct conf_error *err);
 
-/* The option of a flag, whose name has @len characters; NULL: there is none. */
+/* Finds the option of a flag whose name has @len characters. Returns NULL if there is none. */
 const struct conf_option *conf_find_flag(const struct conf_option *o, size_t n_o,
                                          const char *flag, size_t len);
 
-/* Sets one option; a list then contains only @value. An error names the option as it was
- * written, @name. Returns 0, -EINVAL with *@err, or -ENOMEM. */
+/* Sets one option; a list then contains only @value. An error names the option @name, as it was
+ * written. Returns 0, -EINVAL with *@err, or -ENOMEM. */
 must_check_ int conf_set(const struct conf_option *o, void *target, const char *value,
                          const char *name, struct conf_error *err);
 
-/* The same, by its flag. */
+/* Sets the option that has this flag, like conf_set(). */
 must_check_ int conf_set_flag(const struct conf_option *o, void *target, const char *value,
                               struct conf_error *err);
 
@@ -104,7 +104,8 @@ void conf_help(const struct conf_option *o, size_t n_o, FILE *f);
 void conf_man(const struct conf_option *o, size_t n_o, const char *program, const char *path,
               FILE *f);
 
-/* The value of a word of the list, and the other way round. Returns 0, or -EINVAL; NULL. */
+/* Converts a word of the list to its value, and a value to its word. The first returns 0 or
+ * -EINVAL, the second NULL if no word has the value. */
 must_check_ int conf_word_parse(const struct conf_word *words, const char *s, int *ret);
 const char *conf_word_of(const struct conf_word *words, int value);
 
@@ -120,7 +121,7 @@ must_check_ int nsec_parse(const char *s, nsec_t *ret);
 
 /* Writes the shortest exact form with one unit, e.g. "1500ms". */
 void nsec_format(nsec_t t, char out[static 32]);
-/* The same for a setting: INT64_MAX is "infinity". */
+/* Like nsec_format(), for a setting: INT64_MAX is "infinity". */
 void conf_time_format(nsec_t t, char out[static 32]);
 
 /* Walks a CONF_LIST: copies the next item to @out and advances *@cursor. Returns false at the

@@ -17,7 +17,8 @@ static inline uint64_t hash_add(uint64_t h, const void *p, size_t n)
         return h;
 }
 
-/* The same of eight bytes at once, which is another hash: for much, and within one process. */
+/* Hashes eight bytes at a time, with another result than hash_add(): for large inputs, within
+ * one process. */
 static inline uint64_t hash_add_words(uint64_t h, const void *p, size_t n)
 {
         const uint8_t *b = p;

@@ -14,7 +14,7 @@
 
 struct histogram_shape {
         unsigned n;      /* buckets, beside the last one, which has no end */
-        unsigned digits; /* what is counted is in units of 10^-digits of what is shown */
+        unsigned digits; /* counted values are in units of 10^-digits of the shown unit */
         uint64_t upper[HISTOGRAM_MAX]; /* the largest that is counted in each; ascending */
 };
 
@@ -28,12 +28,12 @@ struct histogram {
  * for calls. */
 extern const struct histogram_shape histogram_disk, histogram_way, histogram_calls;
 
-/* How many: 1, 2, 4, up to 32,768. */
+/* For numbers of things: 1, 2, 4, up to 32,768. */
 extern const struct histogram_shape histogram_sizes;
 
 void histogram_add(struct histogram *h, const struct histogram_shape *s, uint64_t value);
 
-/* The same of a duration; a negative one counts as 0. */
+/* Counts a duration; a negative one counts as 0. */
 static inline void histogram_add_nsec(struct histogram *h, const struct histogram_shape *s,
                                       nsec_t d)
 {

@@ -1,4 +1,4 @@
-/* Fixed-width integers in files and on peer links: little endian, no alignment asked. */
+/* Fixed-width integers in files and on peer links: little endian, of any alignment. */
 #pragma once
 
 #include <endian.h>

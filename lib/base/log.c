@@ -90,8 +90,8 @@ static void say(int level, const char *const fields[], const char *text)
                 if (current_sink(LOG_WARNING, NULL, missing) == 0)
                         dropped = 0;
         }
-        /* While the report of the gap cannot be written, no later line is, so that the gap is
-         * reported where it is. */
+        /* Until the report of the gap is written, no later line is, so that the report stands
+         * where the gap is. */
         if (dropped > 0 || current_sink(level, fields, text) < 0)
                 dropped++;
 }

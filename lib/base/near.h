@@ -11,7 +11,7 @@ struct near {
         size_t distance;
 };
 
-/* Keeps @word if it is more like the @len bytes at @typed than what was found before: if fewer
- * characters have to be added, dropped, replaced or swapped with their neighbour. It must be
- * one for each five characters, or one more. */
+/* Keeps @word if it is more like the @len bytes at @typed than the words before: if fewer
+ * characters have to be added, dropped, replaced or swapped with their neighbour. At most one
+ * in five characters may differ so, and one more. */
 void near_try(struct near *n, const char *typed, size_t len, const char *word);

@@ -4,9 +4,9 @@
  *         PROBE("a read round is open while the members change");
  *
  * The programs contain none of this: it is compiled in with TENURE_PROBES only, as in
- * MODE=fast. Then each probe registers itself when the program is linked, so that one that is
- * never reached is known, too. To reach one costs a store. The sentence is the probe's name: no
- * two are alike. tests/sim/README.md says how to read what a run prints.
+ * MODE=fast. Then each probe is registered when the program is linked, so that those that are
+ * never reached are known, too. Reaching one costs a store. The sentence is the probe's name:
+ * no two are alike. tests/sim/README.md says how to read what a run prints.
  */
 #pragma once
 
@@ -16,11 +16,11 @@ struct probe_site {
         const char *what; /* a plain sentence, without a full stop */
         const char *file;
         int line;
-        bool reached; /* since somebody set it back */
+        bool reached; /* since it was last reset */
 };
 
 #ifdef TENURE_PROBES
-/* For what must be known before the step that a probe is about. */
+/* For computing, before a step, what a probe in it needs. */
 #define PROBING true
 /* The pointers stand next to each other in a section, whose ends the linker names. */
 #define PROBE(sentence)                                                                  \

@@ -16,5 +16,5 @@ const char *secret_path(const char *path, char out[static SECRET_PATH_MAX]);
  * -ENODATA when it is empty, -E2BIG, or an errno of open(2) or read(2). */
 must_check_ int secret_read(const char *path, char *out, size_t size);
 
-/* Wipes it, and frees it; NULL is none. Returns NULL. */
+/* Wipes and frees the secret. Accepts NULL; returns NULL. */
 char *secret_free(char *secret);

@@ -22,7 +22,7 @@ static int parse_path(const char *s, bool tls, struct url *ret)
         return 0;
 }
 
-/* Four numbers up to 255. */
+/* Whether the text is four numbers up to 255. */
 static bool is_ipv4(const char *s, size_t n)
 {
         unsigned parts = 0, value = 0;

@@ -19,8 +19,8 @@ struct url {
  * IPv4 address, which numbers with dots are meant to be. */
 bool host_is_valid(const char *s, size_t n);
 
-/* Parses @s; without a scheme it is plaintext. Returns 0, or -EINVAL: no port, an unknown
- * scheme, no valid host, a path where there should be none, or one that is too long. */
+/* Parses @s; without a scheme it is plaintext. Returns 0, or -EINVAL for a missing port, an
+ * unknown scheme, an invalid host, or a path that is too long or should not be there. */
 must_check_ int url_parse(const char *s, struct url *ret);
 
 /* srv://example.org stands for the hosts that the SRV records of _etcd-client._tcp.example.org
@@ -32,15 +32,15 @@ must_check_ int url_parse_srv(const char *s, char name[static 256], bool *ret_tl
 /* Writes scheme://host:port; returns @out. */
 const char *url_format(const struct url *u, char out[static 320]);
 
-/* Whether what is sent there stays on this machine: localhost, 127.0.0.0/8, ::1, a socket. */
+/* Whether traffic to @u stays on this machine: localhost, 127.0.0.0/8, ::1, a socket. */
 bool url_is_loopback(const struct url *u);
 
 /* The peer URLs of one member, as the configuration of the replicas has them: each in the form
  * of url_format(), sorted, without repetitions, joined by commas. */
 #define URLS_MAX 1024
 
-/* Joins @n URLs in that form. Returns 0, or -EINVAL: none, one that is no URL or stands for a
- * socket, or too many. */
+/* Joins @n URLs in that form. Returns 0, or -EINVAL if there are none or too many, or if one is
+ * not a URL or is that of a socket. */
 must_check_ int urls_join(char *const urls[], size_t n, char out[static URLS_MAX]);
 
 /* Whether the joined URLs @joined and @other have a URL in common. */

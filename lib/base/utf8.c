@@ -34,7 +34,7 @@ void utf8_vprint(char *out, size_t size, const char *fmt, va_list ap)
 
         if (n < 0 || (size_t) n < size)
                 return;
-        /* Looks for the first byte of the last character, which may lack others. */
+        /* Looks for the first byte of the last character, which may be incomplete. */
         for (size_t k = 1; k < size && k < 4; k++) {
                 uint8_t *p = (uint8_t *) out + size - 1 - k;
 

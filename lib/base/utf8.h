@@ -5,8 +5,8 @@
 
 #include "base/base.h"
 
-/* The length of the character that begins at @p, where there are @n bytes, at least 1; 0: it is
- * not valid. */
+/* Returns the length of the character at @p, where there are @n >= 1 bytes; 0 if it is not
+ * valid. */
 static inline size_t utf8_char(const uint8_t *p, size_t n)
 {
         size_t len = p[0] < 0x80 ? 1 : p[0] < 0xc2 ? 0 : p[0] < 0xe0 ? 2 : p[0] < 0xf0 ? 3 : 4;
@@ -24,8 +24,8 @@ static inline size_t utf8_char(const uint8_t *p, size_t n)
         return len;
 }
 
-/* The same; 0 also for a character that controls a terminal, ends the line, or turns the order
- * in which the rest of it is shown. */
+/* Like utf8_char(), but returns 0 also for a character that controls a terminal, ends the line,
+ * or reverses the order in which the rest of the line is shown. */
 static inline size_t utf8_printable(const uint8_t *p, size_t n)
 {
         size_t len = utf8_char(p, n);
@@ -41,9 +41,8 @@ static inline size_t utf8_printable(const uint8_t *p, size_t n)
         return len;
 }
 
-/* The same; 0 also for what sd-bus and dbus-daemon accept in no string: NUL, and the code
- * points that Unicode keeps for no character. The bus disconnects whoever sends it a text with
- * one. */
+/* Like utf8_char(), but returns 0 also for what sd-bus and dbus-daemon accept in no string:
+ * NUL, and Unicode's noncharacters. The bus disconnects a program that sends it such a text. */
 static inline size_t utf8_dbus(const uint8_t *p, size_t n)
 {
         size_t len = utf8_char(p, n);
@@ -59,7 +58,8 @@ static inline size_t utf8_dbus(const uint8_t *p, size_t n)
         return len;
 }
 
-/* Replaces each of the @n bytes at @text that is not a part of such a character by '?'. */
+/* Replaces each of the @n bytes at @text that belongs to no character that utf8_dbus() accepts
+ * by '?'. */
 void utf8_dbus_mend(void *text, size_t n);
 
 /* As snprintf(3), but cuts off between characters. */

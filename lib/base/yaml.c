@@ -99,7 +99,7 @@ static int remember(struct reading *rd, const char *key, size_t line)
         snprintf(name, size, "%s.%s", rd->section ? rd->section : "", key);
         for (size_t i = 0; i < rd->n_names; i++)
                 if (strcmp(rd->names[i], name) == 0)
-                        return complain(rd, line, "'%s' stands here for the second time", key);
+                        return complain(rd, line, "'%s' is given a second time", key);
         rd->names[rd->n_names++] = name;
         return 0;
 }
@@ -159,8 +159,7 @@ static int read_value(struct reading *rd, const char *key)
                 r = take_scalar(rd, key, &value);
                 return r < 0 ? r : tell(rd, key, value, line);
         default:
-                return complain(rd, line, "'%s' stands for something elsewhere in the file",
-                                key);
+                return complain(rd, line, "'%s' is an alias, which is not supported", key);
         }
 }
 

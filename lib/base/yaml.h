@@ -12,15 +12,15 @@
 #include "base/buf.h"
 #include "base/conf.h"
 
-/* One setting, in the order of the file; @section is "" at the top. A list comes as its items,
- * joined by commas. Returns 0, -ENOMEM, or -EINVAL with the reason in *@err, before which the
- * reader puts file and line. */
+/* One setting, in the order of the file; @section is "" at the top. A list is passed as its
+ * items, joined by commas. Returns 0, -ENOMEM, or -EINVAL with the reason in *@err, before
+ * which the reader puts file and line. */
 typedef int (*yaml_fn)(const char *section, const char *key, const char *value, void *arg,
                        struct conf_error *err);
 
 /* Returns 0, or a negative errno with *@err. */
 must_check_ int yaml_read_file(const char *path, yaml_fn fn, void *arg, struct conf_error *err);
 
-/* The same of bytes that were read; @path is for errors. */
+/* Like yaml_read_file(), for bytes that were read; @path is for errors. */
 must_check_ int yaml_read(struct view text, const char *path, yaml_fn fn, void *arg,
                           struct conf_error *err);

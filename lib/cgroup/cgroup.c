@@ -55,8 +55,8 @@ static int put(const char *path, const char *file, const char *value)
 
 /* ---- freezing ---- */
 
-/* On each group that we have frozen: an extended attribute outlasts the process, and ends with
- * the group. systemd marks groups in the same way. */
+/* Marks each group that we have frozen: an extended attribute survives the process, and ends
+ * with the group. systemd marks groups in the same way. */
 #define MARK "user.tenure.frozen"
 
 /* Whether somebody has frozen the group itself: 1, 0 or a negative errno. */
@@ -121,7 +121,7 @@ int cgroup_thaw(const char *path)
 
 /* ---- killing ---- */
 
-/* Processes that are killed one by one may have children meanwhile. */
+/* While processes are killed one by one, others may fork. */
 #define KILL_PASSES 10
 
 struct killing {

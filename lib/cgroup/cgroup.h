@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-/* Whether there is such a hierarchy here. */
+/* Whether this host has such a hierarchy. */
 bool cgroup_is_there(void);
 
 /* Each returns 0 or a negative errno; -ENOENT: there is no such group. cgroup_freeze() marks
@@ -25,22 +25,24 @@ bool cgroup_is_marked(const char *path);
  * perhaps not all (call it again). */
 bool cgroup_can_kill(void);
 
-/* Whether a process is in it: 1, 0 (nor is a group), or a negative errno. */
+/* Whether the group has a process: returns 1, 0 (also if there is no such group), or a negative
+ * errno. */
 must_check_ int cgroup_is_populated(const char *path);
 
-/* Calls @fn with each group right in @path, if there are any. */
+/* Calls @fn with each child group of @path. */
 void cgroup_children(const char *path, void (*fn)(void *userdata, const char *child),
                      void *userdata);
 
-/* Our own; "" if it cannot be found out. */
+/* Finds the group of this process; "" if that fails. Returns @out. */
 const char *cgroup_own(char *out, size_t size);
 
-/* A process's: 0, -ESRCH if there is no such process any more, or a negative errno. */
+/* Finds the group of a process. Returns 0, -ESRCH if the process has ended, or another negative
+ * errno. */
 must_check_ int cgroup_of_process(pid_t pid, char *out, size_t size);
 
 /* Whether @path is @group or in it. */
 bool cgroup_is_within(const char *path, const char *group);
 
-/* Where the service manager puts a unit that is not up: @slice as in Slice=, for a slice itself
- * NULL. Returns 0 or -ENAMETOOLONG. */
+/* Finds the group in which the service manager will start a unit: @slice is its Slice=, NULL
+ * for a slice itself. Returns 0 or -ENAMETOOLONG. */
 must_check_ int cgroup_of_unit(const char *slice, const char *unit, char *out, size_t size);

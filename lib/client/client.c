@@ -227,7 +227,7 @@ void client_replace_endpoints(struct client *c, const char *urls)
                 is_new = next_new(c, &cursor, url);
                 old = e->ep;
                 if (make_endpoint(c, e, is_new ? url : first) < 0) {
-                        log_warning("%s is no endpoint; going on with %s.",
+                        log_warning("%s is not a valid endpoint; continuing with %s.",
                                     is_new ? url : first, endpoint_name(old));
                         continue;
                 }
@@ -254,7 +254,7 @@ int client_set_endpoints(struct client *c, const char *urls, struct tls *tls)
         return 0;
 }
 
-/* DNS may not answer now: the endpoint of an earlier life may still be where it was. */
+/* DNS may not answer now, and the endpoint of an earlier life may still be valid. */
 static void know_endpoint(struct client *c, const struct place *p)
 {
         struct url name, address;

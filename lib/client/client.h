@@ -33,8 +33,8 @@ struct client_config {
  * URLs. Returns 0, or -EINVAL with @err. */
 must_check_ int client_check_endpoints(const char *urls, char *err, size_t err_size);
 
-/* Strings are copied. Returns 0, -EINVAL as client_check_endpoints() does, or -ENOMEM; @err
- * says why. */
+/* Strings are copied. Returns 0, -EINVAL as client_check_endpoints() does, or -ENOMEM; @err has
+ * the reason. */
 must_check_ int client_new(struct client **ret, struct loop *l, const struct client_config *cfg,
                            const struct member_events *events, void *userdata, char *err,
                            size_t err_size);
@@ -51,7 +51,7 @@ struct member *client_member(const struct client *c);
 
 /* ---- for calls that are the program's own, on the same connections ---- */
 
-/* What happens to endpoint number @i; the member has been told before. */
+/* Reports what happens to endpoint number @i, after the member has been informed. */
 struct client_ops {
         void (*up)(size_t i, void *userdata);
         /* The calls on it have ended with RPC_UNAVAILABLE. @refused: it is there, but does not
@@ -62,11 +62,11 @@ struct client_ops {
 };
 void client_set_ops(struct client *c, const struct client_ops *ops, void *userdata);
 
-/* The connection of endpoint @i, NULL while it is not up; member_pick() says which endpoint to
+/* The connection of endpoint @i, NULL while it is not up; member_pick() chooses the endpoint to
  * use. After making calls on it, call client_kick(). */
 struct rpc_conn *client_rpc(const struct client *c, size_t i);
 void client_kick(struct client *c, size_t i);
-/* The same at once, for a caller that does not return to the loop. */
+/* Like client_kick(), but at once, for a caller that does not return to the loop. */
 void client_flush(struct client *c, size_t i);
 /* Checks whether the endpoint still answers; see endpoint_probe(). */
 void client_probe(struct client *c, size_t i, nsec_t within);

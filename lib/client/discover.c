@@ -61,7 +61,7 @@ static void on_answer(int r, const char *targets, void *userdata)
                 d->urls = strdup((char *) urls.data);
                 if (!d->urls)
                         return ask_again(c, false);
-                log_info("DNS says that the core is at %s.", d->urls);
+                log_info("DNS names the core's endpoints: %s.", d->urls);
                 client_replace_endpoints(c, d->urls);
         }
         ask_again(c, true);

@@ -49,7 +49,7 @@ static bool is_up(const struct endpoint *e)
         return e->reach.state == REACH_UP;
 }
 
-/* Called before anybody is told of anything. */
+/* Passes the time on; called before each report. */
 static void tell_time(struct endpoint *e)
 {
         if (e->ops->at)
@@ -121,7 +121,7 @@ static void login_message(struct rpc_call *call, struct view m)
         pb_free(p);
 }
 
-/* Retries never end, so a refusal is logged when it is new, and now and then. */
+/* Logs a refusal when it is new, and then at intervals, since retries never end. */
 static void tell_refused(struct endpoint *e, const char *message)
 {
         struct boot_time now = loop_now(e->loop);
@@ -187,8 +187,8 @@ void endpoint_log_in_again(struct endpoint *e)
 
 /* ---- */
 
-/* A proxy with nothing behind it may accept a connection and close it at once. The connection
- * that was left is not given up for such a one: its calls go on. */
+/* Waits until the new connection has proved itself: a proxy with nothing behind it may accept a
+ * connection and close it at once. Until then the former connection keeps its calls. */
 static void wait_for_word(struct endpoint *e)
 {
         reach_limit(&e->reach, loop_now(e->loop), SPEAK_TIMEOUT);
@@ -271,7 +271,7 @@ static void on_fill(struct stream *s, struct buf *tx)
         tell_time(e);
         if (s == e->leaving) {
                 if (rpc_conn_output(e->leaving_rpc, tx, OUTPUT_CHUNK) < 0)
-                        has_left(e, "there are no more calls on it");
+                        has_left(e, "its last call has ended");
                 return;
         }
         if (rpc_conn_output(e->rpc, tx, OUTPUT_CHUNK) < 0)
@@ -348,7 +348,7 @@ static void on_down(struct reach *r, bool was_up, const char *why)
                 log_debug("Cannot reach the core at %s: %s.", e->name, why);
         if (was_up)
                 close_leaving(e);
-        if (e->leaving) /* its calls go on */
+        if (e->leaving) /* its calls continue */
                 return reach_want(r, loop_now(e->loop));
         e->ops->down(e, why, e->userdata);
 }
@@ -409,8 +409,7 @@ struct endpoint *endpoint_free(struct endpoint *e)
         if (!e)
                 return NULL;
         loop_timer_disarm(&e->timer);
-        e->reach.state =
-                REACH_DOWN; /* calls that end now must not ask for a new connection here */
+        e->reach.state = REACH_DOWN; /* calls that end now must not request a new connection */
         close_connection(e);
         close_leaving(e);
         free(e);

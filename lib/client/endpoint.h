@@ -1,9 +1,10 @@
 /* One endpoint of the core, and our connection to it: carries out what member/reach.h decides.
  * Logs in if there is a user, and reports when the endpoint is up or down.
  *
- * When the other side announces the end of a connection (GOAWAY), the calls on it go on, and
- * another one is made beside it; until that one has spoken, which may take any time, the
- * endpoint takes no new calls; then it is reported to be up again. */
+ * When the other side announces the end of a connection (GOAWAY), the calls on it continue, and
+ * another connection is made beside it. Until the server has sent something on the new one,
+ * which may take any time, the endpoint takes no new calls; then it is reported to be up
+ * again. */
 #pragma once
 
 #include "base/url.h"
@@ -19,8 +20,8 @@ struct endpoint_login {
 };
 
 struct endpoint_ops {
-        /* Passes the time, before each of the others, and before calls on this endpoint are
-         * notified of anything; may be NULL. */
+        /* Passes the time, before each other callback here, and before each event of a call on
+         * this endpoint; may be NULL. */
         void (*at)(struct boot_time now, void *userdata);
         void (*up)(struct endpoint *e, void *userdata);
         /* The calls on it have ended with RPC_UNAVAILABLE already. */
@@ -40,19 +41,19 @@ DEFINE_CLEANUP(struct endpoint *, endpoint_free)
  * connection. */
 void endpoint_log_in_again(struct endpoint *e);
 
-/* Whether the endpoint has refused our user when it was last connected. */
+/* Whether the endpoint refused our user on its last connection. */
 bool endpoint_is_refused(const struct endpoint *e);
 
 /* Connects, unless it is connected, connecting, or waiting after a failure. */
 void endpoint_want(struct endpoint *e);
-/* The same, but at @pace: see reach_hurry(). */
+/* Like endpoint_want(), but at @pace: see reach_hurry(). */
 void endpoint_hurry(struct endpoint *e, nsec_t pace);
 
-/* The connection to make calls on; NULL while it is not up. endpoint_kick() after calls, and
- * after more messages of a call. */
+/* The connection to make calls on; NULL while it is not up. Call endpoint_kick() after making
+ * calls, and after sending more messages of a call. */
 struct rpc_conn *endpoint_rpc(const struct endpoint *e);
 void endpoint_kick(struct endpoint *e);
-/* The same, at once; see stream_flush(). */
+/* Like endpoint_kick(), but at once; see stream_flush(). */
 void endpoint_flush(struct endpoint *e);
 
 /* Checks whether the other side of a connection that is up still answers. An endpoint that does

@@ -28,7 +28,7 @@ struct client {
         } ends[MEMBER_ENDPOINTS_MAX]; /* by the numbers that the member knows them by */
         size_t n_ends;
         struct discovery discovery;
-        const struct client_ops *ops; /* NULL: nobody is told */
+        const struct client_ops *ops; /* NULL: nothing is reported */
         void *userdata;
 };
 

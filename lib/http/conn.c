@@ -1,5 +1,6 @@
-/* More than 800 lines, but one thing: at each step, what is read and what is sent depend on how
- * far the request and its answer have got. */
+/* HTTP/1.1 connections: reads requests, serves them one by one, writes the answers. More than
+ * 800 lines, but one thing: what may be read and sent next depends on the progress of both the
+ * request and its answer. */
 #include "http/conn.h"
 
 #include <stdio.h>
@@ -227,7 +228,7 @@ static void end_header(struct http_conn *c)
         else if (c->header == HEADER_ENCODING) {
                 c->encodings++;
                 if (strcasecmp(text, "chunked") != 0 && !c->refused)
-                        c->refused = 501; /* we might have to decode it, and do not know how */
+                        c->refused = 501; /* a transfer encoding that we cannot decode */
         } else if (c->header == HEADER_SITE && c->page != PAGE_OTHER)
                 c->page = strcmp(text, "same-origin") == 0 || strcmp(text, "none") == 0
                                   ? PAGE_OWN
@@ -321,8 +322,8 @@ static const char *text_or_empty(const struct buf *header)
         return buf_len(header) > 0 ? (const char *) buf_head(header) : "";
 }
 
-/* A foreign page can give its own name our address (DNS rebinding). The browser then takes us
- * for the page's host; only the name in the request shows the difference. */
+/* A foreign page can have its own name resolve to our address (DNS rebinding). The browser then
+ * takes us for the page's host; only the name in the request shows the difference. */
 static bool is_for_us(const struct http_conn *c)
 {
         const char *at = authority_of(c->x.path), *host = at ? at : text_or_empty(&c->host);
@@ -344,8 +345,8 @@ static void refuse_method(struct http_conn *c)
 
 /* A foreign page can make a browser send any request to us, with the user's client certificate;
  * the browser only hides the answer from the page. Browsers say where the page comes from in
- * Sec-Fetch-Site; where they leave that out (they send it only to https:// and to localhost),
- * they say it in Origin. */
+ * Sec-Fetch-Site; where they omit that header (they send it only to https:// and to localhost),
+ * Origin has it. */
 static bool is_of_other_page(const struct http_conn *c)
 {
         const char *origin = buf_len(&c->origin) > 0 ? (char *) buf_head(&c->origin) : NULL,
@@ -575,7 +576,7 @@ static bool has_all(const struct http_conn *c)
 }
 
 /* Whether input has to wait: the next request until this one is answered, and a call's messages
- * until it takes those that it has. */
+ * until its handler takes the earlier ones. */
 static bool waits(const struct http_conn *c)
 {
         const struct rpc_call *call = c->x.call;
@@ -951,8 +952,8 @@ bool http_conn_look(struct http_conn *c)
         c->moved = c->parsed = c->began = c->wrote = false;
         c->complaint = stays    ? NULL
                        : stuck  ? "it sends requests, and does not read the answers"
-                       : c->all ? "it sends no more, and its answer makes no progress"
-                                : "it does not send the whole of a request";
+                       : c->all ? "it has closed its side, and its answer makes no progress"
+                                : "it has not completed a request";
         return stays && c->idle_looks < IDLE_LOOKS;
 }
 

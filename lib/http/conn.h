@@ -18,7 +18,7 @@ struct http_conn;
 /* The JSON reader and writer, and a buffer for an answer, that all connections of one owner
  * share. A connection takes what it needs while it has a request or an answer under way, and
  * makes its own if another connection has it. So idle connections keep nothing, and busy ones
- * use the same memory one after the other. Initialize it to zeroes. */
+ * use the same memory in turn. Initialise it to zeroes. */
 struct http_desk {
         struct json_reader *reader;
         struct json_writer writer;
@@ -72,19 +72,20 @@ must_check_ int http_conn_input(struct http_conn *c, const void *p, size_t n);
 must_check_ int http_conn_output(struct http_conn *c, struct buf *out, size_t max);
 bool http_conn_can_go_on(const struct http_conn *c);
 
-/* The other side sends no more. Returns whether answers are still to be sent: to the requests
- * that have arrived, except to those that would wait or go on without end, since a client that
- * is gone looks the same. */
+/* The other side has closed its side. Returns whether answers are still to be sent: to the
+ * requests that have arrived, except those that would wait or continue without end, since a
+ * client that has gone looks the same. */
 bool http_conn_end(struct http_conn *c);
 
 /* True while no more is to be read: a request waits behind the one that is answered. */
 bool http_conn_is_full(const struct http_conn *c);
 
-/* Some time has passed. Returns false if the connection is to be ended: during that time it has
- * sent nothing but half a request, or nothing at all, or has kept more than one request waiting
- * behind an answer. */
+/* To be called at intervals. Returns false if the connection is to be ended: since the last
+ * call it has sent an incomplete request at most, or has kept more than one request waiting
+ * behind an answer that it does not read. */
 bool http_conn_look(struct http_conn *c);
-/* After that: what the client did wrong, as text for an operator; NULL: it was idle. */
+/* After http_conn_look() has returned false: what the client did wrong, as text for an
+ * operator; NULL: it was idle. */
 const char *http_conn_complaint(const struct http_conn *c);
 
 /* Bytes of memory that it holds in addition to its call's; 0 while it is idle. */

@@ -29,7 +29,7 @@ static uint64_t not_text_8(uint64_t w, uint8_t least)
         return (below | ((deleted - EACH(1)) & ~deleted)) & EACH(0x80);
 }
 
-/* How many of the bytes are neither below @least nor DEL. */
+/* How many bytes at the beginning are neither below @least nor DEL. */
 static size_t run_len(const uint8_t *p, size_t n, uint8_t least)
 {
         size_t i = 0;

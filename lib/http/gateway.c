@@ -41,7 +41,7 @@ void gateway_refuse(struct exchange *x, enum rpc_code code, const char *why)
         rpc_call_finish(x->call, code, why);
 }
 
-/* A later message of a stream could not be read. What came before it is answered first, where
+/* A later message of a stream could not be read. The messages before it are answered first, if
  * the call then ends by itself, as keep-alives do. */
 static int refuse_later(struct exchange *x, const char *why)
 {

@@ -37,8 +37,9 @@ struct exchange {
         bool got_message;           /* a message of the request has come */
         bool unread;                /* the request could not be parsed */
         bool deaf;                  /* the rest of the request is ignored */
-        char *late;   /* why a later message could not be read: told after the answers; NULL */
-        bool writing; /* a message of the answer has begun */
+        char *late;     /* why a later message could not be read, reported after the answers; or
+                           NULL */
+        bool writing;   /* a message of the answer has begun */
         bool malformed; /* the answer cannot be written as JSON */
 };
 
@@ -47,8 +48,8 @@ must_check_ int gateway_begin(struct exchange *x, struct http_desk *d, size_t ma
 /* Take the request's body, and its end. An error in it ends the call. Return 0 or -ENOMEM. */
 must_check_ int gateway_input(struct exchange *x, const void *p, size_t n);
 must_check_ int gateway_input_end(struct exchange *x);
-/* Whether the call waits for others, or goes on until the client ends it, as a watch does. A
- * keep-alive and a snapshot end by themselves once all of the request has come and been
+/* Whether the call waits for others, or continues until the client ends it, as a watch does. A
+ * keep-alive and a snapshot end by themselves once the whole request has arrived and been
  * answered. */
 bool gateway_goes_on(const struct exchange *x);
 /* Ends the call. What has arrived of the request is discarded. */

@@ -13,7 +13,7 @@
 /* Reads per turn: this loop also sends heartbeats. */
 #define READS_MAX 4
 
-/* We ask for links first, then for addresses, since addresses belong to links. */
+/* We dump links first, then addresses, since addresses belong to links. */
 enum phase { LINKS, ADDRESSES, FOLLOWING };
 
 struct links {
@@ -65,7 +65,7 @@ static void on_retry(struct loop_timer *t)
         dump(container_of(t, struct links, retry));
 }
 
-/* One answer is complete. Returns what is to be reported. */
+/* A dump is complete. Returns what to report. */
 static int on_done(struct links *k)
 {
         bool first = !k->known;

@@ -13,10 +13,10 @@ struct links;
 struct loop;
 
 struct links_ops {
-        /* The table is not what it was; also called once when it is first known. */
+        /* The table has changed; also called once when it is first known. */
         void (*changed)(void *userdata);
-        /* A carrier, an address or, while they are listened to, a route has come: what did not
-         * get through may do so now. */
+        /* A carrier, an address or, if links_want_routes(), a route has appeared: what could
+         * not be reached before may be reachable now. */
         void (*path_back)(void *userdata);
 };
 
@@ -26,17 +26,18 @@ must_check_ int links_new(struct links **ret, struct loop *l, const struct links
 struct links *links_free(struct links *k);
 DEFINE_CLEANUP(struct links *, links_free)
 
-/* Empty until the first dump has come. */
+/* The table, which is empty until the first dump is complete. Valid until links_free(). */
 const struct link_table *links_table(const struct links *k);
 bool links_known(const struct links *k);
 
-/* How often, since links_new(). */
+/* Counts since links_new(). */
 struct links_counts {
-        uint64_t dumps;       /* all was asked for */
-        uint64_t interrupted; /* of which, asked again since something had changed meanwhile */
-        uint64_t overflows;   /* the kernel had more news than the socket holds */
+        uint64_t dumps;       /* full dumps that were requested */
+        uint64_t interrupted; /* of these, repeated because something had changed */
+        uint64_t overflows;   /* how often the kernel had more messages than the socket holds */
 };
 struct links_counts links_counts(const struct links *k);
 
-/* Routes are listened to only while somebody waits for one: a router may have a million. */
+/* Sets whether route changes are followed, which is done only while somebody waits for a route:
+ * a router may have a million. */
 void links_want_routes(struct links *k, bool want);

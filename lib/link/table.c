@@ -198,7 +198,7 @@ int link_table_feed(struct link_table *t, const void *message, size_t len)
                 return -EBADMSG;
         n = mnl_nlmsg_get_payload_len(h);
         switch (h->nlmsg_type) {
-        case NLMSG_DONE: /* a dump that had to end early has a negative errno */
+        case NLMSG_DONE: /* a dump that ended early has a negative errno here */
                 t->failed |= n >= sizeof(int) && *(const int *) mnl_nlmsg_get_payload(h) < 0;
                 return 0;
         case RTM_NEWLINK:

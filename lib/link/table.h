@@ -34,20 +34,21 @@ struct link_table {
         TAILQ_HEAD(, address) addresses;
         RB_HEAD(address_tree, address)
         ids;         /* of the same: a host of containers has thousands */
-        bool failed; /* it has a hole, for lack of memory here or there: dump again */
+        bool failed; /* the table is incomplete, since memory ran out here or in the kernel:
+                        dump again */
 };
 
 /* What a message meant. */
 enum {
-        LINK_CHANGED = 1, /* a link or an address is not what it was */
-        LINK_PATH = 2,    /* a carrier, an address or a route has come */
+        LINK_CHANGED = 1, /* a link or an address has changed */
+        LINK_PATH = 2,    /* a carrier, an address or a route has appeared */
 };
 
 void link_table_init(struct link_table *t);
 void link_table_fini(struct link_table *t);
 
-/* Takes one message: a whole nlmsghdr and what belongs to it, aligned as it came. Returns flags
- * as above, 0 for what is of no interest, or -EBADMSG. */
+/* Takes one message: a whole nlmsghdr with its payload, aligned as received. Returns flags as
+ * above, 0 if nothing of interest has changed, or -EBADMSG. */
 must_check_ int link_table_feed(struct link_table *t, const void *message, size_t len);
 
 /* Around a dump of all links and all addresses: entries that the dump does not contain are
@@ -68,5 +69,5 @@ void link_table_choose(const struct link_table *t, const char *wanted, const cha
 /* Whether an address, as text, is on this host, usable, on a link with a carrier. */
 bool link_table_has(const struct link_table *t, const char *text);
 
-/* Whether @item is something that link_table_choose() knows. */
+/* Whether @item is one of the forms that link_table_choose() accepts. */
 bool link_choice_is_valid(const char *item);

@@ -28,7 +28,7 @@ enum rpc_code {
 /* As in grpc-status. */
 const char *rpc_code_text(enum rpc_code code);
 
-/* The value of grpc-timeout; 0 where it is none. */
+/* Parses the value of grpc-timeout. Returns 0 if it is not valid. */
 nsec_t rpc_timeout_parse(const void *text, size_t n);
 
 /* Appends @s with every byte outside of ' '..'~', and '%' itself, as %XX. */

@@ -105,7 +105,7 @@ void call_close(struct call *k, enum rpc_code code, const char *message)
                 return;
         k->closing = true;
         rpc_call_unlist(&k->pub);
-        call_count_end(k, RPC_CANCELED); /* its client went away */
+        call_count_end(k, RPC_CANCELED); /* its client has gone */
         if (!k->pub.conn->server && h && h->on_status && !k->silent)
                 h->on_status(&k->pub, code, message);
         if (h)
@@ -260,8 +260,8 @@ void rpc_call_cancel(struct rpc_call *pub)
         give_up(k, RPC_CANCELED, "");
 }
 
-/* The peer's data is refused, so the call cannot go on: a client's handler is told here, a
- * server sends a status. */
+/* The peer's data is refused, so the call cannot continue: a client's handler gets the status
+ * here, a server sends it. */
 void call_refuse(struct call *k, enum rpc_code code, const char *message)
 {
         if (k->pub.conn->server)

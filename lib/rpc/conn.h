@@ -43,18 +43,19 @@ struct rpc_call {
         const char *path;             /* "/package.Service/Method"; borrowed from the call */
         nsec_t timeout;               /* grpc-timeout; 0 when there is none */
         bool want_leader;             /* the metadata `hasleader: true` */
-        uint64_t core, core_ancestor; /* the metadata `tenure-core`: the core that the client is
-                                       * in, and the one from which that descends; 0: none */
+        uint64_t core, core_ancestor; /* the metadata `tenure-core`: the core that the client
+                                         belongs to, and its ancestor; 0: none */
         const char *token; /* the metadata `token`, or `authorization`; NULL: none; borrowed */
         bool ended;        /* server: the client has sent its last message */
         bool unary; /* server: set by the code that accepts the call: the client sends one
                        request */
-        bool large; /* server: the same; its answer may be large: the request waits for room */
+        bool large; /* server: set there, too: its answer may be large, so the request waits for
+                       room */
         bool half;  /* server: a message has begun and not ended */
-        void *carrier; /* the owner's, of a call without HTTP/2, rpc_call_arrive() */
-        bool resource; /* the same; `path` is that of an HTTP resource, not of a method */
-        bool seen; /* server: for the owner of the connection, to find calls that go nowhere;
-                      false again with each message */
+        void *carrier; /* of a call without HTTP/2: the owner's, see rpc_call_arrive() */
+        bool resource; /* of such a call: `path` is that of an HTTP resource, not of a method */
+        bool seen; /* server: for the owner of the connection, to find calls without progress;
+                      each message resets it to false */
         /* Server: a list of the code that accepts the call, which the call leaves as it closes.
          */
         LIST_ENTRY(rpc_call) next_listed;
@@ -71,8 +72,8 @@ struct rpc_counts {
         uint64_t started, received, sent;          /* calls; messages */
         uint64_t received_bytes, sent_bytes;       /* of messages */
         uint64_t handled[RPC_UNAUTHENTICATED + 1]; /* calls that have ended, by their code */
-        struct histogram took;                     /* these (histogram_calls) */
-        const struct boot_time *now; /* the time, whenever it is looked at; borrowed */
+        struct histogram took;                     /* how long those took (histogram_calls) */
+        const struct boot_time *now;               /* points to the present time; borrowed */
 };
 
 /* Memory held for clients: half messages, data that waits to be sent, waiting requests. There
@@ -102,12 +103,12 @@ struct rpc_counts {
  * the account. The requests that wait have shares of their own (core/shares.h). */
 struct rpc_account {
         struct rpc_account *parent; /* NULL: none */
-        size_t held, max;           /* bytes, or so */
-        size_t kept, kept_max;      /* may be as much as is still unused, too */
+        size_t held, max;           /* bytes, approximately */
+        size_t kept, kept_max;      /* likewise bounded by what the parent has unused */
         bool wanted;                /* there was no room for an answer; the owner resets it */
-        /* Open calls: streams, paths, tokens, what waits with them, and frames that wait to be
-         * sent. They may cost @max again; those that would go past it were refused, and are
-         * counted; the owner resets that. */
+        /* The cost of open calls: streams, paths, tokens, what waits with them, and frames that
+         * wait to be sent. It may reach @max in addition to @held; calls beyond that are
+         * refused and counted; the owner resets the count. */
         size_t calls;
         uint64_t n_refused; /* of this account */
 };
@@ -164,14 +165,14 @@ bool rpc_conn_can_go_on(const struct rpc_conn *c);
  * many. */
 size_t rpc_conn_backlog(const struct rpc_conn *c);
 
-/* How many bytes more may be held in @a. */
+/* How many more bytes may be held in @a. */
 size_t rpc_account_spare(const struct rpc_account *a);
 
-/* Server: whether a large message has begun, and waits for room for the rest. */
+/* Server: whether a large message has begun, and waits for room for its rest. */
 bool rpc_call_begs(const struct rpc_call *call);
 bool rpc_conn_begs(const struct rpc_conn *c);
-/* Gives the first of these its room, if there is some by now; returns whether it did. The
- * result is part of the next output. */
+/* Gives room to the first call that waits for it, if there is enough by now. Returns whether it
+ * did; the next output then widens the call's window. */
 bool rpc_conn_give(struct rpc_conn *c);
 
 /* Bytes that are held for its calls, see struct rpc_account. */
@@ -184,27 +185,27 @@ struct rpc_traffic {
 };
 struct rpc_traffic rpc_conn_traffic(const struct rpc_conn *c);
 
-/* Some time has passed: restarts the count of frames without content. */
+/* To be called at intervals: restarts the count of frames without content. */
 void rpc_conn_forgive(struct rpc_conn *c);
 
 /* Ends it with ENHANCE_YOUR_CALM. */
 void rpc_conn_refuse(struct rpc_conn *c);
 
-/* The owner's own. */
+/* A pointer for the owner's use. */
 void rpc_conn_set_userdata(struct rpc_conn *c, void *userdata);
 void *rpc_conn_userdata(const struct rpc_conn *c);
 
-/* True once the peer has shown that it speaks HTTP/2. */
+/* True once the peer has proved that it speaks HTTP/2. */
 bool rpc_conn_established(const struct rpc_conn *c);
 
 /* Client: the server has announced the end of the connection (GOAWAY, RFC 9113, 6.8): it takes
- * no new calls; those that it has begun go on. */
+ * no new calls; those under way continue. */
 bool rpc_conn_is_leaving(const struct rpc_conn *c);
 
-/* Counts the calls that are open. */
+/* The number of open calls. */
 size_t rpc_conn_n_calls(const struct rpc_conn *c);
 
-/* Goes through the open calls; @fn may finish the call it is given. */
+/* Calls @fn for each open call; @fn may finish that call. */
 void rpc_conn_each_call(struct rpc_conn *c, void (*fn)(struct rpc_call *call, void *arg),
                         void *arg);
 
@@ -220,7 +221,7 @@ must_check_ int rpc_conn_set_token(struct rpc_conn *c, const char *token);
 void rpc_conn_show(struct rpc_conn *c, const char *core);
 
 /* Client: begins a call; @want_leader: a replica that has no leader ends the call instead of
- * being silent. Messages follow with rpc_call_send(), then rpc_call_end(). @path is copied.
+ * waiting for one. Messages follow with rpc_call_send(), then rpc_call_end(). @path is copied.
  * *ret is borrowed, valid until on_close. Returns 0, -ENOMEM, or -EPIPE when the connection
  * takes no more calls. */
 must_check_ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_leader,
@@ -238,26 +239,26 @@ must_check_ int rpc_call_new(struct rpc_conn *c, const char *path, bool want_lea
  * rpc_call_finish() it does nothing. */
 must_check_ int rpc_call_send(struct rpc_call *call, const void *p, size_t n);
 
-/* Server: the same piece by piece: begins a message of @n bytes, which follow with
+/* Server: sends a message piece by piece: begins one of @n bytes, which follow with
  * rpc_call_add(). If they cannot follow, rpc_call_finish() with an error ends the call in the
  * middle of it. */
 must_check_ int rpc_call_begin(struct rpc_call *call, size_t n);
 must_check_ int rpc_call_add(struct rpc_call *call, const void *p, size_t n);
 
-/* Server: calls on_room, from rpc_conn_output(), once nearly everything queued has been sent;
- * unless the call ends before. The calls of a connection take turns. */
+/* Server: has on_room called, from rpc_conn_output(), once nearly everything queued has been
+ * sent, unless the call ends before. The calls of a connection take turns. */
 void rpc_call_wait_sent(struct rpc_call *call);
 
 /* Bytes queued and not yet handed to the connection's output, for bounding a slow reader.
  * SIZE_MAX if the connection, or all connections together, hold too much and this call
  * contributes to it. */
 size_t rpc_call_queued(const struct rpc_call *call);
-/* The same for a call that is about to send @more bytes, which contribute, too, if they are
- * many. */
+/* Like rpc_call_queued(), for a call that is about to send @more bytes, which contribute, too,
+ * if they are many. */
 size_t rpc_call_queued_before(const struct rpc_call *call, size_t more);
 
-/* The same for data that can wait even if nothing is unread, such as events: SIZE_MAX also if
- * there is no room for it, see rpc_call_may_hold(). */
+/* Like rpc_call_queued_before(), for data that can wait even if nothing is unread, such as
+ * events: SIZE_MAX also if there is no room for it, see rpc_call_may_hold(). */
 size_t rpc_call_queued_patient(const struct rpc_call *call, size_t more);
 
 /* Delivers no message for now; the other side's data waits in its window. The next on_message
@@ -281,13 +282,13 @@ void rpc_call_charge_request(struct rpc_call *call, size_t bytes);
  * a lock. They belong to the call's own cost, until it ends. */
 void rpc_call_cost(struct rpc_call *call, size_t bytes);
 
-/* Server: how many bytes more may be held for the call before the calls that share its account,
- * or all calls, hold too much. Other calls need some of that, too. */
+/* Server: how many more bytes may be held for the call before the calls that share its account,
+ * or all calls, hold too much. Other calls need some of that room, too. */
 size_t rpc_call_spare(const struct rpc_call *call);
 
 /* Server: whether there is room for an answer of @bytes that is made whole, even if its
- * connection has nothing to read. If not, its owner asks again, and its account records that
- * room is wanted. Small answers need none. */
+ * connection has nothing to read. If not, the owner tries again later, and the account records
+ * that room is wanted. Small answers need none. */
 bool rpc_call_may_hold(const struct rpc_call *call, size_t bytes);
 bool rpc_call_is_small(size_t bytes);
 
@@ -312,7 +313,8 @@ void rpc_call_end(struct rpc_call *call);
  * once, while the call is accepted. */
 void rpc_call_count(struct rpc_call *call, struct rpc_counts *counts);
 
-/* Server: ends the call with a status after what is queued. Once; later ones do nothing. */
+/* Server: ends the call with a status, which follows what is queued. Only the first such call
+ * has an effect. */
 void rpc_call_finish(struct rpc_call *call, enum rpc_code code, const char *message);
 
 /* Client: whether any part of its messages has gone into the output; also valid inside of

@@ -9,7 +9,7 @@
 #include "base/secret.h"
 #include "rpc/internal.h"
 
-#define CALL_COST 1536 /* about what nghttp2's stream, the call and its request take */
+#define CALL_COST 1536 /* about the memory of nghttp2's stream, the call and its request */
 #define FRAME_COST 768 /* a queued frame: an error, with its text, takes about as much */
 #define SPARE ((size_t) 64 << 10) /* what an address's calls may cost in any case */
 
@@ -30,7 +30,7 @@ void cost_headers(struct call *k)
         set_cost(k, k->cost + strlen(k->path) + (k->token ? strlen(k->token) : 0));
 }
 
-/* Whether the calls of @a may cost @bytes: as much as nobody's calls cost yet, see
+/* Whether the calls of @a may cost @bytes: no more than their parent's bound leaves unused, see
  * rpc_account_spare(). */
 static bool may_cost(const struct rpc_account *a, size_t bytes)
 {

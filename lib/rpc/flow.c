@@ -77,9 +77,9 @@ void rpc_call_charge_request(struct rpc_call *pub, size_t bytes)
         charge(k, k->charge - before + bytes);
 }
 
-/* An account may hold as much as is still unused of its parent's room. So a single account gets
- * half of it, two get a third each, and there is always some left for the next, however many
- * there are. */
+/* An account may hold at most as much as its parent has unused. So a single account gets half
+ * of the parent's room, two that grow together get a third each, and some is left for the next.
+ * Charges that other bounds permit (the table in conn.h) may go beyond that. */
 size_t rpc_account_spare(const struct rpc_account *a)
 {
         size_t n = sub_sat(a->max, a->held);
@@ -114,7 +114,7 @@ bool rpc_call_may_hold(const struct rpc_call *pub, size_t bytes)
         return false;
 }
 
-/* An account may keep as much as nobody keeps yet, see rpc_account_spare(). */
+/* An account may keep at most as much as its parent has unused, see rpc_account_spare(). */
 static bool may_keep(const struct rpc_account *own, size_t bytes)
 {
         size_t max;

@@ -146,7 +146,7 @@ static int on_begin_headers(nghttp2_session *h2, const nghttp2_frame *frame, voi
         return 0;
 }
 
-/* Two numbers in hex; anything else says nothing. */
+/* Takes two numbers in hex; ignores anything else. */
 static void take_core(struct call *k, const uint8_t *value, size_t n)
 {
         char text[2 * 17 + 1];
@@ -210,7 +210,7 @@ static int on_header(nghttp2_session *h2, const nghttp2_frame *frame, const uint
         k->header_bytes += name_len + value_len + HEADER_COST;
         if (k->header_bytes > HEADERS_OUTRAGE)
                 flow_calm(c);
-        /* Those that come later, behind the messages, say nothing to us (RFC 9113, 8.1). */
+        /* Trailers, after the messages, are ignored (RFC 9113, 8.1). */
         if (k->header_bytes > HEADERS_MAX || frame->headers.cat != NGHTTP2_HCAT_REQUEST)
                 return 0;
         if (is(name, name_len, ":method")) {
@@ -296,7 +296,7 @@ static int on_frame(nghttp2_session *h2, const nghttp2_frame *frame, void *userd
         if (!k)
                 return 0;
         if (!c->server) {
-                /* The server has ended the call; nothing that we still send matters. */
+                /* The server has ended the call, and would ignore what we still send. */
                 if ((frame->hd.type == NGHTTP2_HEADERS || frame->hd.type == NGHTTP2_DATA) &&
                     (frame->hd.flags & NGHTTP2_FLAG_END_STREAM))
                         rpc_call_end(&k->pub);

@@ -52,7 +52,7 @@ struct call {
         bool held;       /* its handler takes no messages now */
         bool full;       /* too much output is queued, so no message is taken */
         bool wants_room; /* the handler waits for room, not a message */
-        bool sends;      /* the handler goes on when the queued output has been sent */
+        bool sends;      /* the handler continues when the queued output has been sent */
         bool turn;       /* the next message is delivered without a check */
         bool delivering;
         bool end_reported;
@@ -87,9 +87,9 @@ struct rpc_conn {
         struct call *spare; /* server: for the next call; owned */
 
         /* flow.c */
-        struct calls ready;       /* may go on with their messages */
-        struct calls waiting;     /* go on once there is room */
-        struct calls behind;      /* go on once there are fewer requests */
+        struct calls ready;       /* may continue with their messages */
+        struct calls waiting;     /* continue once there is room */
+        struct calls behind;      /* continue once there are fewer requests */
         struct calls senders;     /* make more of their answers */
         struct calls beggars;     /* have begun a large message */
         size_t in, out;           /* bytes of all calls */
@@ -121,9 +121,9 @@ void call_free(struct call *k);
 void call_set_path(struct call *k, const void *p, size_t n);
 /* Server: offers the call to the services. */
 void call_accept(struct call *k);
-/* Tells its handler that it is over. */
+/* Ends the call: its handler gets on_status, if a client's, and on_close. */
 void call_close(struct call *k, enum rpc_code code, const char *message);
-/* The peer's data is not accepted, so its call cannot go on. */
+/* Ends the call because the peer's data is not accepted. */
 void call_refuse(struct call *k, enum rpc_code code, const char *message);
 void frame_head(uint8_t head[FRAME_HEADER], size_t n);
 size_t frame_len(const uint8_t head[FRAME_HEADER]);
@@ -144,15 +144,15 @@ void call_count_end(struct call *k, enum rpc_code code);
 
 /* cost.c: server */
 void cost_begins(struct call *k);
-/* The headers have come. */
+/* The headers are complete. */
 void cost_headers(struct call *k);
 /* Whether the call may stay open. If not, its token is dropped, and it is to be refused. */
 bool cost_may_stay(struct call *k);
 void cost_ends(struct call *k);
 /* The queue of frames may have changed. */
 void cost_frames(struct rpc_conn *c);
-/* The same, because of what the client has sent: ends a connection with many, as one that does
- * not read, when its address has too much. */
+/* Like cost_frames(), after input from the client: if its address has too much queued, ends a
+ * connection with many frames as one that does not read. */
 void cost_frames_came(struct rpc_conn *c);
 void cost_frames_end(struct rpc_conn *c);
 
@@ -184,7 +184,7 @@ bool flow_frame(struct rpc_conn *c, const nghttp2_frame_hd *hd);
 /* After nghttp2 has taken in these bytes: counts the frames that began in them and were not
  * reported. */
 void flow_count_unreported(struct rpc_conn *c, const uint8_t *p, size_t n);
-/* The same for a frame that makes one stream depend on another. */
+/* Like flow_frame(), for a frame that makes one stream depend on another. */
 bool flow_priority(struct rpc_conn *c);
 void flow_calm(struct rpc_conn *c);
 /* Resumes some calls for which there is room now. Not from inside nghttp2's callbacks. */

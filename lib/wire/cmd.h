@@ -66,13 +66,13 @@ struct cmd {
 void cmd_append(struct buf *b, enum cmd_type type, uint64_t origin, uint64_t seq,
                 const struct cmd_user *user, uint64_t quota, const void *body, size_t body_len);
 
-/* Takes the next command off @entry; what it holds is borrowed from there. Returns 0, -ENODATA
- * at the end, -ENOTSUP if a program that knows cluster versions up to @newest cannot apply it,
- * or -EBADMSG. */
+/* Takes the next command off @entry; the command borrows from its bytes. Returns 0, -ENODATA at
+ * the end, -ENOTSUP if a program that knows cluster versions up to @newest cannot apply it, or
+ * -EBADMSG. */
 must_check_ int cmd_next(struct view *entry, uint32_t newest, struct cmd *ret);
 
-/* Whether @entry consists of commands that cmd_next() takes: 0, or the error of the first that
- * it does not take. */
+/* Checks whether cmd_next() accepts all commands of @entry. Returns 0, or the error for the
+ * first that it does not accept. */
 must_check_ int cmd_check(struct view entry, uint32_t newest);
 
 /*
@@ -106,7 +106,8 @@ void cmd_uncache(struct buf *b, uint64_t serial, uint64_t issuer, uint64_t until
 must_check_ int cmd_uncache_read(struct view body, uint64_t *ret_serial, uint64_t *ret_issuer,
                                  uint64_t *ret_until);
 
-/* VERSION = the cluster version from now on, unless it is that or a later one already. */
+/* VERSION = the cluster version from now on; ignored unless that is later than the present
+ * one. */
 void cmd_version(struct buf *b, uint32_t version);
 must_check_ int cmd_version_read(struct view body, uint32_t *ret_version);
 

@@ -38,7 +38,7 @@ enum {
  * text. Returns 0 or -ENOMEM. */
 must_check_ int json_reader_new(struct json_reader **ret,
                                 const ProtobufCMessageDescriptor *type, size_t max);
-/* Makes @r read another text, with the memory that it has. */
+/* Makes @r read another text, reusing its memory. */
 void json_reader_begin(struct json_reader *r, const ProtobufCMessageDescriptor *type,
                        size_t max);
 /* Forgets what was read, and frees all but a little of the memory, for an owner that keeps @r.
@@ -57,7 +57,7 @@ must_check_ int json_reader_put(struct json_reader *r, struct view *text, struct
 /* Bytes of memory that it holds for a message that is not complete; 0: none has begun. */
 size_t json_reader_held(const struct json_reader *r);
 
-/* The text ends here. Returns 0 if that is between two objects or before the first; else
+/* The text ends here. Returns 0 if that is between two objects or before the first; otherwise
  * -EBADMSG, or the earlier error. */
 must_check_ int json_reader_end(struct json_reader *r);
 

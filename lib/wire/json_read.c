@@ -105,8 +105,8 @@ const char *json_reader_why(const struct json_reader *r)
 
 /* ---- errors ---- */
 
-/* The text is still read to its end: if it is no JSON, that is reported instead, as in Go,
- * which checks that first. */
+/* Marks the message as invalid. The text is still read to its end: if it is not JSON, that is
+ * reported instead, as in Go, which checks that first. */
 static void printf_(2, 3) bad(struct json_reader *r, const char *fmt, ...)
 {
         va_list ap;

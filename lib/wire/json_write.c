@@ -372,7 +372,7 @@ static int read_number(struct view *v, enum wire_type wire, uint64_t *ret)
         return -EBADMSG;
 }
 
-/* The same for a tag and what comes behind it. */
+/* Takes a tag and the number or length after it, likewise. */
 static int read_field(struct view *v, uint64_t *ret_tag, uint64_t *ret)
 {
         int r = read_number(v, WIRE_VARINT, ret_tag);

@@ -1,8 +1,8 @@
 /*
  * Encodes and decodes LeaseKeepAliveRequest and LeaseKeepAliveResponse, which are more frequent
- * than all other messages together, and the header that all answers begin with, without
- * protobuf-c, whose tables cost twenty times as much for these few numbers. The bytes are the
- * same; unusual encodings are left to pb_unpack(). Pure.
+ * than all other messages together, and the header with which all answers begin. Does so
+ * without protobuf-c, whose tables take twenty times as long for these few numbers. The bytes
+ * are the same; unusual encodings are left to pb_unpack(). Pure.
  */
 #pragma once
 

@@ -368,9 +368,9 @@ TEST(a_wrong_line_is_named)
                 {"[B]\nFlag=maybe\n", ":2: Flag= must be yes or no, not 'maybe'"},
                 {"[B]\nMood=bad\n", ":2: Mood= must be calm, glad or sad, not 'bad'"},
                 {"[B]\nMood=\n", ":2: Mood= must be calm, glad or sad, not ''"},
-                {"[A] Name=x\n", ":1: there is more in the line of a [Section]"},
-                {"[A]Name=x\n", ":1: there is more in the line of a [Section]"},
-                {"[A][B]\n", ":1: there is more in the line of a [Section]"},
+                {"[A] Name=x\n", ":1: a [Section] is followed by something else"},
+                {"[A]Name=x\n", ":1: a [Section] is followed by something else"},
+                {"[A][B]\n", ":1: a [Section] is followed by something else"},
                 {"[B]\nwhat is this\n",
                  ":2: neither a [Section], nor Key=value, nor a comment"},
         };

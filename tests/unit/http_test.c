@@ -1080,7 +1080,7 @@ TEST(one_that_is_busy_stays)
         }
         CHECK(http_conn_look(c));
         CHECK(!http_conn_look(c));
-        CHECK(strstr(http_conn_complaint(c), "does not send"));
+        CHECK(strstr(http_conn_complaint(c), "has not completed"));
 }
 
 /* What has come of a message counts, as if it had come by HTTP/2, and does not stay. */
