@@ -127,7 +127,7 @@ static int read_value(sd_bus_message *m, struct json_object **ret)
         case 'u':
                 *ret = json_object_new_int64(v.u);
                 break;
-        case 't': /* all of the agent's are smaller */
+        case 't': /* fits: all values of the agent are smaller */
         case 'x':
                 *ret = json_object_new_int64(v.x);
                 break;

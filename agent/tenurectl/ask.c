@@ -13,8 +13,8 @@
 
 #define AGENT "/usr/bin/pkttyagent"
 
-/* Others of this user may have all the descriptors that the agent gives out at a time. They
- * have read them soon, unless one of them reads nothing. */
+/* Other programs of this user may have all the descriptors that the agent lends at a time. They
+ * return them soon, unless one of them hangs. */
 #define BUSY_FOR (5 * NSEC_PER_SEC)
 #define BUSY_AGAIN_MS 20
 
@@ -70,7 +70,7 @@ int ctl_open(struct ctl *c, const char *method, const char *lock, const char *wh
                 r = sd_bus_message_new_method_call(c->bus, &m, NAME, ROOT, MANAGER, method);
                 if (r >= 0 && lock)
                         r = sd_bus_message_append_array(m, 'y', lock, strlen(lock));
-                if (r >= 0) /* only about a lock does polkit ask anybody */
+                if (r >= 0) /* polkit asks for a password only about a lock */
                         r = lock ? ctl_call(c, m, CTL_ASK_USEC, &error, &reply)
                                  : sd_bus_call(c->bus, m, 0, &error, &reply);
                 if (r >= 0)

@@ -131,7 +131,8 @@ static int on_event(const struct ctl *c, const struct tenure_event *e, int sfd)
         return r != 0 ? r : e->type == TENURE_CACHED && c->o.once;
 }
 
-/* Reports that no core has answered yet. Returns 0, or -1 if that is an error. */
+/* Reports that no core has answered yet. Returns 0, or -1 if the command ends because of
+ * that. */
 static int say_silent(const struct ctl *c, const struct tenure *t)
 {
         const char *why = tenure_error(t);

@@ -1,8 +1,8 @@
 /*
- * tenurectl complete WORD...: what the shells ask for when TAB is pressed. The words are those
- * behind `tenurectl`; the last is being typed, and may be empty. Prints a candidate per line,
- * whatever it begins with: a word of a command, an option, a name that the agent or the core
- * knows; or ":file", where any file will do. The options on the line say where to ask.
+ * tenurectl complete WORD...: what shells call when TAB is pressed. The words are those behind
+ * `tenurectl`; the last is being typed, and may be empty. Prints a candidate per line, whatever
+ * it begins with: a word of a command, an option, a name that the agent or the core knows; or
+ * ":file", where any file will do. The options on the line say where to ask.
  */
 #include <stdio.h>
 #include <unistd.h>
@@ -12,9 +12,9 @@
 #include "text.h"
 #include "verbs.h"
 
-#define PATIENCE_S 2 /* of who presses TAB: then SIGALRM ends us */
+#define PATIENCE_S 2 /* for whoever pressed TAB; then SIGALRM ends us */
 
-/* Names for an operand: the fields of what a verb lists. */
+/* Where the names for an operand come from: the fields of what a verb lists. */
 static const struct {
         const char *operand, *verb, *fields[2];
 } kinds[] = {
@@ -24,7 +24,7 @@ static const struct {
         {"MEMBER", "core members", {"name", "id"}},
 };
 
-/* A name that has other characters could not be typed, and shells would run some. */
+/* Skips names with other characters: they cannot be typed, and shells would run some. */
 static void print_name(const char *name)
 {
         size_t n = strlen(name), i = 0, len = 1;
@@ -42,7 +42,7 @@ static void print_names(struct ctl *c, size_t kind)
         size_t n = 1, own;
 
         if (c->core.user && !strchr(c->core.user, ':') && !c->core.password_file)
-                return; /* nobody is asked for a password here */
+                return; /* a completion never asks for a password */
         snprintf(verb, sizeof(verb), "%s", kinds[kind].verb);
         for (char *space = strchr(verb, ' '); space; space = NULL) {
                 *space = '\0';

@@ -15,7 +15,7 @@
 
 /* ---- members ---- */
 
-/* What the replica with status @s knows of a member's program; NULL: nothing. */
+/* What the replica with status @s knows about a member's program; NULL if nothing. */
 static const Pb__MemberVersion *version_of(const Pb__StatusResponse *s, uint64_t id)
 {
         const Pb__MemberVersion *v = core_status_of(s, id);
@@ -100,7 +100,7 @@ static void print_notes(const Pb__MemberListResponse *p, const Pb__StatusRespons
                        s->header->cluster_id, s->header->ancestor);
         for (size_t i = 0; i < s->n_errors; i++)
                 if (strncmp(s->errors[i], ours, strlen(ours)) == 0)
-                        printf("The replica that was asked says: %s.\n",
+                        printf("The replica that was asked reports: %s.\n",
                                text_shown(s->errors[i] + strlen(ours), name));
 }
 
@@ -167,7 +167,7 @@ int verb_core_add(struct ctl *c, int argc unused_, char **argv)
         return 0;
 }
 
-/* A member was changed, and is what the sentence says. */
+/* Reports that a member was changed, and how. */
 static int did(struct ctl *c, const char *before, uint64_t id, const char *role,
                const char *behind)
 {
@@ -332,8 +332,8 @@ static int save_to(const struct ctl *c, const char *part)
                          .request = &q.base,
                          .reply_type = &pb__snapshot_response__descriptor,
                          .each = write_chunk};
-        /* It holds all values, the passwords' hashes and the key that signs logins; and what
-         * somebody else has put there is not written to. */
+        /* A snapshot has all values, the hashes of passwords and the key that signs logins; so
+         * it must not go into a file that somebody else has put there. */
         int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600), r;
         FILE *f = fd < 0 ? NULL : fdopen(fd, "w");
 
@@ -377,7 +377,7 @@ int verb_snapshot_save(struct ctl *c, int argc unused_, char **argv)
         return 0;
 }
 
-/* tenure-core does it: it knows its data directory, and takes the same options as always. */
+/* Runs tenure-core, which knows its data directory and takes its usual options. */
 int verb_snapshot_restore(struct ctl *c unused_, int argc, char **argv)
 {
         char **args = calloc((size_t) argc + 3, sizeof(*args));

@@ -5,9 +5,10 @@
 
 struct core_options {
         const char *endpoints; /* joined by commas */
-        bool given;            /* they were given, by an option or in the environment */
+        bool given; /* the endpoints were given, by an option or in the environment */
         const char *cacert, *cert, *key;
         const char *user; /* NAME or NAME:PASSWORD; NULL: nobody */
         const char *password_file;
-        struct endpoint_login login; /* what follows from these two; see talk_log_in() */
+        struct endpoint_login
+                login; /* made of `user` and the password file; see talk_log_in() */
 };

@@ -1,4 +1,4 @@
-/* What the commands of the core ask it in common. */
+/* Questions to the core that several commands have in common. */
 #pragma once
 
 #include "core.h"
@@ -15,9 +15,11 @@ const Pb__Member *core_find(const Pb__MemberListResponse *p, const char *what);
 /* The member with @id; NULL: there is none. */
 const Pb__Member *core_member(const Pb__MemberListResponse *p, uint64_t id);
 
-/* What the replica with status @s knows of a member; NULL: it is an etcd, or of 0.1.0. */
+/* What the replica with status @s knows about a member; NULL: the replica is an etcd, or of
+ * release 0.1.0. */
 const Pb__MemberVersion *core_status_of(const Pb__StatusResponse *s, uint64_t id);
 
-/* Only the leader accepts or knows some things, so it is asked, whatever the endpoints are. */
+/* Directs further calls to the leader, whatever the endpoints are: some requests only it
+ * accepts, and some facts only it knows. */
 void core_ask_leader(struct core_options *o, const Pb__MemberListResponse *list,
                      uint64_t leader);

@@ -21,11 +21,11 @@ struct replacing {
         const char *what; /* the name or id that was given */
         uint64_t former, id;
         char url[TEXT_SHOWN];
-        enum stage told; /* the last stage that was told */
+        enum stage told; /* the last stage that was reported */
         bool live;       /* there is a line of progress on the terminal */
 };
 
-/* Before anything else is said, here or by talk(). */
+/* Call it before any other output, here or by talk(). */
 static void hide_progress(struct replacing *p)
 {
         if (p->live)
@@ -74,7 +74,7 @@ static int refuse_etcd(const char *what, const Pb__Member *m)
 
         fprintf(stderr,
                 "tenurectl: the replica that was asked is an etcd, or runs release 0.1.0, and "
-                "replaces no member in one step. Do it in these:\n"
+                "cannot replace a member in one step. Use these steps:\n"
                 "  tenurectl core remove %s\n"
                 "  tenurectl core add %s\n"
                 "  (start it with an empty data directory, as that command says)\n"
@@ -85,8 +85,8 @@ static int refuse_etcd(const char *what, const Pb__Member *m)
         return -EOPNOTSUPP;
 }
 
-/* The member that was put in the place of one whose name nobody knows any more, since it has
- * not started yet. There is one learner at most. */
+/* The member that has taken the place of one, and has no name yet since it has not started.
+ * There is one learner at most. */
 static const Pb__Member *find_nameless(const Pb__MemberListResponse *list,
                                        const Pb__StatusResponse *s)
 {
@@ -132,14 +132,14 @@ static int ask(struct replacing *p, const Pb__Member *m)
                 (void) text_shown(m->peerurls[0], p->url);
         tell(p,
              "Replaced %016" PRIx64 " by %016" PRIx64 " at %s%s.\n"
-             "This command may be interrupted: the core goes on, and so does this command when "
-             "it is run again.\n",
+             "This command may be interrupted: the core continues, and so does this command "
+             "when it is run again.\n",
              p->former, p->id, p->url,
              m->islearner ? "" : ", a learner until it has caught up");
         return 0;
 }
 
-/* Finds who is meant, and has it replaced unless it was. */
+/* Finds the member that is meant, and has it replaced unless it was replaced already. */
 static int begin(struct replacing *p)
 {
         cleanup_(pb_freep) Pb__MemberListResponse *list = NULL;
@@ -175,11 +175,11 @@ static enum stage look(const Pb__Member *m, const Pb__MemberVersion *v)
 {
         if (!v || !v->linked)
                 return WAITS;
-        return v->replaces || !*m->name ? CATCHES_UP : DONE; /* it says its name itself */
+        return v->replaces || !*m->name ? CATCHES_UP : DONE; /* it has reported its name */
 }
 
-/* While the core has no leader, or the one that is asked has just died, it is asked again
- * later. Returns as talk(). */
+/* Asks again later while the core has no leader, or if the replica that is asked has just died.
+ * Returns as talk(). */
 static int look_for(const struct core_options *o, const char *path, const ProtobufCMessage *q,
                     const ProtobufCMessageDescriptor *type, void **ret)
 {
@@ -190,7 +190,7 @@ static int look_for(const struct core_options *o, const char *path, const Protob
         return r;
 }
 
-/* Returns 1 while it is not done. */
+/* Returns 1 while the replacement is not complete. */
 static int follow(struct replacing *p)
 {
         cleanup_(pb_freep) Pb__MemberListResponse *list = NULL;
@@ -227,7 +227,7 @@ static int follow(struct replacing *p)
         if (stage == WAITS && p->told < WAITS)
                 tell_what_to_do(p);
         else if (stage == CATCHES_UP && p->told < CATCHES_UP)
-                tell(p, "It has started, and catches up.\n");
+                tell(p, "It has started, and is catching up.\n");
         if (stage == CATCHES_UP)
                 tell_behind(p, v->behind);
         p->told = max_of(p->told, stage);

@@ -72,23 +72,23 @@ must_check_ int ctl_open_bus(struct ctl *c);
 must_check_ int ctl_call(struct ctl *c, sd_bus_message *m, uint64_t timeout_usec,
                          sd_bus_error *error, sd_bus_message **ret_reply);
 
-/* Calls a method of the agent that returns a descriptor; for a while again, as long as others
- * of this user have all that the agent gives out at a time. @lock: its argument; NULL: it has
- * none. Returns the descriptor; -1 after printing why, and that @what; or -ENOSYS for a lock:
- * the agent is of release 0.1.0, and knows no such method. */
+/* Calls a method of the agent that returns a descriptor; repeats the call for a while if other
+ * programs of this user have all the descriptors that the agent lends at a time. @lock: the
+ * method's argument; NULL: it has none. Returns the descriptor; -1 after printing @what and
+ * why; or -ENOSYS for a lock: the agent is of release 0.1.0, and has no such method. */
 must_check_ int ctl_open(struct ctl *c, const char *method, const char *lock, const char *what);
 
 /* Prints what failed; returns -1. @error may be NULL. */
 int ctl_fail(const char *what, int r, const sd_bus_error *error);
 
-/* How JSON is to be printed, for json-c. */
+/* Flags for json-c, from --json. */
 must_check_ int ctl_json_flags(const struct ctl *c);
 /* Prints @o, and takes it. */
 void ctl_print(const struct ctl *c, struct json_object *o);
 
-/* Prints what the verb has done: @o, which it takes, if the user wants JSON, and otherwise the
- * sentence, which may have lines. If standard output cannot be written, ctl_flush() says on
- * standard error what was done. */
+/* Prints what the verb has done: @o, which it takes over, if the user wants JSON, and otherwise
+ * the sentence, which may have several lines. If standard output cannot be written, ctl_flush()
+ * reports on standard error what was done. */
 void ctl_did(struct ctl *c, struct json_object *o, const char *fmt, ...) printf_(3, 4);
 
 /* Writes what was printed; to be called before each wait. Returns 0, or -1 after printing why
@@ -96,7 +96,7 @@ void ctl_did(struct ctl *c, struct json_object *o, const char *fmt, ...) printf_
 must_check_ int ctl_flush(struct ctl *c);
 
 /* Writes what was printed, and handles the next message of the bus, or waits for it. Returns 0,
- * or -1 after printing why that is over. */
+ * or -1 after printing why the connection has ended. */
 must_check_ int ctl_hear(struct ctl *c);
 /* The same, but waits so long at most. */
 must_check_ int ctl_hear_for(struct ctl *c, uint64_t usec);
@@ -106,8 +106,8 @@ must_check_ int ctl_hear_for(struct ctl *c, uint64_t usec);
 must_check_ int ctl_get_all(struct ctl *c, const char *path, const char *interface,
                             struct json_object **ret);
 
-/* Gets those of the manager. If the agent holds its place but is changing from one core to
- * another, asks again for some seconds, until it can name a core. */
+/* Gets the properties of the manager. If the agent holds its place but is moving from one
+ * replica to another, asks again for some seconds, until the agent can name an endpoint. */
 must_check_ int ctl_get_connected(struct ctl *c, struct json_object **ret);
 
 /* Whether the properties of the manager say that the host holds its place. */
@@ -119,7 +119,8 @@ must_check_ int ctl_read_properties(sd_bus_message *m, struct json_object **ret)
 
 /* A field of @o; "" or 0 if there is none. */
 const char *ctl_text(struct json_object *o, const char *key);
-/* The same, made safe for a terminal in @out, since anybody may have written it. */
+/* A field as ctl_text(), made safe for a terminal in @out, since anybody may have written
+ * it. */
 const char *ctl_shown(struct json_object *o, const char *key, char out[static TEXT_SHOWN]);
 int64_t ctl_number(struct json_object *o, const char *key);
 

@@ -18,7 +18,7 @@ int host_lock_open(struct ctl *c, const char *name)
         return -1;
 }
 
-/* Waits until somebody else has closed the file, or it is time to look again. Returns 0 or a
+/* Waits until another process has closed the file, or it is time to look again. Returns 0 or a
  * negative errno. */
 static int wait_for_other(int watch, nsec_t *pause, int break_fd, struct boot_time deadline)
 {

@@ -11,8 +11,8 @@
 #include "base/clock.h"
 #include "ctl.h"
 
-/* Asks the agent for a descriptor. Returns it; -ENOSYS: an agent of release 0.1.0 has none to
- * give; or -1 after printing why. */
+/* Asks the agent for a descriptor. Returns it; -ENOSYS if the agent is of release 0.1.0, which
+ * has none; or -1 after printing why. */
 must_check_ int host_lock_open(struct ctl *c, const char *name);
 
 /* Waits until @name is ours, for the place on @lease; a command that inherits @fd keeps it. @fd

@@ -34,7 +34,7 @@
 /* From tenurectl to its keeper. */
 struct word {
         int signo;               /* for the command */
-        struct boot_time end_by; /* 0: it only passes the signal on */
+        struct boot_time end_by; /* 0: only passes the signal on */
 };
 
 struct keeper {
@@ -54,8 +54,8 @@ struct keeper {
         struct keeper_end end;
 };
 
-/* Instants of another time namespace are ahead or behind by any amount, and less than a TTL
- * would not be noticed. */
+/* Whether the instants are those of another time namespace, which may differ by any amount,
+ * even by less than a TTL. */
 static bool is_other_clock(const struct tenancy *t)
 {
         static uint64_t own;
@@ -414,7 +414,8 @@ static void restore(struct terminal *t, bool killed)
         if (t->fd < 0)
                 return;
         sigemptyset(&ttou);
-        sigaddset(&ttou, SIGTTOU); /* needed if we are not in the foreground (tcsetpgrp(3)) */
+        sigaddset(&ttou,
+                  SIGTTOU); /* tcsetpgrp(3) would stop us with it if we are in the background */
         sigprocmask(SIG_BLOCK, &ttou, &old);
         /* The command may have been a shell, which had made itself or one of its jobs the
          * foreground. */
@@ -426,7 +427,7 @@ static void restore(struct terminal *t, bool killed)
         close(t->fd);
 }
 
-/* Whether the command has got the signal as well: the kernel sends those of keys, and of a
+/* Whether the command has got the signal as well: the kernel sends signals of keys, and of a
  * terminal that is gone, to our whole process group. */
 static bool is_from_terminal(const struct signalfd_siginfo *si)
 {

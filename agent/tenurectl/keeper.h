@@ -6,10 +6,11 @@
  * the terminal, which stops the other two, does not stop the keeper. The command stays in
  * tenurectl's process group: to the shell the two are one job, in the foreground or not. The
  * keeper reads the deadline of the place, which the agent writes (member/tenancy.h), and ends
- * everything that the command has started (offspring.h): with SIGTERM if no renewal has come
- * seven eighths into the TTL; with SIGKILL a thirty-second of the TTL before the deadline; and
- * at once if the place or tenurectl is gone. If tenurectl says that the lock is to be handed
- * over (lock.c), with SIGTERM at once, and with SIGKILL at the time that tenurectl gives.
+ * everything that the command has started (offspring.h): with SIGTERM if no renewal was
+ * acknowledged for seven eighths of the TTL; with SIGKILL a thirty-second of the TTL before the
+ * deadline; and at once if the place or tenurectl is gone. If tenurectl reports that the lock
+ * is to be handed over (lock.c), with SIGTERM at once, and with SIGKILL at the time that
+ * tenurectl sets.
  */
 #pragma once
 
@@ -43,8 +44,8 @@ struct keeper_end {
         int not_run; /* the errno for which it could not be executed; 0: it was */
 };
 
-/* Reads what the agent has published. Returns 0 or a negative errno; -EBADMSG: it makes no
- * sense; -EXDEV: its instants are those of another time namespace. */
+/* Reads the agent's page. Returns 0; -EBADMSG: the page is malformed; -EXDEV: its instants are
+ * those of another time namespace; or another negative errno. */
 must_check_ int keeper_look(int tenancy_fd, struct tenancy *ret);
 
 /* Whether the place is held on @lease at @now, for long enough to begin something. */
@@ -53,13 +54,13 @@ bool keeper_may_begin(const struct tenancy *t, int64_t lease, struct boot_time n
 /* Prints a line on standard error as text_say(), but drops it rather than wait for a reader. */
 void keeper_say(const char *fmt, ...) printf_(1, 2);
 
-/* Makes signals what they have to be in the caller of the functions below and in its keepers:
- * if it ended by one, the command would be killed. Blocks all that end a process by default,
- * except those of faults and those that are ignored (nohup(1)), and SIGCHLD; *@ret are these,
- * and *@ret_mask the mask before that. A standard error that nobody reads, or that is a file as
- * large as it may become, ends nobody (SIGPIPE, SIGXFSZ); and if SIGCHLD was ignored, that
- * changes nothing, although no end of a process would be reported then (wait(2)). The command
- * gets all of them as they were. */
+/* Prepares signals for the functions below and for the keepers: if this process ended by a
+ * signal, the command would be killed. Blocks SIGCHLD and all signals that end a process by
+ * default, except those of faults and those that are ignored (nohup(1)). *@ret gets the blocked
+ * signals, and *@ret_mask the former mask. A standard error that nobody reads, or that is a
+ * file at its size limit, ends no process (SIGPIPE, SIGXFSZ). If SIGCHLD was ignored, it is not
+ * any more, since ends of processes would not be reported (wait(2)). The command gets all
+ * signals as they were. */
 void keeper_take_signals(sigset_t *ret, sigset_t *ret_mask);
 /* In the process of a command, before it is executed: makes them what they were. */
 void keeper_give_signals_back(const sigset_t *mask);
@@ -67,7 +68,7 @@ void keeper_give_signals_back(const sigset_t *mask);
 enum { KEEPER_E_NOT_RUN = 1 };
 
 /* Runs the command, and returns when nothing of it is left. Returns 0; KEEPER_E_NOT_RUN: the
- * command did not run, and the keeper has said why; -ECHILD: the keeper was killed, so it is
+ * command did not run, and the keeper has printed why; -ECHILD: the keeper was killed, so it is
  * not known how the command ended; or another negative errno: the command did not run. */
 must_check_ int keeper_run(const struct keeper_job *j, struct keeper_end *ret);
 
@@ -82,11 +83,11 @@ struct kept {
 void keeper_begin_many(void);
 /* Runs the command, and returns at once. Returns 0 or a negative errno. */
 must_check_ int keeper_start(const struct keeper_job *j, struct kept *ret);
-/* Sends a signal to everything that the command has started; 0: says that the page has changed.
- */
+/* Sends a signal to everything that the command has started; 0: reports to the keeper that the
+ * page has changed. */
 void keeper_send(const struct kept *k, int signo);
 /* To be called when the keeper's process has ended and was waited for. Returns true if nothing
- * is left of the command, which ended as @ret says; false: the keeper was killed. */
+ * is left of the command, and in @ret how it ended; false if the keeper was killed. */
 bool keeper_ended(struct kept *k, struct keeper_end *ret);
 /* Waits until the keeper's process has ended, and continues it if somebody stops it. */
 void keeper_wait(const struct kept *k);

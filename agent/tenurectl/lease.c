@@ -117,8 +117,7 @@ static int ask(struct asking *a, struct talk *t)
         return r;
 }
 
-/* Finds an endpoint that reports that its leases have names; from then on only that one is
- * asked. */
+/* Finds an endpoint whose leases have names; from then on only that endpoint is asked. */
 static int want_names(struct asking *a)
 {
         Pb__StatusRequest q = PB__STATUS_REQUEST__INIT;
@@ -149,7 +148,7 @@ static int is_gone(const struct which *w)
         if (w->name)
                 say("there is no lease with the name '%s'", w->name);
         else
-                say("there is no lease %s: it has ended, or was revoked", w->text);
+                say("there is no lease %s: it has expired, or was revoked", w->text);
         return -ENOENT;
 }
 
@@ -346,7 +345,8 @@ int verb_lease_keep_alive(struct ctl *c, int argc unused_, char **argv)
                 } else if (r == -ENOENT || r == -EOPNOTSUPP || r == -EACCES || before == 0) {
                         return r;
                 } else if (!boot_before(boot_now(), until)) {
-                        return say("'%s' was not renewed in time, and may have ended", w.text);
+                        return say("'%s' was not renewed in time, and may have expired",
+                                   w.text);
                 } else {
                         poll(NULL, 0, (int) (RETRY / NSEC_PER_MSEC));
                 }

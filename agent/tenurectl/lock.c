@@ -44,7 +44,7 @@
 /* How often a core that does not answer, or the one that the agent moves to, is asked again. */
 #define ASK_AGAIN_MS 200
 #define GIVE_BACK_FOR (10 * NSEC_PER_SEC)
-/* ... and how long at first: the replica that the agent uses may have died just now. */
+/* ... and for how long after the start: the replica that the agent uses may have just died. */
 #define REACH_FIRST (5 * NSEC_PER_SEC)
 
 struct locking {
@@ -60,11 +60,11 @@ struct locking {
         int ended_by; /* the signal that ends us; 0: none */
         char node[256];
         char endpoint[320]; /* the endpoint that the agent uses */
-        bool follow;        /* we use it, too */
+        bool follow;        /* we use that endpoint, too */
         bool moved;         /* the agent has moved to another endpoint */
         bool reached;       /* a request of ours has reached a core */
         struct boot_time began;
-        bool waits_said; /* that no core answers has been reported */
+        bool waits_said; /* it was reported that no core answers */
         bool ran;        /* a command has run with the lock */
         bool runs;       /* ... and something of it may run now */
         int epfd;        /* what we wait for besides the core */
@@ -96,7 +96,7 @@ int ctl_open_tenancy(struct ctl *c)
         return ctl_open(c, "OpenTenancy", NULL, "cannot get the deadline of this host's place");
 }
 
-/* Opens the agent's page about the place, for as long as we like. */
+/* Opens the agent's page about the place, and keeps it open. */
 static int open_tenancy(struct locking *l)
 {
         char path[32];
@@ -124,7 +124,7 @@ static bool still_held(const struct locking *l)
                keeper_look(l->tenancy, &t) == 0 && keeper_may_begin(&t, l->lease, boot_now());
 }
 
-/* Likewise, however little time is left. */
+/* Whether we still have that place, however little time is left. */
 static bool has_place(const struct locking *l)
 {
         struct tenancy t;
@@ -133,10 +133,10 @@ static bool has_place(const struct locking *l)
                boot_before(boot_now(), t.deadline);
 }
 
-/* Makes a call, before or after we have the lock. If a core has answered before, we go on
- * asking. For a while we also go on asking the core that the agent uses, since it keeps the
- * host's place. In all other cases failure is an error: what the user gave us to reach the core
- * may be wrong, and would stay wrong. */
+/* Makes a call, before or after we have the lock. If a core has answered before, we keep
+ * asking; and for a while if we use the agent's core, since that one keeps the host's place. In
+ * all other cases failure is an error: what the user gave us to reach the core may be wrong,
+ * and would stay wrong. */
 static int call(struct locking *l, struct talk *t)
 {
         /* A copy, as hear_agent() may change the original while talk() goes through it. */
@@ -162,7 +162,7 @@ static int call(struct locking *l, struct talk *t)
         return r;
 }
 
-/* Returns the last pending signal, or 0. SIGCHLD does not count. */
+/* Reads all pending signals, and returns the last one except SIGCHLD, or 0. */
 static int takes_signal(const struct locking *l)
 {
         struct pollfd p = {.fd = l->sfd, .events = POLLIN};
@@ -175,7 +175,7 @@ static int takes_signal(const struct locking *l)
         return signo;
 }
 
-/* Whether a signal has come that ends us. */
+/* Whether a signal has arrived that ends us. */
 static bool is_asked_to_end(struct locking *l)
 {
         if (l->ended_by == 0)
@@ -262,8 +262,8 @@ static void dispatch(struct locking *l)
                 own_key_hear(&l->own, e);
 }
 
-/* Follows the agent to another endpoint, which the tie hears of even if the bus has been
- * restarted since. */
+/* Follows the agent to another endpoint; the tie learns of it even if the bus was restarted
+ * since. */
 static void hear_agent(struct locking *l)
 {
         const char *endpoint = l->tie ? agent_endpoint(l->tie) : "";
@@ -313,8 +313,8 @@ static int ask(struct locking *l)
                 .break_fd = l->epfd,
                 .on_break = heard,
                 .break_arg = l,
-                /* Our key is gone, because it was passed over. If the place is lost as well, we
-                 * hear of that. */
+                /* Our key is gone, because it was passed over. If the place is lost as well,
+                 * the page shows that. */
                 .again = "mutex: session is expired",
         };
         int r;
@@ -326,7 +326,7 @@ static int ask(struct locking *l)
         return r;
 }
 
-/* No core answers: waits until there is news, or it is time to ask again. */
+/* No core answers: waits until something happens, or it is time to ask again. */
 static int wait_for_core(struct locking *l)
 {
         struct pollfd p = {.fd = l->epfd, .events = POLLIN};
@@ -340,7 +340,7 @@ static int wait_for_core(struct locking *l)
         return poll(&p, 1, ASK_AGAIN_MS) > 0 ? heard(l) : 0;
 }
 
-/* Waits until the core says that the lock is ours, and writes that down while it still is. */
+/* Waits until the core reports that the lock is ours, and records that in the key. */
 static int take(struct locking *l, int64_t *ret_token)
 {
         struct epoll_event e = {.events = EPOLLIN};
@@ -362,7 +362,7 @@ static int take(struct locking *l, int64_t *ret_token)
         return r < 0 ? r : 0;
 }
 
-/* Another signal means: end at once, without waiting for the core. */
+/* A second signal ends the wait for the core at once. */
 static int hurry(void *arg)
 {
         struct locking *l = arg;
@@ -408,7 +408,7 @@ static int give_back(struct locking *l, const char *key)
         }
 }
 
-/* As lock_holder_read(). */
+/* Calls lock_holder_read(), and returns as it does. */
 static int read_holder(const struct locking *l, const char *own, bool quiet,
                        struct lock_holder *ret)
 {
@@ -435,7 +435,7 @@ static int without(struct locking *l, int r)
         if (read_holder(l, "", true, &holder) == 0)
                 say("the lock '%s' is held by %s", l->name, holder.text);
         else
-                say("somebody else has the lock '%s'", l->name);
+                say("the lock '%s' is held by somebody else", l->name);
         return (int) l->ctl->o.conflict;
 }
 
@@ -494,8 +494,8 @@ static bool on_tie(void *arg, struct boot_time *ret)
         return true;
 }
 
-/* Waits for news other than @now, until @until at most; a signal or the loss of the place ends
- * the wait. */
+/* Waits until the news are no longer @now, and until @until at most; a signal or the loss of
+ * the place ends the wait. */
 static void wait_for_news(struct locking *l, int now, struct boot_time until)
 {
         struct pollfd p[] = {{.fd = tenure_get_fd(l->tie), .events = POLLIN},
@@ -551,7 +551,7 @@ static int run(struct locking *l, char **argv, int64_t token)
                 return ctl_fail("cannot wait for signals", -errno, NULL);
         r = lock_env_set(l->key, token);
         if (r < 0)
-                return ctl_fail("cannot tell the command of its lock", r, NULL);
+                return ctl_fail("cannot pass the lock to the command", r, NULL);
         own_key_watch(&l->own, l->tie, l->key, l->created, l->marked);
         do {
                 l->runs = true;
@@ -687,7 +687,7 @@ static void done(struct locking *l)
 }
 
 /* Ends by the signal that ended the command: a service manager does not count a command as
- * failed that was told to stop, and stopped. */
+ * failed that ended by the signal that asked it to stop. */
 static void end_by(int signo)
 {
         sigset_t none;
@@ -699,8 +699,8 @@ static void end_by(int signo)
         raise(signo);
 }
 
-/* @new: a lock to be taken. Its keys NAME/LEASE would be keys of the lock that is named by what
- * is before the slash, too, as for etcd: that lock would wait for this one. Returns 0 or -1. */
+/* Returns 0, or -1 after printing why. @new: the name must have no slash: keys db/main/LEASE
+ * would count, as in etcd, for a lock db, too, which would wait for this one. */
 static int check_name(const char *name, bool new)
 {
         const char *problem = lock_name_problem(name);

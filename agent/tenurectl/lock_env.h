@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-/* Sets these for a command that is about to run. Returns 0 or a negative errno. */
+/* Sets these variables for a command that is about to run. Returns 0 or a negative errno. */
 must_check_ int lock_env_set(const char *key, int64_t token);
 
 /* Reads the lease of the innermost lock, 0 if there is none. If @name is one of the locks, it

@@ -9,7 +9,7 @@
 #include "member/lock_name.h"
 #include "talk.h"
 
-#define QUIET_FOR NSEC_PER_SEC /* a holder is good to know, but not worth more */
+#define QUIET_FOR NSEC_PER_SEC /* as long as the user waits for the holder's name */
 
 struct json_object *lock_holder_value(const char *node, const char *command)
 {
@@ -26,7 +26,7 @@ struct json_object *lock_holder_value(const char *node, const char *command)
         return o;
 }
 
-/* The value is the above, or whatever others have written. */
+/* Describes a holder by its key's value, which is as above, or as another program wrote it. */
 static void describe(const Pb__KeyValue *kv, char *out, size_t size)
 {
         cleanup_(freep) char *text =

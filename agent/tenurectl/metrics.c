@@ -34,10 +34,12 @@ static const struct {
         {"Synced", "synced", GAUGE, "Whether the agent follows the membership now."},
         {"Connected", "core_connected", GAUGE, "Whether the agent has a core that answers."},
         {"Degraded", "degraded", GAUGE, "Whether something slows this host down."},
-        {"MassFailure", "mass_failure", GAUGE, "Whether most of the nodes are gone at once."},
+        {"MassFailure", "mass_failure", GAUGE,
+         "Whether most of the nodes are gone at once (mass failure)."},
         {"Nodes", "nodes", GAUGE, "Nodes in the cluster, as this host sees it."},
         {"Services", "services", GAUGE, "Services in the cluster, as this host sees it."},
-        {"Revision", "revision", GAUGE, "Revision of the core that has been seen."},
+        {"Revision", "revision", GAUGE,
+         "The newest revision of the core that the agent has seen."},
         {"TTLSeconds", "ttl_seconds", GAUGE, "TTL of the lease; 0 without one."},
         {"MarginSeconds", "margin_seconds", GAUGE,
          "Time to the deadline unless the lease is renewed; 0 while no place is held."},
@@ -49,19 +51,20 @@ static const struct {
          "Times without an acknowledged renewal for 7/8 of the TTL."},
         {"Losses", "losses_total", COUNTER, "Places that were lost."},
         {"Fences", "fences_total", COUNTER,
-         "Times that what is bound to the place was stopped."},
+         "Times that the units bound to the place were stopped."},
         {"FencesLate", "fences_late_total", COUNTER,
-         "Of them, those that were not over by the deadline."},
+         "Of these, stops that were not complete by the deadline."},
 };
 
 static const struct {
         const char *key, *name, *help;
 } histograms[] = {
         {"RoundTripSeconds", "round_trip_seconds",
-         "From the request of a renewal to its acknowledgement."},
+         "Time from the request of a renewal to its acknowledgement."},
         {"RenewalMarginSeconds", "renewal_margin_seconds",
-         "What was left to the deadline when a renewal was acknowledged."},
-        {"FenceSeconds", "fence_seconds", "What it took until nothing bound to the place ran."},
+         "Time left to the deadline when a renewal was acknowledged."},
+        {"FenceSeconds", "fence_seconds",
+         "Time until nothing bound to the place ran any more."},
 };
 
 /* ---- the text, version 0.0.4 ---- */
@@ -100,7 +103,7 @@ static int add_values(struct buf *b, sd_bus_message *m)
         return r < 0 ? r : sd_bus_message_exit_container(m);
 }
 
-/* @name NULL: reads the histogram and drops it. */
+/* @name NULL: skips the histogram. */
 static int add_buckets(struct buf *b, sd_bus_message *m, const char *name)
 {
         uint64_t n = 0;
@@ -370,7 +373,7 @@ int verb_metrics(struct ctl *c, int argc unused_, char **argv unused_)
                 return -1;
         if (c->o.http && metrics_accept() < 0)
                 return -1;
-        if (ctl_open_bus(c) < 0) /* no agent, then, for those who read the metrics */
+        if (ctl_open_bus(c) < 0) /* the metrics then show that there is no agent */
                 c->bus = sd_bus_flush_close_unref(c->bus);
         if (c->o.http)
                 return serve(c);

@@ -16,7 +16,7 @@
 #include "loop/clock.h"
 #include "loop/peer.h"
 
-/* Requests at the same time: in all, and from one address. */
+/* How many requests are served at a time: in all, and from one address. */
 #define MOST 16
 #define MOST_OF_ONE 4
 #define SOCKETS_MOST 16
@@ -87,8 +87,8 @@ static void be_request(const struct accepting *a, int fd, const sigset_t *mask)
         alarm(REQUEST_SECONDS);
 }
 
-/* Returns 1 in the child that serves the request, and 0 in the process that accepts; or there
- * -errno if it should wait a moment before the next try. */
+/* Returns 1 in the child that serves the request. In the accepting process, returns 0, or a
+ * negative errno if it should wait a moment before the next try. */
 static int accept_one(struct accepting *a, int socket, const sigset_t *mask)
 {
         struct sockaddr_storage address = {0};
@@ -156,7 +156,7 @@ int metrics_accept(void)
                         a.sockets[a.n_sockets++] = fd;
         if (a.n_sockets == 0)
                 return 1;
-        for (int i = 0; i < a.n_sockets; i++) /* the client may go before accept(2) */
+        for (int i = 0; i < a.n_sockets; i++) /* the client may have gone before accept(2) */
                 if (fcntl(a.sockets[i], F_SETFL, O_NONBLOCK) < 0)
                         return ctl_fail("cannot wait for requests", -errno, NULL);
         signal(SIGCHLD, SIG_DFL); /* ignored, it would report no end (wait(2)) */

@@ -125,8 +125,8 @@ struct found {
         size_t n, cap;
 };
 
-/* A child of ours counts even if we may not read it: with hidepid= (proc(5)) those are hidden
- * whose program we may not read, or that has capabilities. */
+/* Adds a process. A child of ours counts even if we may not read it: with hidepid= (proc(5))
+ * the kernel hides processes whose program we may not read, or that have capabilities. */
 static void add(struct found *f, pid_t pid, bool is_child)
 {
         if (array_reserve(&f->all, &f->cap, f->n + 1, sizeof(*f->all)) < 0)
@@ -272,7 +272,7 @@ static void send_to(const struct process *p, int signo)
         if (read_process(p->pid, &now) && now.began == p->began) {
                 if (fd >= 0)
                         syscall(SYS_pidfd_send_signal, fd, signo, NULL, 0);
-                else /* no descriptor is left, or a filter of system calls refuses this one */
+                else /* no descriptor is left, or a seccomp filter refuses pidfds */
                         kill(p->pid, signo);
         }
         if (fd >= 0)
@@ -316,14 +316,16 @@ static int remove_empty(const char *path, const struct stat *st, int type, struc
         return 0;
 }
 
-/* ... with the groups that the command has made in it. The kernel keeps what has a process. */
+/* Removes a group, and the groups that the command has made in it. The kernel keeps those that
+ * have processes. */
 static void remove_group(const char *path)
 {
         if (rmdir(path) < 0 && errno == EBUSY)
                 nftw(path, remove_empty, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* One may be there already, if a process with our number was killed and so was its parent. */
+/* Makes a control group. One may exist already, left by a process with our pid that was killed
+ * together with its parent. */
 static bool make_group(const char *path)
 {
         if (mkdir(path, 0755) == 0)

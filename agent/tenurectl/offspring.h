@@ -18,8 +18,8 @@
 struct offspring {
         int kill;        /* the control group's cgroup.kill; -1: there is no group */
         char path[4096]; /* of the control group */
-        pid_t first;     /* a child that is signalled even if /proc cannot be read, because no
-                            descriptor or memory is left; 0: none */
+        pid_t first; /* a child that is signalled even if /proc cannot be read, for lack of a
+                        descriptor or of memory; 0: none */
 };
 
 /* Returns 0, or a negative errno: without /proc no process can be found. */
@@ -31,8 +31,8 @@ void offspring_adopt(struct offspring *o, pid_t of);
 /* Call it in the first child, before it executes anything. */
 void offspring_enter(const struct offspring *o);
 
-/* Sends a signal to all of them, wherever they are; of processes that fork endlessly outside a
- * control group, to most. Returns how many there are. */
+/* Sends a signal to all offspring, wherever they are; of processes that fork endlessly outside
+ * a control group, to most. Returns how many there are. */
 size_t offspring_signal(const struct offspring *o, int signo);
 
 /* Kills the processes in the control group, in a time that does not depend on their number.
@@ -41,5 +41,5 @@ bool offspring_kill_group(const struct offspring *o);
 
 void offspring_close(struct offspring *o);
 
-/* ... and removes the control group, which must be empty. */
+/* Closes @o, and removes the control group, which must be empty. */
 void offspring_end(struct offspring *o);

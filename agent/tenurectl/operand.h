@@ -1,6 +1,6 @@
-/* Reads operands: one form of a time, one of a number, and one of NAME=VALUE for all verbs. All
- * return 0, or -1 after printing what is wrong. @what: the name of the operand, for a person.
- */
+/* Reads operands: times, numbers and NAME=VALUE have the same form in all verbs. All functions
+ * return 0, or -1 after printing what is wrong. @what: the name of the operand, for
+ * messages. */
 #pragma once
 
 #include "base/base.h"
@@ -10,5 +10,5 @@ must_check_ int operand_time(const char *what, const char *text, nsec_t min, nse
                              nsec_t *ret);
 must_check_ int operand_count(const char *what, const char *text, int64_t min, int64_t max,
                               uint64_t *ret);
-/* Ends the name at its =; the value is behind that. */
+/* Splits NAME=VALUE at the =, which becomes a NUL; the value follows it. */
 must_check_ int operand_pair(char *text);

@@ -15,7 +15,7 @@ struct row {
         enum options_of of; /* which verbs take it; 0: those that name it */
         int64_t min, max;
         char letter;        /* 0: none */
-        const char *values; /* that it may have, for shells: "a|b"; NULL: those of no list */
+        const char *values; /* its values, for shells: "a|b"; NULL: any */
 };
 
 #define AT(field) offsetof(struct ctl, field)
@@ -26,7 +26,7 @@ static const struct row rows[] = {
         {"conflict-exit-code", "N", "the exit status if another holder has the lock [124]", CONF_UINT, AT(o.conflict), .of = 0, .letter = 'E', .min = 0, .max = 255},
         {"event", "EVENTS", "only these events, separated by commas", CONF_STRING, AT(o.event), .values = "NodeJoined|NodeLeft|NodeChanged|ServiceAdded|ServiceRemoved|ServiceChanged|LeaseHeld|LeaseJeopardy|LeaseLost", .of = 0},
         {"file", "FILE", "read the value from this file; -: standard input", CONF_STRING, AT(o.file), .of = 0},
-        {"filter", "WORDS", "only members that have all these words; !WORD: that do not have it", CONF_STRING, AT(o.filter), .of = 0},
+        {"filter", "WORDS", "only members that match all these words; !WORD: that do not match it", CONF_STRING, AT(o.filter), .of = 0},
         {"finish", NULL, "raise the cluster version, after which no replica can be downgraded", CONF_BOOL, AT(o.finish), .of = 0},
         {"gone", NULL, "wait until it is gone", CONF_BOOL, AT(o.gone), .of = 0},
         {"grace", "TIME", "kill a command that takes longer to end [10s]", CONF_NSEC, AT(o.grace), .of = 0, .min = NSEC_PER_MSEC, .max = YEAR},

@@ -6,7 +6,7 @@
 #include "base/args.h"
 #include "ctl.h"
 
-/* Groups of verbs that take an option, beside those that name it as their own. */
+/* Groups of verbs that take an option, in addition to verbs that name it as their own. */
 enum options_of {
         OF_ALL = 1 << 0,
         OF_BUS = 1 << 1,
@@ -16,15 +16,15 @@ enum options_of {
         OF_TABLE = 1 << 5,
 };
 
-/* Reads the command line into @c, and in *@ret the words and operands, which are valid after an
- * error, too. @rest: as in struct args_program. Returns 0, or -1 after printing what is wrong.
- */
+/* Reads the options into @c, and the words and operands into *@ret, which is valid after an
+ * error, too. @rest: as in struct args_program. Returns 0, or -1 after printing what is
+ * wrong. */
 must_check_ int options_parse(struct ctl *c, int argc, char **argv,
                               bool (*rest)(char *const operands[], size_t n), struct args *ret);
 
 /* @own: names of options, separated by spaces; NULL: none. @of: groups of them. */
 
-/* The name of an option that was given and is none of these; NULL: there is none. */
+/* Returns the name of an option that was given and is none of these, or NULL. */
 const char *options_refused(const struct ctl *c, const char *own, unsigned of);
 /* Prints " [--once] [--wait=TIME]", for a synopsis. */
 void options_print_synopsis(const char *own, FILE *f);

@@ -1,8 +1,8 @@
 /*
  * tenurectl put KEY VALUE --while-held [--lock NAME]: a write that the core applies only while
- * this host holds its place, and the lock. The guard is fixed before the value is read, so that
- * a command that was delayed between its start and its write is refused, even if the host has a
- * place, or the lock, again by then.
+ * this host holds its place, and the lock. The guard is determined before the value is read, so
+ * that the write of a command that was delayed is refused, even if the host has a place, or the
+ * lock, again by then.
  */
 #include <fcntl.h>
 #include <inttypes.h>
@@ -125,7 +125,7 @@ static int refused(const struct guard *g, const Pb__TxnResponse *p)
                 return say("the core's answer is invalid");
         found = op->response_range;
         if (found->n_kvs == 1 && found->kvs[0]->lease == g->lease)
-                return not_mine(g, "has been given up or lost since", "");
+                return not_mine(g, "was given back or lost since", "");
         snprintf(why, sizeof(why),
                  "the core refused the write, because the lease %016" PRIx64
                  " of this host's place has ended",
@@ -202,7 +202,7 @@ static int write_guarded(struct ctl *c, const struct core_options *core, const s
         return r;
 }
 
-/* Settles which core to use, and the guard. @core borrows @endpoint. */
+/* Determines which core to use, and the guard. @core borrows @endpoint. */
 static int settle(struct ctl *c, struct core_options *core, struct guard *g,
                   char endpoint[static 320])
 {

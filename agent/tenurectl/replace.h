@@ -1,4 +1,4 @@
-/* A command writes a new file beside FILE, and then renames it to FILE. */
+/* For commands that write a new file beside FILE, and then rename it to FILE. */
 #pragma once
 
 #include <sys/stat.h>
@@ -13,6 +13,5 @@ must_check_ static inline int replace_check(const char *path)
 
         if (lstat(path, &st) < 0 || S_ISREG(st.st_mode))
                 return 0;
-        return say("cannot write %s: it is there, and is not a regular file; name a file",
-                   path);
+        return say("cannot write %s: it exists, and is not a regular file", path);
 }

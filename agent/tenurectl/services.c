@@ -12,7 +12,7 @@
 
 /* ---- tags ---- */
 
-/* Ends each name at its =. Returns 0, or -1 after printing which operand has none. */
+/* Splits each NAME=VALUE at its =. Returns 0, or -1 after printing which operand has none. */
 static int split(int argc, char **argv)
 {
         for (int i = 0; i < argc; i++)
@@ -218,13 +218,13 @@ struct registering {
         struct ctl *ctl;
         const char *name, *instance;
         int argc;
-        char **argv;         /* the tags; NULL where Port= and Address= were */
+        char **argv;         /* the tags; NULL in the places of Port= and Address= */
         uint64_t port;       /* 0: none */
         const char *address; /* NULL: the node's */
         int r;
 };
 
-/* Takes what is no tag. Returns 0, or -1 after printing what is wrong. */
+/* Takes Port= and Address=. Returns 0, or -1 after printing what is wrong. */
 static int take_properties(struct registering *g)
 {
         for (int i = 0; i < g->argc; i++) {

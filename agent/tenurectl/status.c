@@ -71,7 +71,7 @@ int verb_check_fencing(struct ctl *c, int argc unused_, char **argv unused_)
                 return -1;
         list = json_object_object_get(o, "FenceWarnings");
         if (!json_object_is_type(list, json_type_array)) {
-                json_object_put(o); /* an older agent, which promises nothing */
+                json_object_put(o); /* an older agent, which does not report this */
                 return say("the agent does not report what can be fenced; restart it if it is "
                            "still an earlier version");
         }
@@ -87,8 +87,8 @@ int verb_check_fencing(struct ctl *c, int argc unused_, char **argv unused_)
         return n == 0 ? 0 : EXIT_FAILED;
 }
 
-/* No timeout, however long bound units take to stop, or a person to type a password: the agent
- * answers, or the bus reports that it is gone. */
+/* Calls a method without a timeout, since bound units may take long to stop, and a person to
+ * type a password: the agent answers, or the bus reports that it is gone. */
 static int order(struct ctl *c, const char *method, const char *what)
 {
         cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;

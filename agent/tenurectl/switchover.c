@@ -11,7 +11,7 @@
 #include "verbs.h"
 
 #define WITHIN (30 * NSEC_PER_SEC)
-/* libtenure reports when the switchover cannot succeed. */
+/* No limit here: libtenure reports when the switchover cannot succeed. */
 #define FOREVER -1
 
 static struct json_object *json_of(const char *name, const struct tenure_switched *s)

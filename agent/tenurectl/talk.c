@@ -145,7 +145,7 @@ int talk_log_in(struct core_options *o, char user[static TALK_USER],
         return say("no terminal to ask for the password of %s; give --password-file", user);
 }
 
-/* Asks one endpoint. Returns 0 if it answered, whatever the answer. */
+/* Asks one endpoint. Returns 0 if it answered, even with an error. */
 static int ask(struct talk *t, const char *url, const struct endpoint_login *login)
 {
         int r = loop_new(&t->loop);
@@ -213,7 +213,7 @@ int talk(const struct core_options *o, struct talk *t)
                         say("%s", *t->text ? t->text : "the call failed");
                 r = -EIO;
         } else if (r == 0 && !t->reply) {
-                say(t->unread == -ENOMEM ? "out of memory" : "the answer does not parse");
+                say(t->unread == -ENOMEM ? "out of memory" : "the answer is malformed");
                 r = t->unread < 0 ? t->unread : -EBADMSG;
         }
         return r;

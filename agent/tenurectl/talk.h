@@ -23,9 +23,10 @@ struct talk {
                     void *reply); /* for every message of a stream; NULL: keep the last */
         void *arg;
         nsec_t limit;    /* for the answer; 0: 10 s */
-        nsec_t patience; /* with each endpoint, before the next is asked; 0: 5 s, then `limit`
-                          */
-        enum rpc_code quiet; /* print nothing for this code, since the caller does; 0: none */
+        nsec_t patience; /* how long to wait for each endpoint before the next is asked; 0: 5 s,
+                            then `limit` */
+        enum rpc_code
+                quiet; /* print nothing for this code, since the caller prints it; 0: none */
         char url[TALK_URL_MAX]; /* the endpoint that was asked last */
         int break_fd;           /* 0: none; when it is readable, `on_break` may end the call */
         int (*on_break)(void *arg); /* a negative errno, which talk() returns, or 0 */
@@ -37,7 +38,7 @@ struct talk {
         bool sent, done, late;
         int failed;  /* of `each` */
         int unread;  /* why there is no `reply`: a negative errno */
-        int gave_up; /* 0, -ETIMEDOUT, or what on_break said */
+        int gave_up; /* 0, -ETIMEDOUT, or what on_break has returned */
         enum rpc_code code;
         char text[512];
         char down[256];
@@ -48,8 +49,8 @@ struct talk {
  * negative errno after printing what went wrong. */
 must_check_ int talk(const struct core_options *o, struct talk *t);
 
-/* Finds out whom to log in as, which may be nobody, and with which password: o->login borrows
- * @user and @password. Returns 0, or -1 after printing what is wrong. */
+/* Determines the user to log in as, if any, and the password: o->login borrows @user and
+ * @password. Returns 0, or -1 after printing what is wrong. */
 #define TALK_USER 256
 #define TALK_PASSWORD 512
 must_check_ int talk_log_in(struct core_options *o, char user[static TALK_USER],

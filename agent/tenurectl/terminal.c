@@ -29,7 +29,8 @@ bool terminal_is_there(void)
                strcmp(term, "dumb") != 0;
 }
 
-/* Async-signal-safe. Waits a moment for a terminal that accepts no output. */
+/* Restores the terminal. Async-signal-safe. Waits a moment for a terminal that accepts no
+ * output. */
 static void restore(void)
 {
         struct pollfd p = {.fd = saved.fd, .events = POLLOUT};

@@ -2,10 +2,10 @@
  * A terminal as a page of lines: raw input, the alternate screen, and its restoration, however
  * the program ends.
  *
- * ANSI's own few sequences (ECMA-48), which every terminal of today knows; see DECISIONS.md.
- * One at a time, since signal handlers restore it. Written to through a description of its own,
- * without waiting: a terminal that takes nothing (^S, a slow line) holds nobody up, and gets
- * the next frame once it has taken this one.
+ * Uses a few sequences of ECMA-48, which every terminal of today knows; see DECISIONS.md. There
+ * is one at a time, since signal handlers restore it. It is opened anew, for writing without
+ * waiting: a terminal that accepts no output (^S, a slow line) delays nothing, and gets the
+ * next frame once it has taken the last one.
  */
 #pragma once
 
@@ -14,38 +14,38 @@
 
 struct terminal {
         int fd;            /* -1: not open */
-        struct buf out;    /* what it has not taken yet */
-        struct buf *shown; /* owned: what is on its lines */
+        struct buf out;    /* output that the terminal has not taken yet */
+        struct buf *shown; /* owned: what its lines show */
         size_t n_shown, cap;
         size_t width, height;
 };
 
-/* Whether standard input and output are one that can do more than print. */
+/* Whether standard input and output are a terminal that can do more than print. */
 bool terminal_is_there(void);
 
-/* Takes it over. Returns 0 or a negative errno. */
+/* Takes the terminal over. Returns 0 or a negative errno. */
 must_check_ int terminal_open(struct terminal *t);
-/* As it was before. May be closed already. */
+/* Restores the terminal. It may have been closed before. */
 void terminal_close(struct terminal *t);
 
-/* ^Z: as it was before, until fg; then taken over again. */
+/* For ^Z: restores the terminal, stops, and takes the terminal over again after fg. */
 void terminal_suspend(struct terminal *t);
 
-/* SIGCONT: somebody else may have had it since. */
+/* For SIGCONT: takes the terminal over again, since another program may have used it. */
 void terminal_resume(struct terminal *t);
 
-/* Asks how large it is; true if that has changed, and then everything is drawn anew. */
+/* Reads the size. Returns true if that has changed; then the next frame is drawn as a whole. */
 bool terminal_measure(struct terminal *t);
-/* What is on it is not known any more. */
+/* Forgets what the terminal shows, so that the next frame is drawn as a whole. */
 void terminal_forget(struct terminal *t);
 
-/* Has these lines on it: those that differ are written. Nothing, while the last ones wait.
- * Returns 0 or a negative errno. */
+/* Shows these lines: writes those that differ, or nothing while earlier output waits. Returns 0
+ * or a negative errno. */
 must_check_ int terminal_show(struct terminal *t, const struct buf *lines, size_t n);
-/* Writes what it takes. Returns how much waits, or a negative errno. */
+/* Writes as much as the terminal takes. Returns how many bytes wait, or a negative errno. */
 must_check_ ssize_t terminal_flush(struct terminal *t);
 
-/* What was typed. Others are the characters themselves. */
+/* Keys; others are the bytes themselves. */
 enum terminal_key {
         KEY_NONE = 0,
         KEY_ENTER = '\r',
@@ -62,10 +62,10 @@ enum terminal_key {
         KEY_OTHER, /* a sequence of no meaning here */
 };
 
-/* The first key of @n bytes at @p, and in *@ret_len how many are its own. KEY_NONE: it is not
- * there as a whole. An escape by itself is one if @all that was typed is there. */
+/* Returns the first key in the @n bytes at @p, and in *@ret_len its length; KEY_NONE if it is
+ * incomplete. An escape alone is a key only if @all that was typed has arrived. */
 must_check_ int terminal_key(const uint8_t *p, size_t n, bool all, size_t *ret_len);
 
-/* Edits a line that is typed, in place: @key is one of its bytes, Backspace or ^U. Returns
- * whether it was, and there was room. */
+/* Edits a line in place: @key is a byte to append, Backspace or ^U. Returns false if it is
+ * another key, or if there is no room. */
 bool terminal_edit(char *text, size_t size, int key);

@@ -62,7 +62,7 @@ void json_put_number(struct json_object *o, const char *key, int64_t n)
 }
 
 #define TEXT_MAX 4096
-#define SAFE_MAX (TEXT_MAX + 1024) /* of what is escaped there is little */
+#define SAFE_MAX (TEXT_MAX + 1024) /* few bytes are escaped */
 
 static const char *line(char safe[static SAFE_MAX], const char *fmt, va_list ap)
 {
@@ -98,7 +98,7 @@ int say(const char *fmt, ...)
         va_start(ap, fmt);
         n = strlen(line(safe, fmt, ap));
         va_end(ap);
-        if (n > 0 && safe[n - 1] == '.') /* of the agent's or the core's sentence */
+        if (n > 0 && safe[n - 1] == '.') /* if the agent's or the core's sentence has one */
                 safe[n - 1] = '\0';
         if (as_json) {
                 struct json_object *o = json_object_new_object();

@@ -25,17 +25,17 @@ const char *text_shown(const char *text, char out[static TEXT_SHOWN]);
 #define TEXT_CELL 512
 const char *text_cell(const char *text, char out[static TEXT_CELL]);
 
-/* Prints a line to @f, as fprintf() would, in which what cannot stand in a line becomes \xNN.
- * The end of the line is added. */
+/* Prints a line to @f, as fprintf() would, and the end of the line. Bytes that cannot stand in
+ * a line become \xNN. */
 void text_say(FILE *f, const char *fmt, ...) printf_(2, 3);
 
-/* Tells a person on standard error what is wrong: one sentence, without its full stop, which is
- * added. Returns -1. */
+/* Prints on standard error what is wrong: one sentence, to which the full stop is added.
+ * Returns -1. */
 int say(const char *fmt, ...) printf_(1, 2);
 /* From now on, say() prints {"message": SENTENCE}. */
 void say_json(void);
 
-/* Makes a line of JSON of @o, in which such characters become \uNNNN. */
+/* Appends @o as a line of JSON, in which characters that control a terminal become \uNNNN. */
 void text_add_json(struct buf *b, struct json_object *o, int flags);
-/* Prints a line of JSON, in which such characters become \uNNNN. Takes @o. */
+/* Prints such a line of JSON. Takes over @o. */
 void text_print_json(struct json_object *o, int flags);

@@ -9,11 +9,11 @@
  * Returns 0, and the caller owns *@ret; or -1 after printing why. */
 must_check_ int tie_new(const struct ctl *c, struct tenure **ret);
 
-/* Prints what went wrong last; returns -1. */
+/* Prints the last error of the tie; returns -1. */
 int tie_fail(const struct tenure *t);
 
-/* Sets what the options say about the core, for a tie that is not started yet. Returns 0, or -1
- * after printing why. */
+/* Applies the options about the core to a tie that is not started yet. Returns 0, or -1 after
+ * printing why. */
 must_check_ int tie_set(struct tenure *t, const struct core_options *o);
 
 /* Puts the bus's address into the environment, where libtenure finds it; NULL: the system bus.

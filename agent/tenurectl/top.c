@@ -45,7 +45,7 @@ struct top {
         nsec_t interval;
         struct loop_timer tick;
         struct loop_hook hook;
-        int result; /* 0; -1: an error, which has been reported */
+        int result; /* 0, or -1 after an error, which was reported */
 
         /* With a terminal. */
         struct terminal terminal;
@@ -61,7 +61,7 @@ struct top {
 
         /* Without one. */
         uint64_t left; /* tables to print; 0: until interrupted */
-        bool wanted;   /* print one as soon as everything has been answered, or at: */
+        bool wanted;   /* print a table as soon as everything has been answered, or at: */
         struct boot_time print_by;
         unsigned rounds;
         size_t events_printed;
@@ -437,10 +437,10 @@ static void on_tick(struct loop_timer *timer)
         struct boot_time now = boot_now();
 
         ask(t, now);
-        if (!t->wanted) /* else one is due, maybe just now */
+        if (!t->wanted) /* otherwise a table is due, perhaps just now */
                 t->print_by = boot_add(now, min_of(t->interval, 2 * NSEC_PER_SEC));
         t->wanted = true;
-        t->drawn = now; /* on a terminal, draw what is answered in the next DRAW_EACH */
+        t->drawn = now; /* on a terminal, draw the answers of the next DRAW_EACH together */
         loop_timer_in(timer, t->interval);
         loop_hook_again(&t->hook);
 }

@@ -40,7 +40,7 @@ struct top_core {
         uint64_t leader;
         int64_t wall;
         bool listed;   /* the list of members has arrived */
-        bool ending;   /* calls end because we do, so ignore that */
+        bool ending;   /* calls end because we end: ignore their errors */
         char srv[256]; /* the name whose SRV records list endpoints; "": none, or they are known
                         */
         bool srv_tls, srv_failed;
@@ -336,7 +336,7 @@ static void on_down(struct endpoint *e, const char *why, void *userdata)
 static void on_silent(struct endpoint *e, void *userdata)
 {
         (void) e;
-        silent(userdata, "nothing comes from it");
+        silent(userdata, "it sends nothing");
 }
 
 static const struct endpoint_ops endpoint_ops = {
@@ -397,7 +397,7 @@ static int add_all(struct top_core *c, const char *cursor, const char *scheme,
                         break;
                 r = add(c, url);
                 if (r < 0)
-                        snprintf(why, TOP_REASON, "'%.100s' is no URL of a core: %s", url,
+                        snprintf(why, TOP_REASON, "'%.100s' is not a URL of a core: %s", url,
                                  strerror(-r));
         }
         return r;

@@ -8,14 +8,14 @@
 #include "member/lock_name.h"
 #include "text.h"
 
-/* Up to this many members, the leases of all are asked for, shown or not. */
+/* With at most this many members, the remaining time of all leases is read, shown or not. */
 #define ALL_UP_TO 300
-#define CALLS 512 /* at the same time */
+#define CALLS 512 /* under way at the same time */
 /* The locks are asked for once in so many rounds. */
 #define LOCKS_EACH 5
 #define SESSIONS 256
 #define LINE 32 /* candidates of a lock that are named */
-/* If the core does not answer this, it is not asked again. */
+/* A question that the core does not answer for this long is given up for good. */
 #define GIVE_UP_AFTER (10 * NSEC_PER_SEC)
 
 enum question { LEASE, KEYS, LOCK, SESSION_LIST, PERMISSION };
@@ -27,7 +27,7 @@ struct asked {
         struct boot_time at;
 };
 
-/* Something that has a lease and is no member: a session of libtenure. */
+/* The owner of a lease that is not a member: a session of libtenure. */
 struct session {
         char name[TOP_NAME];
         int64_t lease;
@@ -45,7 +45,7 @@ struct top_feed {
         size_t n_sessions;
         unsigned round;
         char refused[TOP_REASON]; /* why the members could not be read, or "" */
-        bool forbidden;           /* it is that they may not be */
+        bool forbidden;           /* because permission is missing */
         int error;
 };
 
@@ -108,7 +108,7 @@ static int on_node(struct top_feed *f, const struct tenure_event *e)
                 return top_node_gone(f->model, n->name, e->reason, loop_now(f->loop),
                                      time(NULL));
         }
-        /* What existed at the start is not news. */
+        /* Only changes after the start are events. */
         if (f->model->ever && e->type == TENURE_NODE_JOINED)
                 top_event(f->model, time(NULL), TOP_NEWS, "%s joined", n->name);
         else if (f->model->ever)
@@ -129,7 +129,7 @@ static int on_service(struct top_feed *f, const struct tenure_event *e)
                 return 0;
         }
         if (f->model->ever && e->type == TENURE_SERVICE_ADDED)
-                top_event(f->model, time(NULL), TOP_NEWS, "service %s on %s is there", name,
+                top_event(f->model, time(NULL), TOP_NEWS, "service %s on %s is available", name,
                           s->node);
         return top_service_put(f->model, s->node, name);
 }
@@ -143,7 +143,7 @@ static void on_followed(struct top_feed *f, bool followed)
         else if (!followed && m->followed) {
                 m->stale_since = time(NULL);
                 top_event(m, m->stale_since, TOP_BAD,
-                          "the cluster is not followed any more: the core does not answer");
+                          "the cluster is no longer followed: the core does not answer");
         }
         m->followed = followed;
         *f->refused = '\0';
@@ -205,8 +205,8 @@ static void take_lock_names(struct top_feed *f, const struct tenure_call *c)
         }
 }
 
-/* Puts @kv where it belongs among the first of a line, @n by now. Returns how many there are.
- */
+/* Inserts @kv into the line, which has the @n oldest candidates so far. Returns how many it has
+ * then. */
 static size_t line_up(const struct tenure_kv *line[static LINE], size_t n,
                       const struct tenure_kv *kv)
 {
@@ -393,7 +393,10 @@ static void ask(struct top_feed *f, enum question what, const char *name, int64_
                 q.key_len = (size_t) snprintf(prefix, sizeof(prefix), "%s%s%s", around[what][0],
                                               name, around[what][1]);
                 q.keys_only = true;
-                q.limit = what == LOCK ? 0 : SESSIONS; /* who has it may be any of them */
+                q.limit =
+                        what == LOCK
+                                ? 0
+                                : SESSIONS; /* any of them may be the one that has the lease */
                 r = tenure_get(f->tenure, &q, &a->call);
         }
         if (r < 0) {

@@ -1,6 +1,6 @@
 /*
- * The cluster's half of `tenurectl top`, by libtenure: members and services as they come and
- * go, how long leases have left, and the locks that hang on them.
+ * The cluster's half of `tenurectl top`, by libtenure: members and services, the remaining time
+ * of leases, and the locks attached to them.
  */
 #pragma once
 
@@ -10,23 +10,23 @@
 
 struct top_feed;
 
-/* @t is not started yet; borrowed. Returns 0, or a negative errno and tenure_error() says why.
- */
+/* @t is not started yet; borrowed. Returns 0, or a negative errno with the reason in
+ * tenure_error(). */
 must_check_ int top_feed_new(struct top_feed **ret, struct loop *l, struct top_model *m,
                              struct tenure *t);
 struct top_feed *top_feed_free(struct top_feed *f);
 
-/* Asks how long the leases of members have left: of those that are visible, model->shown from
- * @first on, and, where they are not many, of all; and now and then which locks hang on them.
- */
+/* Reads the remaining time of the members' leases: for the members that are visible,
+ * model->shown from @first on, or for all if they are few. At intervals, also reads which locks
+ * are attached to the leases. */
 void top_feed_ask(struct top_feed *f, size_t first, size_t n, struct boot_time now,
                   int64_t wall);
 
-/* Every question has its answer. */
+/* Whether every question was answered. */
 bool top_feed_is_settled(const struct top_feed *f);
 
-/* The members may not be read; model->down says why. */
+/* Whether we have no permission to read the members; model->down has the reason. */
 bool top_feed_is_refused(const struct top_feed *f);
 
-/* A negative errno once it cannot go on; tenure_error() says why. */
+/* Returns 0, or a negative errno once it cannot continue, with the reason in tenure_error(). */
 must_check_ int top_feed_error(const struct top_feed *f);

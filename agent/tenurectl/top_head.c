@@ -82,8 +82,7 @@ static int core_line(const struct top_model *m, const struct top_look *k, struct
                 top_line_say(&l, TOP_ALARM, "no leader");
         }
         if (m->etcd)
-                top_line_say(&l, TOP_PLAIN,
-                             "; an etcd: whole seconds, and neither its clients nor its turns");
+                top_line_say(&l, TOP_PLAIN, "; an etcd: whole seconds, no clients and turns");
         if (*m->cluster_version) {
                 snprintf(text, sizeof(text), "; cluster version %s", m->cluster_version);
                 top_line_say(&l, TOP_PLAIN, text);

@@ -1,5 +1,6 @@
 /*
- * The first lines of `tenurectl top`: the verdict, what there is, the core, this host. Pure.
+ * The first lines of `tenurectl top`: the verdict, the numbers of members and services, the
+ * core, this host. Pure.
  */
 #pragma once
 

@@ -20,7 +20,7 @@ struct top_history {
         size_t n_moments;
         struct rpc_conn *rpc;
         struct rpc_call *call; /* NULL: not under way */
-        int64_t from;          /* the watch is told of this revision first */
+        int64_t from;          /* the first revision that the watch reports */
         struct boot_time begun;
         nsec_t wall; /* at `begun`, since the Epoch */
         unsigned tries;
@@ -55,7 +55,7 @@ void top_history_times(struct top_history *h, const Pb__StatusResponse *p, struc
         h->n_moments = n;
 }
 
-/* In the second of the first moment whose revision is not smaller. */
+/* The time of a revision: that of the first moment whose revision is not smaller. */
 static struct boot_time time_of(const struct top_history *h, int64_t revision)
 {
         size_t low = 0, high = h->n_moments;
@@ -90,7 +90,7 @@ static void gone(struct top_history *h, const char *name, const struct node_reco
                               .leaving = "",
                               .ttl_ms = (uint64_t) max_of(was->ttl_ms, INT64_C(0))};
 
-        /* Who has come back since then is known from the watch of the present. */
+        /* The watch of the present shows which members have come back since then. */
         if ((n && n->there) || top_node_put(h->model, &f) < 0)
                 return;
         (void) !top_node_gone(h->model, name, reason, at, wall);
@@ -167,7 +167,7 @@ static void on_message(struct rpc_call *call, struct view bytes)
                 rpc_call_cancel(call);
                 begin(h);
         } else if (p->canceled || (!p->created && p->n_events == 0)) {
-                finish(h); /* all is reported (or refused): that was asked for behind it */
+                finish(h); /* all was reported, or refused: this answers a later request */
         }
         pb_free(p);
 }

@@ -2,8 +2,8 @@
  * What happened to the members in the hour before `tenurectl top` was opened, from the history
  * of keys: one watch from the revision of an hour ago on, which ends where the live one began.
  *
- * Does nothing on a core that does not say when its revisions were, such as an etcd. What is
- * compacted is left out.
+ * Does nothing on a core that does not report the times of its revisions, such as an etcd.
+ * Compacted changes are missing.
  */
 #pragma once
 
@@ -16,18 +16,18 @@ struct top_history;
 must_check_ int top_history_new(struct top_history **ret, struct top_model *m);
 struct top_history *top_history_free(struct top_history *h);
 
-/* The answer of a replica: of all, the times that reach back furthest count. */
+/* Takes a replica's status; of all replicas, the times that reach back furthest count. */
 void top_history_times(struct top_history *h, const Pb__StatusResponse *p,
                        struct boot_time now);
 
 bool top_history_has_begun(const struct top_history *h);
-/* Whether it can begin; then top_history_begin(), on a connection to any replica, once; @wall:
- * since the Epoch, in ns, so that rounding moves no event by a second. The caller kicks the
- * connection, and returns what it gets there to top_history_free(). */
+/* top_history_waits(): whether the watch can begin. Then call top_history_begin() once, on a
+ * connection to any replica; @wall: nanoseconds since the Epoch, so that rounding moves no
+ * event by a second. The caller kicks the connection. */
 bool top_history_waits(const struct top_history *h);
 void top_history_begin(struct top_history *h, struct rpc_conn *rpc, struct boot_time now,
                        nsec_t wall);
-/* Gives up if it takes too long. Returns whether nothing more will come. */
+/* Gives up if the watch takes too long. Returns whether the history is complete or given up. */
 bool top_history_is_done(struct top_history *h, struct boot_time now);
 
 /* For the watch, and for tests: a change of /tenure/CLUSTER/nodes/NAME. */

@@ -45,7 +45,7 @@ static void report(struct top_host_bus *h, const char *was, const char *is)
 {
         if (*was && strcmp(was, is) != 0)
                 top_event(h->model, h->wall, strcmp(is, "held") == 0 ? TOP_NEWS : TOP_WARNING,
-                          "this host: %s, it was %s", is, was);
+                          "this host: %s (before: %s)", is, was);
 }
 
 static void take(struct top_host_bus *h, struct json_object *o)

@@ -1,6 +1,6 @@
 /*
- * This host's half of `tenurectl top`: what its agent says of its own place, over D-Bus. Never
- * waits for the agent, once it runs.
+ * This host's half of `tenurectl top`: what its agent reports about its own place, over D-Bus.
+ * After top_host_new(), it never waits for the agent.
  */
 #pragma once
 
@@ -10,8 +10,7 @@
 
 struct top_host_bus;
 
-/* What the agent said last of the core. Strings are the bus's own; "" where there is no agent.
- */
+/* What the agent last reported about the core; "" if there is no agent. */
 struct top_agent {
         char cluster[TOP_NAME], endpoint[320];
 };

@@ -74,7 +74,7 @@ static size_t take(const char **p, bool utf8, char out[8])
                                             (c[2] & 0x3f) << 6 | (c[3] & 0x3f));
                 width = len == 1 ? 1 : wcwidth(w);
         }
-        if (w == 0 || width < 0 || is_override(w)) { /* the text may come from anybody */
+        if (w == 0 || width < 0 || is_override(w)) { /* anybody may have written the text */
                 snprintf(out, 8, "\\x%02x", c[0]);
                 *p += 1;
                 return 4;

@@ -174,7 +174,7 @@ int top_node_put(struct top_model *m, const struct top_facts *f)
         if (r < 0)
                 return r;
         if (n->lease != f->lease || !n->there)
-                n->left = -1; /* that was of an earlier lease */
+                n->left = -1; /* the time was of an earlier lease */
         n->lease = f->lease;
         n->there = true;
         return 0;
@@ -362,8 +362,8 @@ bool top_node_is_lost(const struct top_node *n)
         return !n->there && strcmp(n->reason, "expired") == 0;
 }
 
-/* What the agent of this host says of its own place: it knows of a loss before the core. HELD:
- * nothing else than the core. */
+/* The state by the agent of this host, which knows of a loss before the core does. HELD: the
+ * agent reports nothing else than the core. */
 static enum top_state state_by_agent(const struct top_model *m)
 {
         for (size_t i = 0; i < TOP_HELD; i++)
@@ -383,7 +383,7 @@ enum top_state top_node_state(const struct top_model *m, const struct top_node *
                 return top_node_is_lost(n) ? TOP_LOST : TOP_LEFT;
         if (*n->leaving)
                 return TOP_LEAVING;
-        /* As the holder counts: no renewal in the last 7/8 of the TTL. */
+        /* The holder's definition of jeopardy: no renewal in the last 7/8 of the TTL. */
         if (n->left >= 0 && boot_diff(now, n->asked) < FRESH &&
             n->left < (nsec_t) (n->ttl_ms * (uint64_t) NSEC_PER_MSEC / 8))
                 return TOP_JEOPARDY;

@@ -16,7 +16,7 @@
 #define TOP_LOCKS 64
 #define TOP_EVENTS 512
 #define TOP_FILTER 128
-/* For so long a member that has left stays in the table, with the reason, and one that was
+/* How long a member that has left stays in the table, with the reason, and a member that was
  * lost. */
 #define TOP_GONE_FOR (60 * NSEC_PER_SEC)
 #define TOP_LOST_FOR (3600 * NSEC_PER_SEC)
@@ -45,7 +45,7 @@ struct top_node {
         bool there;
         struct boot_time left_at;
         int64_t left_wall; /* the same, as wall time */
-        nsec_t left;       /* of its lease, as the core said at `asked`; -1: it has not said */
+        nsec_t left;       /* of its lease, as the core reported at `asked`; -1: not reported */
         struct boot_time asked;
         char **services; /* owned, sorted */
         size_t n_services, cap_services;
@@ -55,10 +55,10 @@ struct top_replica {
         uint64_t id;
         char name[TOP_NAME], url[128], version[64], errors[TOP_REASON];
         bool learner, leads, answers;
-        char why[TOP_REASON]; /* it does not answer; "" */
+        char why[TOP_REASON]; /* why it does not answer; "" if it does */
         uint64_t term, applied, behind;
         int64_t db_bytes;
-        int64_t clients, turn_us; /* -1: an etcd, which does not tell */
+        int64_t clients, turn_us; /* -1: an etcd, which does not report these */
         nsec_t round_trip;
         struct boot_time heard;
 };
@@ -69,7 +69,7 @@ struct top_lock {
         int64_t token;
         size_t n_waiting;
         char waiting[TOP_REASON]; /* their names, the next one first */
-        unsigned round;           /* when it was seen last */
+        unsigned round;           /* the round in which it was last seen */
 };
 
 enum top_weight { TOP_NEWS, TOP_WARNING, TOP_BAD };
@@ -80,7 +80,7 @@ struct top_event {
         char text[256];
 };
 
-/* The agent of this host, where there is one. */
+/* The agent of this host, if there is one. */
 struct top_host {
         bool known; /* there is an agent */
         char node[TOP_NAME], state[16], degraded[TOP_REASON], maintenance[16];
@@ -107,14 +107,15 @@ bool top_sort_parse(const char *word, enum top_sort *ret);
 struct top_model {
         struct top_node **nodes; /* by name; owned */
         size_t n_nodes, cap_nodes;
-        struct top_node **shown; /* what passes the filter, sorted; borrowed of `nodes` */
+        struct top_node *
+                *shown; /* members that pass the filter, sorted; borrowed from `nodes` */
         size_t n_shown, cap_shown;
         size_t n_there, n_degraded, n_services; /* as of top_arrange() */
         size_t n_states[TOP_HELD + 1];
 
         struct top_replica replicas[TOP_REPLICAS];
         size_t n_replicas;
-        bool etcd;                /* the core is one; as far as it is known */
+        bool etcd;                /* the core is an etcd, as far as is known */
         char cluster_version[32]; /* "": not known */
         uint64_t ancestor;        /* the cluster from which it was forced to descend; 0: none */
 
@@ -127,11 +128,11 @@ struct top_model {
         struct top_host host;
         char cluster[TOP_NAME];
         int64_t revision;
-        int64_t first_revision; /* changes up to that are history */
-        bool followed;          /* changes are heard of */
-        bool ever;              /* they have been once */
+        int64_t first_revision; /* changes up to this revision are history */
+        bool followed;          /* changes are being followed */
+        bool ever;              /* they were followed once */
         int64_t stale_since;    /* wall time */
-        char down[TOP_REASON];  /* why nothing is heard */
+        char down[TOP_REASON];  /* why no changes are followed */
 
         enum top_sort sort;
         bool reverse;
@@ -140,7 +141,7 @@ struct top_model {
 
 void top_model_fini(struct top_model *m);
 
-/* What a member says of itself. Strings are copied; they may be anything. */
+/* What a member reports about itself. Strings are copied, and may have any content. */
 struct top_facts {
         const char *name, *address, *zone, *tags, *degraded, *leaving;
         int64_t lease;
@@ -148,49 +149,50 @@ struct top_facts {
         int64_t since;
 };
 
-/* It is there. Returns 0 or -ENOMEM. */
+/* Adds or updates a member. Returns 0 or -ENOMEM. */
 must_check_ int top_node_put(struct top_model *m, const struct top_facts *f);
-/* It has gone; what is not known is not noticed. Returns 0 or -ENOMEM. */
+/* A member has gone; ignored if it is not known. Returns 0 or -ENOMEM. */
 must_check_ int top_node_gone(struct top_model *m, const char *name, const char *reason,
                               struct boot_time now, int64_t wall);
 struct top_node *top_node_find(const struct top_model *m, const char *name);
-/* How long its lease has left, as the core said at @now. */
+/* Records how long the member's lease has left, as the core reported at @now. */
 void top_node_left(struct top_node *n, nsec_t left, struct boot_time now);
 
-/* Service @name of @node, which may be unknown yet. Return 0 or -ENOMEM. */
+/* Add and remove the service @name of @node, which may be unknown yet. Return 0 or -ENOMEM. */
 must_check_ int top_service_put(struct top_model *m, const char *node, const char *name);
 void top_service_gone(struct top_model *m, const char *node, const char *name);
 
-/* The replica with that id, added if need be; NULL: there are too many. */
+/* The replica with that id, added if necessary; NULL if there are too many. */
 struct top_replica *top_replica_get(struct top_model *m, uint64_t id);
 void top_replica_drop(struct top_model *m, size_t i);
-/* In the order of their names. */
+/* Sorts the replicas by name. */
 void top_replicas_sort(struct top_model *m);
-/* Counts who lags, behind what the furthest one has applied. */
+/* Computes how far each replica lags behind the one that has applied most. */
 void top_replicas_compare(struct top_model *m);
 
-/* The lock of that name, added if need be; NULL: there are too many. */
+/* The lock of that name, added if necessary; NULL if there are too many. */
 struct top_lock *top_lock_get(struct top_model *m, const char *name);
 void top_lock_drop(struct top_model *m, size_t i);
 
-/* Events are kept in the order of their times. */
+/* Adds an event; events are kept in the order of their times. */
 void top_event(struct top_model *m, int64_t at, enum top_weight w, const char *fmt, ...)
         printf_(4, 5);
-/* The @back-th from the last, 0 being that; NULL: there are not as many. */
+/* The event @back before the last one; NULL if there are not as many. */
 const struct top_event *top_event_at(const struct top_model *m, size_t back);
 
-/* What a member's state is, in the words of the session's own. */
+/* The state of a member, in the terms of a session. */
 enum top_state top_node_state(const struct top_model *m, const struct top_node *n,
                               struct boot_time now);
 bool top_node_is_host(const struct top_model *m, const struct top_node *n);
-/* It expired, and has not come back. */
+/* Whether the member has expired, and has not come back. */
 bool top_node_is_lost(const struct top_node *n);
-/* Why it left, leaves, or what slows it down; "". */
+/* Why the member left, or is leaving, or what slows it down; otherwise "". */
 const char *top_node_note(const struct top_node *n);
 
-/* Whether it has all words of the filter in what is shown of it: case does not matter, and one
- * that begins with ! must not be there. */
+/* Whether all words of the filter occur in what is shown of the member, in any case; a word
+ * that begins with ! must not occur. */
 bool top_node_passes(const struct top_model *m, const struct top_node *n, struct boot_time now);
 
-/* Forgets who has been gone for long, counts, filters and sorts. Returns 0 or -ENOMEM. */
+/* Forgets members that have been gone for long; counts, filters and sorts the others. Returns 0
+ * or -ENOMEM. */
 must_check_ int top_arrange(struct top_model *m, struct boot_time now);

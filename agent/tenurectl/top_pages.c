@@ -22,7 +22,7 @@ int top_help(const struct top_look *k, struct top_screen *s)
                 "n s l a v     sort by node, state, time left, age, services",
                 "r             reverse the order",
                 "j k, arrows   move; also PgUp, PgDn, Home, End",
-                "Enter         all of the node under the cursor",
+                "Enter         details of the node under the cursor",
                 "c o e         show or hide replicas, locks, events",
                 "space         ask now",
                 "^L            redraw",
@@ -43,7 +43,7 @@ int top_help(const struct top_look *k, struct top_screen *s)
         return 0;
 }
 
-/* ---- all of a node ---- */
+/* ---- the details of a node ---- */
 
 static int fact(struct top_screen *s, const struct top_look *k, const char *title,
                 enum top_style style, const char *text)
@@ -74,7 +74,7 @@ static void since_text(const struct top_node *n, int64_t wall, char *out, size_t
                  size - 24, ", %s ago", age);
 }
 
-/* The last events that name it, as far as there is room. */
+/* Adds the last events that name the node, as far as there is room. */
 static int its_events(const struct top_model *m, const struct top_node *n,
                       const struct top_look *k, struct top_screen *s)
 {

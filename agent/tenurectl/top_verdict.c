@@ -6,7 +6,7 @@
 #include "base/utf8.h"
 #include "top_line.h"
 
-/* Losses that are not further apart are one. */
+/* Losses that are no further apart than this are reported as one. */
 #define AT_ONCE 10 /* seconds */
 
 struct verdict {

@@ -1,5 +1,5 @@
 /*
- * What whoever opens `tenurectl top` at night has to know first, in one line. Pure.
+ * The verdict of `tenurectl top`: one line with what an operator has to know first. Pure.
  */
 #pragma once
 

@@ -74,7 +74,8 @@ static void services_text(const struct top_node *n, char out[TOP_CELL])
                                         n->services[i]);
 }
 
-/* What is known of it is of before the core was heard last; of this host its agent knows. */
+/* Whether what is known of a member is out of date, since the core has not been heard from
+ * since; not for this host, whose agent knows. */
 static bool is_stale(const struct top_model *m, const struct top_node *n)
 {
         return !m->followed && m->ever && !top_node_is_host(m, n);
@@ -124,7 +125,7 @@ static enum top_style node_cell(const void *thing, size_t column, char out[TOP_C
                         top_duration((nsec_t) n->ttl_ms * NSEC_PER_MSEC, n->ttl_ms % 1000 != 0,
                                      text);
                 break;
-        case AGE: /* of a member that has gone: for how long */
+        case AGE: /* for a member that has gone: how long ago */
                 if (!n->there)
                         top_duration(boot_diff(x->now, n->left_at), false, text);
                 else if (n->since > 0)
@@ -417,7 +418,7 @@ static int events(const struct top_model *m, const struct top_look *k, size_t n,
         return 0;
 }
 
-/* The last line: the keys, or what is being typed. */
+/* The last line: the keys, or the text being typed. */
 static int keys_line(const struct top_model *m, const struct top_look *k, struct top_screen *s)
 {
         struct top_line l;
@@ -435,7 +436,7 @@ static int keys_line(const struct top_model *m, const struct top_look *k, struct
         return 0;
 }
 
-/* ---- all of it ---- */
+/* ---- the whole page ---- */
 
 static int draw_all(const struct top_model *m, const struct top_look *k, struct context *x,
                     struct top_screen *s)

@@ -7,7 +7,8 @@
 #include "options.h"
 #include "text.h"
 
-/* What a verb needs and prints, and so which options it takes beside its own. */
+/* What a verb needs and prints, which determines the options that it takes in addition to its
+ * own. */
 #define AGENT (OF_BUS | VERB_AGENT)
 #define BUS OF_BUS
 #define CORE OF_CORE
@@ -56,7 +57,7 @@ const struct verb verbs[] = {
         {"core snapshot save", NULL, "FILE", "save the state of a replica", CORE | JSON, .fn = verb_snapshot_save},
         {"core snapshot restore", NULL, "FILE [OPTION...]", "fill a new data directory; OPTION: of tenure-core", 0, .fn = verb_snapshot_restore, .rest = 3},
         {"complete", NULL, "[WORD...]", "what may follow on a command line, for shells", 0, .fn = verb_complete, .rest = 1},
-        {"help", NULL, "[COMMAND...]", "tell what a command takes", 0, .fn = verb_help},
+        {"help", NULL, "[COMMAND...]", "show the options and operands of a command", 0, .fn = verb_help},
 };
 /* clang-format on */
 const size_t n_verbs = ARRAY_SIZE(verbs);
@@ -115,7 +116,7 @@ bool verb_is_rest(char *const operands[], size_t n)
 
 void verb_print_next(char *const words[], size_t n)
 {
-        size_t last = 0; /* those that begin with the same word stand together */
+        size_t last = 0; /* verbs that begin with the same word are neighbours */
 
         for (size_t i = 0; i < n_verbs; i++) {
                 const char *next = behind(verbs[i].name, words, n);

@@ -12,12 +12,12 @@ struct verb {
         const char *options;  /* its own, separated by spaces; NULL: none */
         const char *operands; /* as in a synopsis: "NAME [NODE]", "NAME -- COMMAND..." */
         const char *help;     /* one line */
-        unsigned of;          /* what it needs and prints: of enum options_of, and VERB_AGENT */
+        unsigned of; /* what it needs and prints: flags of enum options_of, and VERB_AGENT */
         /* Returns an exit status, or -1 after printing why it failed. */
         int (*fn)(struct ctl *c, int argc, char **argv);
-        int failed;        /* the exit status of an error; 0: EXIT_FAILED */
-        size_t rest;       /* behind that many words and operands nothing is an option of ours;
-                            * 0: all may be */
+        int failed;  /* the exit status of an error; 0: EXIT_FAILED */
+        size_t rest; /* after this many words and operands, no argument is an option of ours; 0:
+                        all may be */
         const char *alias; /* another name; NULL: none */
 };
 #define VERB_AGENT (1 << 16) /* the bus is opened before it is called */
@@ -29,7 +29,7 @@ extern const size_t n_verbs;
  * failed. */
 must_check_ int verb_call(struct ctl *c, const struct verb *v, int argc, char **argv);
 
-/* Whether what follows these words and operands is no option of ours. */
+/* Whether the arguments after these words and operands are not options of ours. */
 bool verb_is_rest(char *const operands[], size_t n);
 
 /* Prints each word that may follow these in the name of a verb. */
@@ -39,14 +39,15 @@ void verb_print_next(char *const words[], size_t n);
  * Without any word it is `status`. Returns NULL if there is none. */
 const struct verb *verb_find(char *const words[], size_t n, size_t *ret_n);
 
-/* The operand with the number @i, as in its synopsis: "NODE"; and whether it must be there.
- * Returns false if there is none. */
+/* Finds the operand with the number @i, as the synopsis names it: "NODE"; and whether it is
+ * required. Returns false if there is none. */
 #define VERB_OPERAND_MAX 64
 must_check_ bool verb_operand(const struct verb *v, size_t i, char out[static VERB_OPERAND_MAX],
                               bool *ret_required);
 
-/* Both return -1 after printing what is wrong, and 0 otherwise: options that it does not take,
- * too many or too few operands, or one that is empty; words that are no verb. */
+/* verb_check() refuses options that the verb does not take, too many or too few operands, and
+ * empty ones; verb_unknown() reports words that are not a verb. Both return -1 after printing
+ * what is wrong, and 0 otherwise. */
 must_check_ int verb_check(const struct ctl *c, const struct verb *v, int argc, char **argv);
 int verb_unknown(char *const words[], size_t n);
 

@@ -66,7 +66,8 @@ struct working {
         int sfd;
         bool on_terminal; /* we had a terminal at the start */
         bool leaving, left;
-        struct boot_time leave_by; /* by then the lease is given back, or ends by itself */
+        struct boot_time leave_by; /* until then we wait for the lease to be given back; after
+                                      that it expires */
         int failed;                /* an exit status */
 };
 
@@ -107,8 +108,9 @@ static void publish(struct working *w)
                                       -min_of((nsec_t) w->n_jobs * END_EACH, w->ttl / 4));
                 later = boot_diff(t.deadline, w->tenancy.deadline);
         }
-        /* Conversion gives a slightly different value each time. With more tasks it is earlier;
-         * the keepers, each of which looks at the page, hear of some tasks at a time. */
+        /* The conversion gives a slightly different value each time, and each task makes the
+         * deadline earlier. All keepers read each new page, so small changes are not
+         * published. */
         if (t.lease == w->tenancy.lease && later < NSEC_PER_MSEC && later > -w->ttl / 128)
                 return;
         tenancy_write(&t, bytes);
@@ -280,7 +282,8 @@ static void job_ended(struct working *w, struct job *j, const struct keeper_end 
                 say_ended(j, end->status);
 }
 
-/* A keeper was killed: what is left of its command cannot be told from the other commands. */
+/* A keeper was killed: the remains of its command cannot be distinguished from the other
+ * commands, so all are ended. */
 static void end_all(struct working *w, const struct kept *first)
 {
         struct kept *kept = calloc(w->n_jobs + 1, sizeof(*kept));
@@ -323,7 +326,7 @@ static void on_child(struct working *w, pid_t pid, int status)
         kept = j->kept;
         if (keeper_ended(&j->kept, &end))
                 return job_ended(w, j, &end);
-        /* The keeper did not start the command, and has said why; or it was killed. */
+        /* The keeper did not start the command, and has printed why; or it was killed. */
         end = (struct keeper_end){.lost = WIFSIGNALED(status), .status = status};
         job_ended(w, j, &end);
         if (WIFSIGNALED(status))
@@ -341,8 +344,8 @@ static bool has_terminal(void)
         return fd >= 0;
 }
 
-/* We end when our terminal is gone. The kernel reports that, or the shell, which is told first.
- */
+/* Whether the signal means that our terminal is gone, which ends us. The kernel sends it, or
+ * the shell, which gets it first. */
 static bool is_hangup(const struct working *w, const struct signalfd_siginfo *si)
 {
         return si->ssi_signo == SIGHUP &&
@@ -479,8 +482,9 @@ static int turn(struct working *w)
 
 /* ---- the beginning ---- */
 
-/* The name given or else the host's; a host in two groups has two sessions. The last colon ends
- * the group's name, which may have others: a:b and c are not the same as a and b:c. */
+/* Sets the session's name: the group, a colon, and the given name or the host's, so that a host
+ * in two groups has two sessions. Names have no colon, so that the last one ends the group's
+ * name, which may have others. */
 static int read_name(struct working *w, const char *given)
 {
         char host[HOST_NAME_MAX + 1] = "";

@@ -13,7 +13,7 @@
 struct row {
         char *task;         /* owned */
         const char *member; /* borrowed from an answer */
-        int64_t token;      /* 0: nobody has it, or another row shows who does */
+        int64_t token;      /* 0: no member has it, or another row shows which one does */
 };
 
 struct rows {

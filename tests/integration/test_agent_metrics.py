@@ -158,7 +158,7 @@ def test_nothing_is_written_over_what_is_no_file(agent, shared_cluster, tmp_path
     path = tmp_path / "odd"
     make(path)
     before = path.lstat()
-    sentence = f"cannot write {path}: it is there, and is not a regular file"
+    sentence = f"cannot write {path}: it exists, and is not a regular file"
     assert agent.refusal("metrics", f"--output={path}")[0].startswith(sentence)
     with pytest.raises(ProgramError, match=re.escape(sentence)):
         shared_cluster.ctl("core", "snapshot", "save", path)

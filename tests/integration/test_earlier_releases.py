@@ -194,7 +194,7 @@ def test_no_member_is_replaced_before_the_upgrade_is_finished(cluster):
     c.kill()
     for leader in a, b:
         eventually(lambda: cluster.ctl("core", "move-leader", leader.name))
-        for at, sentence in ((a, "is an etcd, or runs release 0.1.0, and replaces no member"),
+        for at, sentence in ((a, "is an etcd, or runs release 0.1.0, and cannot replace a member"),
                              (b, "the cluster version is 0.1, at which no member is replaced")):
             with pytest.raises(ProgramError, match=sentence):
                 run(BIN / "tenurectl", f"--endpoints={at.client_url}", "core", "replace", c.name)

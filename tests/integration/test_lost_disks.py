@@ -265,9 +265,9 @@ def test_progress_is_for_a_terminal_and_gives_way_to_errors(liar, tmp_path):
     command = f"{BIN}/tenurectl --endpoints={liar.endpoints} core replace b"
     terminal = Terminal(tmp_path)
     terminal.run(f"NO_COLOR=1 {command}")
-    terminal.expect("It has started, and catches up\\.\r\n7 entries behind")
+    terminal.expect("It has started, and is catching up\\.\r\n7 entries behind")
     to_file = Daemon(tmp_path / "file.log", *command.split()).start()
-    eventually(lambda: to_file.said("catches up"))
+    eventually(lambda: to_file.said("is catching up"))
     liar.lie = None
     terminal.expect("^(\r\x1b\\[K(7 entries behind)?)+tenurectl: 0000000000000005 was removed meanwhile")
     assert to_file.wait() == 1
@@ -280,7 +280,7 @@ def test_an_etcd_replaces_no_member_and_the_command_names_the_steps(etcd):
         run(BIN / "tenurectl", f"--endpoints={etcd.endpoints}", "core", "replace", "etcd")
     first, *steps = refused.value.err.splitlines()
     assert first == ("tenurectl: the replica that was asked is an etcd, or runs release 0.1.0, and "
-                     "replaces no member in one step. Do it in these:")
+                     "cannot replace a member in one step. Use these steps:")
     assert [step.split()[:3] for step in steps if "tenurectl" in step] == [
         ["tenurectl", "core", step] for step in ("remove", "add", "promote")]
 
@@ -300,7 +300,7 @@ def test_it_is_said_whom_a_replica_waits_for_and_what_to_do(cluster):
     eventually(lambda: said in Http(b.client_url).get("/readyz?verbose").text)
     assert said in Http(b.client_url).get("/health").json()["reason"]
     listed = run(BIN / "tenurectl", f"--endpoints={b.client_url}", "core", "members")
-    assert "The replica that was asked says: this replica waits for member" in listed
+    assert "The replica that was asked reports: this replica waits for member" in listed
     eventually(lambda: re.search(r"STATUS=Waiting for [abc] to start \([0-9a-f]{16}\)", systemd.text()))
 
     a.start()

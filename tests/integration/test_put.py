@@ -155,7 +155,7 @@ def test_a_process_that_a_command_has_left_behind_has_neither_of_its_locks(
     eventually(lambda: engine.range(duty.lock + ".1/"))
     for lock in duty.lock, duty.lock + ".1":
         assert agent.refusal(*put, f"--lock={lock}", **left_behind) == (
-            f"the lock '{lock}' has been given up or lost since; nothing was written.", 124)
+            f"the lock '{lock}' was given back or lost since; nothing was written.", 124)
     sentence, status = agent.refusal(*put, "--lock=other", **left_behind)  # is looked up
     assert status == 124 and "the lock 'other' is held by nobody" in sentence
     agent.ctl(*put, "--while-held", **left_behind)  # the place is the same
@@ -201,7 +201,7 @@ def test_a_write_is_refused_if_the_command_has_the_lock_again_with_another_token
     assert first.wait() == 123
     duty.begin(agent)
 
-    assert put.goes_on() == (124, f"tenurectl: the lock '{duty.lock}' has been given up or lost "
+    assert put.goes_on() == (124, f"tenurectl: the lock '{duty.lock}' was given back or lost "
                                   "since; nothing was written.\n")
     assert engine.get(prefix + "k") is None
 
