@@ -82,7 +82,7 @@ DIFFERENCES = [
     Difference("MemberUpdate without URLs",
                test="test_a_member_is_not_left_without_urls"),
     Difference("is told so at once",
-               test="test_a_waiter_whose_lease_goes_is_told_so_at_once_and_does_not_hold"),
+               test="test_a_waiter_whose_lease_ends_gets_an_error_at_once_and_does_not_hold"),
     Difference("writes its key again", test="test_its_holder_may_take_a_lock_again"),
     Difference("counts for majorities once it has started",
                test="test_a_second_voter_costs_nothing_before_it_has_started_and_serves_once_it_has"),

@@ -66,7 +66,7 @@ def test_a_guard_that_cannot_start_where_no_agent_can_stops_what_is_bound(hosts,
     eventually_is("inactive", lambda: h4.show("only-one", "ActiveState"))
 
 
-def test_a_guard_goes_and_comes_with_its_agent(hosts):
+def test_a_guard_stops_and_starts_with_its_agent(hosts):
     h4 = hosts.h4
     h4.systemctl("stop", "tenured")
     eventually_is("inactive", lambda: h4.show(GUARD, "ActiveState"))

@@ -235,7 +235,7 @@ def test_an_agent_that_systemd_does_not_answer_joins_only_once_all_is_down(brief
     "rm /run/tenure/held; : >/run/tenure/held; cp /run/tenure/place /run/p; "
     "mv /run/p /run/tenure/place",
 ], ids=["rm", "chmod", "chown", "others in place"])
-def test_who_tampers_with_what_the_guard_goes_by_stops_nothing_and_not_the_guard(
+def test_tampering_with_the_guards_files_stops_nothing_and_not_the_guard(
         brief_hosts, machine, bound, tampers):
     h4 = brief_hosts.h4
     h4.configure(TTL="12s")  # for an agent that is restarted meanwhile
@@ -256,7 +256,7 @@ def test_who_tampers_with_what_the_guard_goes_by_stops_nothing_and_not_the_guard
         assert ran_on(h4, watch.departure("h4"), "plain", "only-one") == {}
 
 
-def test_a_guard_brings_all_down_where_an_agent_hangs_for_good(brief_hosts, put, bound):
+def test_a_guard_brings_all_down_where_an_agent_hangs_permanently(brief_hosts, put, bound):
     h4 = brief_hosts.h4
     put(h4, "tenured.service.d/no-watchdog.conf", "[Service]\nWatchdogSec=0\n")
     h4.configure("restart")

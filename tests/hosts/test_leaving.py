@@ -41,7 +41,7 @@ def wake(h4, _):
     (lambda h4: h4.start("systemctl", "poweroff"), "shutdown", boot),
     (lambda h4: h4.sleep(), "suspend", wake),
 ], ids=["stop", "leave", "reboot", "soft-reboot", "poweroff", "suspend"])
-def test_others_are_told_why_a_host_leaves_once_what_is_bound_has_stopped(hosts, leave, reason,
+def test_others_learn_why_a_host_leaves_once_what_is_bound_has_stopped(hosts, leave, reason,
                                                                           come_back):
     h1, h4 = hosts.h1, hosts.h4
     incarnation, watch = h1.nodes()["h4"].incarnation, h1.watch()

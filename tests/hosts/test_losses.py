@@ -34,14 +34,14 @@ def check_told_after_the_stop(hosts, happens, says):
     (kill_the_agent_for_good, "tenure-guard"),
 ], ids=["cable pulled", "network drops all", "nothing comes in", "agent stopped, cable pulled",
         "agent does not come back"])
-def test_what_is_bound_has_stopped_before_the_others_are_told(brief_hosts, machine, happens, says):
+def test_what_is_bound_has_stopped_before_the_loss_is_announced(brief_hosts, machine, happens, says):
     with machine.watched():
         check_told_after_the_stop(brief_hosts, happens, says)
         if says == "tenured":
             brief_hosts.h4.said("Node h4 lost its place: ")
 
 
-def test_a_host_that_was_frozen_stops_what_is_bound_at_once_when_it_goes_on(brief_hosts):
+def test_a_host_that_was_frozen_stops_what_is_bound_at_once_when_it_continues(brief_hosts):
     h1, h4 = brief_hosts.h1, brief_hosts.h4
     watch = h1.watch()
 
@@ -66,7 +66,7 @@ def test_a_host_without_power_has_expired_and_joins_when_it_boots(brief_hosts):
 
 
 @pytest.mark.parametrize("dead", ["h3", "h2"])
-def test_a_host_with_a_replica_dies_and_hosts_that_watched_there_are_told(brief_hosts, dead):
+def test_a_host_with_a_replica_dies_and_hosts_that_watched_there_are_notified(brief_hosts, dead):
     """h1 and h4 watch at some replica, which may be that one."""
     watches = [brief_hosts.h1.watch(), brief_hosts.h4.watch()]
 

@@ -36,7 +36,7 @@ def h4(hosts):
     hosts.h4.systemctl("stop", "tenured-metrics.socket")
 
 
-def test_the_socket_tells_what_is_counted(h4):
+def test_the_socket_serves_the_metrics(h4):
     before = ask(h4)
     assert (before["up"], before["held"]) == (1, 1)
 

@@ -64,7 +64,7 @@ def test_an_upgrade_and_a_downgrade_of_either_costs_no_place(hosts, install, rel
 @pytest.mark.parametrize("happens, says", [
     (lambda h4: h4.cut(), "tenured"), (kill_the_agent_for_good, "tenure-guard"),
 ], ids=["cable pulled", "agent does not come back"])
-def test_what_is_bound_has_stopped_before_the_others_are_told(
+def test_what_is_bound_has_stopped_before_the_loss_is_announced(
         brief_hosts, machine, mix, happens, says):
     mix(brief_hosts.h4)
 

@@ -120,7 +120,7 @@ def test_the_leader_stays_when_the_leader_of_the_core_is_killed(patroni, core_un
     patroni.is_well()
 
 
-def test_writes_go_on_after_all_replicas_of_the_core_were_killed(patroni, core_unit):
+def test_writes_continue_after_all_replicas_of_the_core_were_killed(patroni, core_unit):
     kill_and_start(core_unit, patroni.rig.h1, patroni.rig.h2, patroni.rig.h3)
 
     patroni.is_well()

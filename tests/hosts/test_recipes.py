@@ -115,7 +115,7 @@ def test_an_address_leaves_a_host_that_is_cut_off_and_answers_at_another_one(bri
     eventually(lambda: where(vips, has_address))
 
 
-def test_an_address_leaves_a_host_whose_systemd_stood_still_once_that_goes_on(brief_hosts, vips):
+def test_an_address_leaves_a_host_whose_systemd_stood_still_once_that_continues(brief_hosts, vips):
     """Nobody but systemd can take it away; what holds it has been killed by the kernel."""
     old = eventually(lambda: where(vips, has_address))
     os.kill(old.init, signal.SIGSTOP)
@@ -274,7 +274,7 @@ def test_a_standby_that_is_ahead_of_the_next_primary_is_wound_back(databases, al
     databases.is_well()
 
 
-def test_a_former_primary_that_comes_back_while_there_is_none_tries_until_there_is_one(databases):
+def test_a_former_primary_that_returns_while_there_is_none_tries_until_there_is_one(databases):
     old = databases.primary()
     standbys = others(databases.hosts, old)
     old.power_off()

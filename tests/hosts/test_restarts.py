@@ -36,7 +36,7 @@ def fill_run_and_restart(h4):
     fill_run_and_restart,
 ], ids=["restart", "reload", "kill", "stop in its tracks", "another bus", "daemon-reexec",
         "upgrade", "run is full"])
-def test_what_a_place_outlasts_nobody_hears_of_and_bound_units_run_on(hosts, happens):
+def test_what_a_place_survives_is_not_announced_and_bound_units_run_on(hosts, happens):
     h1, h4 = hosts.h1, hosts.h4
     lease, bound, watch = h4.lease, h4.show("only-one", "MainPID"), h1.watch()
 
@@ -74,7 +74,7 @@ def test_a_restart_thaws_what_an_earlier_run_has_frozen_and_nothing_else(hosts, 
         eventually(lambda: not is_frozen(h4, "only-one"))
 
 
-def test_a_bus_that_comes_back_has_the_agent_again(hosts):
+def test_a_bus_that_returns_has_the_agent_again(hosts):
     h4 = hosts.h4
     h4.systemctl("restart", "dbus")
 
@@ -91,7 +91,7 @@ def test_a_replica_that_is_killed_again_and_again_is_started_again(hosts, only_c
                    and int(h3.show("tenure-core", "MainPID")) != before)
 
 
-def test_a_host_that_is_starved_says_so_and_does_not_when_it_is_told_not_to(hosts, only_core):
+def test_a_host_that_is_starved_reports_it_unless_that_is_switched_off(hosts, only_core):
     h1, h4 = hosts.h1, hosts.h4
 
     def degraded():

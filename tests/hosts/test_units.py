@@ -51,7 +51,7 @@ def stop_while_no_agent_is_there(h4):
     (lambda h4: h4.signal("tenured", "KILL"), []),
 ], ids=["stop", "restart", "kill", "mask", "entry", "stop without an agent", "daemon-reload",
         "daemon-reexec", "reload", "agent restarted", "agent killed"])
-def test_others_hear_what_becomes_of_a_unit_and_no_more(hosts, web, happens, told):
+def test_others_learn_what_becomes_of_a_unit_and_no_more(hosts, web, happens, told):
     watch = hosts.h1.watch()
 
     happens(web)
@@ -66,7 +66,7 @@ def test_a_service_of_a_unit_is_listed_with_what_its_entry_says(hosts, web):
                      hosts.h2.ctl("services", "web", "--no-legend"), re.M)
 
 
-def test_addresses_of_a_host_are_told_as_they_come_and_go(hosts, only_core):
+def test_changes_of_a_hosts_addresses_are_reported(hosts, only_core):
     h1, h4 = hosts.h1, hosts.h4
     assert h1.nodes()["h4"].addresses == [h4.address]
 

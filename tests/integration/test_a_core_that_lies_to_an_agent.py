@@ -158,7 +158,7 @@ def test_an_agent_asks_less_and_less_often_for_what_it_may_not_read(agent, liar)
     bears(agent, liar, (refused, CUT), until=has_renewed)
 
 
-def test_an_agent_lets_go_when_a_renewal_has_lowered_its_ttl(agents, liar):
+def test_an_agent_gives_up_in_time_when_a_renewal_has_lowered_its_ttl(agents, liar):
     agent = agents(TTL="6s")
     lease = agent.status().lease_id
 
@@ -302,7 +302,7 @@ def test_an_agent_that_is_refused_when_it_leaves_asks_again(agents, liar):
     assert refused and liar.get(OWN) == pb.KeyValue()
 
 
-def test_an_agent_whose_user_is_gone_and_comes_back_says_little(agents, liar, password):
+def test_an_agent_whose_user_is_deleted_and_created_again_logs_little(agents, liar, password):
     agent = agents(TTL=f"{TTL}ms", LogLevel="info", **password)
 
     def is_gone(call):

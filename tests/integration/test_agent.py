@@ -20,7 +20,7 @@ def test_an_agent_holds_its_place_by_a_lease_and_is_listed(agent, core):
     assert node.join_revision == record.create_revision
 
 
-def test_the_bus_tells_what_tenurectl_tells(agent):
+def test_the_bus_has_what_tenurectl_shows(agent):
     status = agent.status()
 
     told = agent.properties()
@@ -95,7 +95,7 @@ def first_change(agent, watch):
     return eventually(watch.events)[0].event
 
 
-def test_a_watch_shows_only_what_the_agent_has_said_and_does_not_take_it_for_gone(agent):
+def test_a_watch_shows_only_what_the_agent_has_reported_and_does_not_take_it_for_gone(agent):
     watch = agent.watch()
     agent.bus.signal_to(watch.pid, *GONE, NAME, agent.bus.name_of(agent.pid), "")
     agent.bus.signal_to(watch.pid, PATH, MANAGER, "NodeLeft", "sssx", "h1", "id", "expired", "1")

@@ -155,7 +155,7 @@ def test_the_replica_that_is_asked_decides_who_owns_a_lease(cluster):
     assert cluster.as_user("root", "root").get("/tenure/default/nodes/h9", at=strict) is None
 
 
-def test_users_and_their_leases_come_back_from_a_snapshot(new_cluster, tmp_path):  # A17
+def test_users_and_their_leases_are_restored_from_a_snapshot(new_cluster, tmp_path):  # A17
     core = new_cluster(1).with_users(**AGENT)
     agent, root = core.as_user("agent", "agent"), core.as_user("root", "root")
     agent.put("/tenure/ends", "v", lease=agent.grant(5))
@@ -179,7 +179,7 @@ def test_users_and_their_leases_come_back_from_a_snapshot(new_cluster, tmp_path)
     ([], "user name is empty"), (["--user=agent:agent"], "permission denied"),
     (["--user=root", "--password-file=/none"], "cannot read a password from .*/none: No such file"),
     (["--user=root"], "no terminal to ask for the password of root")])
-def test_an_operator_who_does_not_log_in_is_told_why(users, tmp_path, options, sentence):
+def test_an_operator_who_does_not_log_in_learns_why(users, tmp_path, options, sentence):
     with pytest.raises(ProgramError, match=sentence):
         users.ctl(*options, "core", "snapshot", "save", tmp_path / "snapshot")
 

@@ -54,7 +54,7 @@ HALF_A_PUT = (h2.HELLO + h2.settings()
               + h2.frame(h2.DATA, 0, 1, b"\0\0\0\0\x64" + b"only a part"))
 
 
-def test_whoever_begins_and_says_no_more_is_ended(shared_cluster):
+def test_a_client_that_sends_half_a_request_is_disconnected(shared_cluster):
     replica = shared_cluster.leader()
     greeting = say(replica.peer_url, b"TENPEER1abc")
     preface = say(replica.client_url, h2.HELLO[:16])

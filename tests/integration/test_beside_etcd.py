@@ -203,7 +203,7 @@ def test_a_watch_from_before_the_compaction_is_canceled_with_its_revision(pair):
         assert watch.next(forget=["header", "cancel_reason"]).compact_revision == now
 
 
-def test_watches_go_on_when_their_client_has_said_all_it_will(pair):
+def test_watches_continue_when_their_client_has_closed_its_side(pair):
     watch = pair.watch(key=b"", range_end=b"\0")
     watch.say_all()
     for _ in range(3):
@@ -258,7 +258,7 @@ def both(futures):
     return alike([future.result() for future in futures], ["header"])
 
 
-def test_a_lock_goes_to_who_waits_next(pair, calls, leases):
+def test_a_lock_is_granted_to_the_next_waiter(pair, calls, leases):
     held = calls.call("Lock/Lock", name=b"next", lease=501).key
     second = waiting(pair, b"next", 2, lease=502)
     given_up = waiting(pair, b"next", 3, lease=503)
@@ -304,7 +304,7 @@ def test_two_claims_of_one_lease_that_are_given_up_leave_no_key(pair, leases, fi
 
 
 @pytest.mark.parametrize("service", ["Lock/Lock", "Election/Campaign"])
-def test_a_waiter_whose_lease_goes_is_told_so_at_once_and_does_not_hold(fresh_pair, service):  # A38
+def test_a_waiter_whose_lease_ends_gets_an_error_at_once_and_does_not_hold(fresh_pair, service):  # A38
     for lease in 1, 2:
         fresh_pair.call("Lease/LeaseGrant", ID=lease, TTL=600)
     fresh_pair.call(service, name=b"n", lease=1)
@@ -393,7 +393,7 @@ def test_an_alarm_about_corruption_stops_writes_and_neither_reads_nor_renewals(f
     pair.call("Lease/LeaseRevoke", ["header"], ID=61)
 
 
-def test_a_replica_tells_how_it_is_and_sends_a_snapshot(pair, calls):
+def test_a_replica_reports_how_it_is_and_sends_a_snapshot(pair, calls):
     calls.call("Maintenance/Defragment", ["header"])
     calls.call("Maintenance/Hash", ["header", "hash"])
     with pytest.raises(Refused, match="required revision is a future revision"):

@@ -140,7 +140,7 @@ def test_what_needs_a_build_that_failed_is_not_run(ci):
     assert not ci.log("uses-it")
 
 
-def test_a_night_goes_on_where_the_last_one_stopped(ci):
+def test_a_night_resumes_where_the_last_one_stopped(ci):
     interrupted = "sh -c '[ -e flag ] || { touch flag; kill $PPID; sleep 1000; }'"
     alone = "tree=None, weight=ALONE"
     ci.steps(step("first", "true", "nightly"), step("red", "false", "nightly", alone),
@@ -165,7 +165,7 @@ def test_two_runs_in_one_tree_do_not_disturb_each_other(ci):
     assert ci.log("inner").startswith("log:\nTests already run in this tree")
 
 
-def test_a_name_that_no_step_has_is_told(ci):
+def test_a_name_that_no_step_has_is_reported(ci):
     ci.steps(step("one", "true"))
     assert ci.run("test", "two*") == 1
     assert "No step has a name like two*" in ci.said

@@ -199,7 +199,7 @@ def test_the_manual_page_has_the_synopsis_of_each_verb(table):
     assert synopsis == [line for verb in table.values() for line in [".Nm", *mdoc(verb.usage)]]
 
 
-def test_the_manual_page_tells_of_each_verb_and_option(table):
+def test_the_manual_page_has_each_verb_and_option(table):
     for verb in set(table) - {"complete", "help"}:
         assert re.search(rf"^\.It Cm {verb}\b", MANUAL, re.M), verb
     for option in {option for verb in table.values() for option in verb.options}:
@@ -348,7 +348,7 @@ def to_full(*words, patience=60):
 FULL = "cannot write to standard output: No space left on device"
 
 
-def test_what_was_done_is_said_if_it_cannot_be_printed(agent, core, prefix):
+def test_what_was_done_is_reported_if_it_cannot_be_printed(agent, core, prefix):
     bus = f"--bus={agent.bus.address}"
     status, said = to_full(bus, "put", prefix + "k", "v", "--while-held")
     written = core.get(prefix + "k")
@@ -383,7 +383,7 @@ def test_a_table_has_the_same_columns_whatever_the_names_are(new_cluster):
     assert [line[at:] for line in leases] == ["-", "two words"]
 
 
-def test_names_that_are_not_there_are_told(agent):
+def test_names_that_do_not_exist_are_reported(agent):
     eventually(agent.nodes)
     assert agent.ctl("nodes", "h1", "h1", "--no-legend").count("h1") == 1
     assert agent.refusal("nodes", "h1", "nope", "none") == ("no such node: 'nope', 'none'.", 1)
@@ -400,7 +400,7 @@ def test_register_waits_for_an_agent_and_says_so(bus, agents):
 
 # ---- locks ----
 
-def test_who_has_a_lock_is_told_to_those_who_do_not_get_it(agents, duty):
+def test_a_refused_lock_names_its_holder(agents, duty):
     agent, other = agents("h1"), agents("h2")
     duty.begin(agent)
     for words, status in (["-n"], 124), (["--wait=0"], 124), (["-n", "-E", "9"], 9):

@@ -11,7 +11,7 @@ from harness.waiting import ProgramError, eventually
 
 
 @pytest.mark.parametrize("asked, other", ["ab", "bc", "ca"])
-def test_what_one_replica_has_taken_each_other_one_tells(shared_cluster, prefix, asked, other):
+def test_what_one_replica_has_accepted_each_other_one_returns(shared_cluster, prefix, asked, other):
     asked, other = (shared_cluster.replicas[name] for name in (asked, other))
 
     lease = shared_cluster.grant(600, at=asked)

@@ -48,7 +48,7 @@ def test_a_damaged_log_is_named_and_refused(new_cluster, tmp_path, damage, sente
     assert alone.said(f"{log.name} {sentence}")
 
 
-def test_an_older_copy_of_a_data_directory_is_refused_for_good(cluster):
+def test_an_older_copy_of_a_data_directory_is_refused_permanently(cluster):
     c = cluster.replicas["c"]
     older, true = c.data.with_suffix(".old"), c.data.with_suffix(".true")
     c.kill()

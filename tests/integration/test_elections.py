@@ -25,7 +25,7 @@ def left_alone(cluster):
     return alone
 
 
-def test_a_replica_without_a_majority_tells_no_observer_who_leads(cluster):
+def test_a_replica_without_a_majority_reports_the_leader_to_no_observer(cluster):
     cluster.put("e/1", "it")
     assert "result" in next(observe(cluster.replicas["a"]))
 

@@ -128,7 +128,7 @@ def test_options_go_before_the_environment_and_a_file_of_ours_knows_none(tmp_pat
     assert settings("--config-file", ours, "--name", "o", **environment)["Name"] == "o"
 
 
-def test_what_has_no_effect_is_said_with_the_reason():
+def test_what_has_no_effect_is_logged_with_the_reason():
     said = core("--wal-dir", "/w", ETCD_MAX_WALS="3", ETCD_TYPO="1", ETCD_PRE_VOTE="false")
     assert "tenure-core: --wal-dir has no effect: the log is in --data-dir" in said
     assert "ETCD_MAX_WALS has no effect: " in said

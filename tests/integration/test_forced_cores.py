@@ -54,7 +54,7 @@ def losses(*hosts):
     return [host.name for host in hosts if "lost its place" in host.log_text()]
 
 
-def test_places_go_on_in_the_only_survivor(cluster, agents):
+def test_places_continue_in_the_only_survivor(cluster, agents):
     h1, h2 = agents("h1", TTL="20s"), agents("h2", TTL="20s")
     eventually(lambda: set(h1.nodes()) == {"h1", "h2"})
     leases = [host.status().lease_id for host in (h1, h2)]
@@ -80,7 +80,7 @@ def test_places_go_on_in_the_only_survivor(cluster, agents):
     assert losses(h1, h2) == []
 
 
-def test_the_session_of_a_program_goes_on_in_the_only_survivor(cluster, ties, prefix):
+def test_the_session_of_a_program_continues_in_the_only_survivor(cluster, ties, prefix):
     tie = ties(hold=20, name="session")
     a, lease = cluster.replicas["a"], tie.lease()
     eventually(lambda: cluster.get("/tenure/default/sessions/session", at=a))
@@ -189,7 +189,7 @@ def ancestor(cluster, at):
         return rpc.call("etcdserverpb.Maintenance/Status", pb.StatusRequest()).header.ancestor
 
 
-def test_whoever_joins_a_forced_core_knows_its_ancestor(cluster, new_cluster, tmp_path):
+def test_a_replica_that_joins_a_forced_core_knows_its_ancestor(cluster, new_cluster, tmp_path):
     """Also when the forced member is gone, after a restart, and not after a restore."""
     cluster.put("k", "v")
     a = cluster.replicas["a"]

@@ -49,7 +49,7 @@ def full(core):
     return [replica for replica in core.running if replica.said("warning The disk is full")]
 
 
-def test_what_grows_is_refused_and_the_rest_goes_on(core):
+def test_what_grows_is_refused_and_the_rest_continues(core):
     core.put("first", "v")
 
     assert fill(core) > 20  # what was kept aside

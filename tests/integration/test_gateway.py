@@ -87,7 +87,7 @@ def test_fields_have_two_names_and_enumerations_names_and_numbers(both):
         "request_delete_range": {"key": b"a", "prevKv": True}}])
 
 
-def test_text_is_escaped_as_go_does_it(both):
+def test_text_is_escaped_as_in_go(both):
     name = "é<&>\"\\\n\r\t\x01\u2028"
     both.call(200, "auth/role/add", name=name)
     ours, theirs = both.raw("POST", "/v3/auth/role/list", {})
@@ -110,7 +110,7 @@ def test_health_is_that_of_the_alarms_that_are_not_excluded(both):
 
 # ---- streams ----
 
-def test_a_watch_tells_changes_and_why_there_is_none(both):
+def test_a_watch_reports_changes_and_why_there_is_none(both):
     def change():
         both.call(200, "kv/put", key=b"w", value=b"1")
         both.call(200, "kv/put", key=b"w", value=b"2")
@@ -137,7 +137,7 @@ def test_leases_are_kept_alive(both):
     both.call(200, "lease/revoke", ID=88)
 
 
-def test_a_watch_is_added_while_the_request_goes_on(shared_cluster, prefix):
+def test_a_watch_is_added_while_the_request_continues(shared_cluster, prefix):
     """Go's server answers only once it has all of a request."""
     stream = JsonStream(shared_cluster.running[0].client_url, "/v3/watch",
                         {"create_request": {"key": prefix.encode()}}, more=True)
@@ -258,7 +258,7 @@ def test_texts_with_mistakes_are_taken_or_refused_in_the_same_words(both):
 
 # ---- what is large ----
 
-def test_large_values_come_back_as_they_were(both):
+def test_large_values_are_read_back_as_they_were(both):
     both.call(200, "kv/put", key=b"large", value=bytes(range(256)) * 4000)
     both.call(200, "kv/range", key=b"large")
     both.call(200, "kv/put", key=b"large", value="A" * 2096000)

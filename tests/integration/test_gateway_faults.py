@@ -119,7 +119,7 @@ def unavailable(message):
             "message": message}
 
 
-def test_without_a_leader_a_replica_lives_and_every_call_is_told(cluster):
+def test_without_a_leader_a_replica_lives_and_every_call_gets_an_error(cluster):
     alone, *others = cluster.replicas.values()
     http = Http(alone.client_url)
     lease = cluster.grant(600)
@@ -153,7 +153,7 @@ def test_without_a_leader_a_replica_lives_and_every_call_is_told(cluster):
     assert patient.next()["result"]["events"]
 
 
-def test_who_waits_at_a_replica_that_is_removed_is_told(cluster):
+def test_a_waiter_at_a_replica_that_is_removed_gets_an_error(cluster):
     leader = cluster.leader()
     goes = next(replica for replica in cluster.replicas.values() if replica is not leader)
     stream, waits, asks = watch(goes), Http(goes.client_url), Http(leader.client_url)

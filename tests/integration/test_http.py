@@ -174,7 +174,7 @@ def test_half_requests_take_no_more_than_their_part(small, begun):
     eventually(lambda: small.held() < 1 << 20)
 
 
-def test_half_requests_that_do_not_go_on_keep_nobody_out(small):
+def test_half_requests_that_do_not_continue_keep_no_client_out(small):
     for source in 2, 3, 4:
         for _ in range(12):
             small.connect(f"127.0.0.{source}").says(WHOLE[:-100])
@@ -210,7 +210,7 @@ class HalfMessage:
         self.window, self.left = self.window - n, self.left - n
 
 
-def test_half_messages_are_let_go_when_they_hold_all_memory(new_cluster):
+def test_half_messages_are_dropped_when_they_hold_all_memory(new_cluster):
     replica = new_cluster(1, f"--max-client-bytes={16 << 20}").running[0]
     port = int(replica.client_url.rpartition(":")[2])
     halves = [HalfMessage(port, f"127.0.0.{source}") for source in (2, 3, 4) for _ in range(15)]
@@ -275,13 +275,13 @@ def full(few):
     [GET % b"/version"], [b"G", b"E", b"T"],
     [b"POST /v3/kv/put HTTP/1.1\r\nHost: x\r\nContent-Length: 14\r\n\r\n", b'{"key":"YQ=="}']],
     ids=["get", "byte-by-byte", "put"])
-def test_one_connection_more_is_told_that_it_is_too_many(full, pieces):
+def test_one_connection_more_is_refused_with_the_reason(full, pieces):
     got = Client(full.client_url).says(*pieces).hears()
     assert got.startswith(b"HTTP/1.1 503 ") and got.endswith(b"\r\n\r\ntoo many connections\n")
     assert b"\r\nConnection: close\r\n" in got
 
 
-def test_one_connection_more_is_told_by_http2_as_well(full):
+def test_one_connection_more_is_refused_by_http2_as_well(full):
     got = Client(full.client_url).says(h2.HELLO + h2.settings()).hears()
     (code,) = [body[4:8] for kind, _, _, body in h2.frames(got)[0] if kind == h2.GOAWAY]
     assert code == b"\0\0\0\x0b"  # ENHANCE_YOUR_CALM
@@ -359,14 +359,14 @@ def test_an_answer_without_a_length_ends_as_tls_wants_it(secured, hello):
     assert b"Length" not in head and json.loads(body)["count"] == "1"
 
 
-def test_who_speaks_no_tls_where_it_is_spoken_is_told(secured):
+def test_a_client_without_tls_at_a_tls_port_gets_an_error(secured):
     http = Http(secured.running[0].client_url)
     answer = http.get("/version")
     assert (answer.status, answer.text) == (400, "this port speaks TLS: use https://\n")
     assert http.ask("POST", "/v3/kv/put", "x" * 20000).status == 400
 
 
-def test_who_speaks_tls_where_it_is_not_spoken_is_refused(new_cluster):
+def test_a_client_with_tls_at_a_plaintext_port_is_refused(new_cluster):
     replica = new_cluster(1).running[0]
     with pytest.raises(ssl.SSLError):
         ssl.create_default_context().wrap_socket(Client(replica.client_url).socket,

@@ -46,7 +46,7 @@ def by_sockets(sockets, new_cluster, authority):
     return cluster
 
 
-def test_clients_come_by_a_socket_of_the_host(by_sockets, sockets, authority):
+def test_clients_can_use_a_socket_of_the_host(by_sockets, sockets, authority):
     by_sockets.put_by_socket()
 
     assert by_sockets.get("k").value == "v"

@@ -56,7 +56,7 @@ def test_nodes_and_services_are_objects(host):
     ("nodes/h2", "{}", '{"tags":{"zone":"b"}}', "/node/h2", ("Node", "Tags", {"zone": "b"})),
     ("services/db/h2", '{"port":80}', '{"port":81}', "/service/db/h2/_", ("Service", "Port", 81)),
 ], ids=["node", "service"])
-def test_an_object_tells_that_its_properties_have_changed(agent, core, key, before, after, path,
+def test_an_object_reports_that_its_properties_have_changed(agent, core, key, before, after, path,
                                                           what):
     top = agent.key.removesuffix("nodes/h1")
     seen = NAME, PATH, MANAGER, "WaitForRevision", "xt"

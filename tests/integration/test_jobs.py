@@ -95,7 +95,7 @@ def test_signals_are_passed_on_to_the_command_whose_end_is_ours(agent, duty, sen
         assert duty.line() == []
 
 
-def test_a_command_that_is_ending_may_take_its_time_and_hears_more_signals(agent, duty):
+def test_a_command_that_is_ending_may_take_its_time_and_gets_more_signals(agent, duty):
     job = Job(agent, duty, "slow")
 
     for number in PASSED_ON:
@@ -106,7 +106,7 @@ def test_a_command_that_is_ending_may_take_its_time_and_hears_more_signals(agent
     assert job.wait() == 9
 
 
-def test_who_gives_the_lock_back_to_a_silent_core_waits_no_longer_when_told(agents, proxy, duty):
+def test_giving_the_lock_back_to_a_silent_core_ends_at_a_signal(agents, proxy, duty):
     job = Job(agents("h1", Endpoints=proxy.endpoints), duty, "slow")
 
     proxy.freeze()

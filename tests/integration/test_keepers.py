@@ -137,7 +137,7 @@ def test_without_proc_work_runs_nothing_that_it_could_not_end(work):
 
 
 @root
-def test_a_command_that_unmounts_proc_is_told_all_the_same(lock):
+def test_a_command_that_unmounts_proc_gets_its_signals_all_the_same(lock):
     job = lock("sh", "-c", "umount -l /proc; echo ready; exec sleep 36000", **apart("true"))
     eventually(lambda: job.said("ready"))
 

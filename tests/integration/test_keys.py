@@ -53,7 +53,7 @@ def test_a_lease_that_nobody_renews_ends_with_its_keys(engine, prefix):
     assert (events[1].type, events[1].key) == ("DELETE", prefix + "bound")
 
 
-def test_a_watch_tells_each_change_once_and_in_order(engine, prefix):
+def test_a_watch_reports_each_change_once_and_in_order(engine, prefix):
     first = engine.put(prefix + "a", "1")
     watch = engine.watch(prefix, first)
 

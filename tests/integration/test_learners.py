@@ -97,7 +97,7 @@ def test_a_learner_serves_only_its_own_state(request, learner):
         assert (status, json.loads(text)["health"]) == (200, "true")
 
 
-def test_a_learner_is_live_and_not_ready_and_tenurectl_goes_on_to_another_replica(cluster):
+def test_a_learner_is_live_and_not_ready_and_tenurectl_continues_to_another_replica(cluster):
     learner = learner_of(cluster)
     assert ask(learner, "/livez") == (200, "ok")
     status, said = ask(learner, "/readyz")

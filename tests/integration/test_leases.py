@@ -114,7 +114,7 @@ def test_a_lease_is_kept_while_a_replica_is_frozen_until_an_interrupt(cluster, t
     eventually(lambda: "kept" not in Leases(cluster).list())
 
 
-def test_who_keeps_a_lease_is_told_when_it_is_revoked(leases, prefix, tmp_path):
+def test_keep_alive_ends_when_its_lease_is_revoked(leases, prefix, tmp_path):
     leases("grant", "9", prefix + "short")
     keeper = leases.keep(tmp_path, prefix + "short")
     leases("revoke", prefix + "short")

@@ -44,7 +44,7 @@ def test_an_agent_keeps_its_place_while_there_is_only_a_connection_that_takes_no
     assert proxy.count("connection") == 1
 
 
-def test_a_program_goes_on_beside_a_connection_that_takes_no_more_calls(
+def test_a_program_continues_beside_a_connection_that_takes_no_more_calls(
         shared_cluster, proxy, prefix, program):
     writer = program.python("""
 import sys, tenure

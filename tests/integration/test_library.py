@@ -7,7 +7,7 @@ from harness.bus import GONE
 from harness.waiting import eventually, eventually_is
 
 
-def test_a_program_in_c_hears_who_is_there_and_who_joins_and_leaves(agents, cluster, program):
+def test_a_program_in_c_learns_who_is_there_and_who_joins_and_leaves(agents, cluster, program):
     first = agents("h1", Cluster="default")
     address = first.node("h1").addresses[0]
 

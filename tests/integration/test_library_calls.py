@@ -81,7 +81,7 @@ def test_each_put_is_there_or_in_doubt_and_watched_once_whoever_is_killed(
         key.mod_revision for key in there.values())
 
 
-def test_calls_go_on_while_any_one_replica_is_frozen(cluster, ties):
+def test_calls_continue_while_any_one_replica_is_frozen(cluster, ties):
     tie = ties()
     tie.put("k", "v", timeout=60)
     for replica in cluster.replicas.values():

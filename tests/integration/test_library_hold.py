@@ -58,7 +58,7 @@ def test_a_program_whose_core_says_nothing_loses_its_lease_by_itself(cluster, ti
     assert tie.may_act()
 
 
-def test_a_program_that_was_stopped_beyond_its_ttl_may_not_act_when_it_goes_on(
+def test_a_program_that_was_stopped_beyond_its_ttl_may_not_act_when_it_continues(
         engine, ties, prefix):
     tie = ties(hold=2, name="stopped")
     tie.freeze()
@@ -173,7 +173,7 @@ def test_a_page_in_memory_ends_with_the_agent(agents, bus, ties):
 
 
 @pytest.mark.parametrize("is_there", [True, False])
-def test_a_program_may_act_on_while_an_agent_with_a_file_is_killed_and_comes_back(
+def test_a_program_may_act_on_while_an_agent_with_a_file_is_killed_and_returns(
         is_there, agents, bus, ties):
     agent = agents("h1", bus=bus)
     tie = ties(hold="agent", bus=bus)
@@ -202,7 +202,7 @@ def test_a_program_may_not_act_by_a_page_that_is_cut_off(agents, bus, ties):
     tie.hears("HELD")
 
 
-def test_an_agent_that_leaves_waits_for_the_program_that_was_not_told_yet(
+def test_an_agent_that_leaves_waits_for_the_program_that_has_not_taken_the_event_yet(
         agent, bus, shared_cluster, ties):
     told, busy = ties(hold="agent", bus=bus), ties(hold="agent", bus=bus)
 

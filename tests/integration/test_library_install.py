@@ -103,7 +103,7 @@ def cluster(new_cluster):
 
 
 @pytest.mark.parametrize("own", ["cluster", "etcd"])
-def test_a_program_hears_what_has_happened_while_its_core_was_away(request, tmp_path, own, program):
+def test_a_program_learns_what_has_happened_while_its_core_was_away(request, tmp_path, own, program):
     core = request.getfixturevalue(own)
     server, endpoints = core if own == "etcd" else core.leader(), core.endpoints
     Agent(tmp_path, core, "h1")

@@ -136,7 +136,7 @@ def test_the_example_with_leases(example, cluster):
 
 # ---- keys and watches ----
 
-def test_a_watch_tells_what_was_there_before(engine, ties, prefix):
+def test_a_watch_reports_what_was_there_before(engine, ties, prefix):
     tie, binary = ties(), b"\0\xff"
     a, b = prefix + "a", prefix + "b"
     revision = tie.put(a, "1")
@@ -318,7 +318,7 @@ with tenure.Tie(hold=60) as tie:
     waits.kill()
 
 
-def test_threads_share_a_tie_and_each_event_is_told_once(engine, says):
+def test_threads_share_a_tie_and_each_event_is_reported_once(engine, says):
     assert says("""
 import threading
 heard, n = [], 200

@@ -45,7 +45,7 @@ def test_nothing_of_a_dead_agents_commands_runs_beside_the_next_holders(
     agent.bus.thaw()
 
 
-def test_a_command_is_told_and_then_killed_before_a_silent_cores_lease_ends(agents, proxy, duty):
+def test_a_command_gets_sigterm_and_then_sigkill_before_a_silent_cores_lease_ends(agents, proxy, duty):
     agent, other = agents("h1", TTL="4s", Endpoints=proxy.endpoints), agents("h2")
     held = duty.begin(agent)
     following = duty.wait(other)
@@ -241,7 +241,7 @@ def test_a_child_from_before_exec_that_ends_disturbs_nobody(agent, duty, tmp_pat
     assert waits.lines() == ["runs"]
 
 
-def test_who_is_told_twice_to_end_waits_for_no_core_and_says_what_is_left(agents, proxy, duty):
+def test_a_second_signal_ends_the_wait_for_a_core_and_what_is_left_is_reported(agents, proxy, duty):
     agent = agents("h1", Endpoints=proxy.endpoints)
     duty.occupy()
     waits = duty.wait(agent)

@@ -73,7 +73,7 @@ def test_a_command_waits_for_its_turn_also_when_the_agent_is_restarted(agent, du
     assert held.is_running
 
 
-def test_who_waits_for_a_turn_hears_at_once_that_it_is_free(agent, duty):
+def test_a_program_that_waits_for_a_turn_learns_at_once_that_it_is_free(agent, duty):
     first = duty.begin(agent)
     second = agent.background("lock", duty.lock, "--", "echo", "next")
     third = agent.background("lock", duty.lock, "--", "echo", "last")
@@ -85,7 +85,7 @@ def test_who_waits_for_a_turn_hears_at_once_that_it_is_free(agent, duty):
 
 
 @other_user
-def test_a_program_that_may_not_use_the_place_hears_that_it_gets_no_lock(agent, program):
+def test_a_program_that_may_not_use_the_place_learns_that_it_gets_no_lock(agent, program):
     asked = program.python(f"""
 import os, tenure
 os.setuid({NOBODY})

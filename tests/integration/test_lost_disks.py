@@ -153,7 +153,7 @@ def test_a_replacement_goes_on_when_its_command_is_run_again(cluster):
             run(*command, name)
 
 
-def test_the_command_goes_on_when_the_leader_dies_meanwhile(cluster):
+def test_the_command_continues_when_the_leader_dies_meanwhile(cluster):
     a, b, c = followers(cluster)
     lose_disk(b)
     command = replacing(cluster, c, b.name)
@@ -287,7 +287,7 @@ def test_an_etcd_replaces_no_member_and_the_command_names_the_steps(etcd):
 
 # ---- while it waits ----
 
-def test_it_is_said_whom_a_replica_waits_for_and_what_to_do(cluster):
+def test_a_replica_reports_whom_it_waits_for_and_what_to_do(cluster):
     a, b, c = followers(cluster)
     for replica in b, c, a:
         replica.kill()

@@ -45,7 +45,7 @@ def test_a_leader_that_is_removed_stops_by_itself_and_loses_nothing(cluster):
 
 
 @pytest.mark.parametrize("through_itself", [True, False])
-def test_the_removed_one_of_two_is_told_and_the_other_serves(new_cluster, through_itself):
+def test_the_removed_one_of_two_stops_and_the_other_serves(new_cluster, through_itself):
     cluster = new_cluster(2)
     leader = cluster.leader()
     removed = next(r for r in cluster.replicas.values() if r is not leader)

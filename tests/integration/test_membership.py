@@ -73,7 +73,7 @@ def test_urls_that_others_have_and_a_second_learner_are_refused(three):
     assert done(three, "remove", x) == "done"
 
 
-def test_no_member_that_is_up_goes_or_comes_while_another_one_is_down(three):
+def test_no_member_that_is_up_is_removed_or_added_while_another_one_is_down(three):
     a, b, c = (at(replica) for replica in three.replicas.values())
     urls, others = new_urls(three, 1), new_urls(three, 1)
     three.replicas["c"].kill()
@@ -124,7 +124,7 @@ def test_a_second_voter_costs_nothing_before_it_has_started_and_serves_once_it_h
         core.put("k", "without the majority", at=core.replicas["a"])
 
 
-def test_a_replica_that_lags_hears_a_leader_that_it_does_not_know(new_cluster):
+def test_a_replica_that_lags_accepts_a_leader_that_it_does_not_know(new_cluster):
     core = new_cluster(3, "--strict-reconfig-check=no")
     c = core.replicas["c"]
     c.kill()

@@ -62,7 +62,7 @@ def h2(agents):
     return agents("h2")
 
 
-def test_hosts_know_each_other_and_hear_of_each_other(h1, h2):
+def test_hosts_know_each_other_and_learn_of_each_other(h1, h2):
     both = h1, h2
     for host in both:
         eventually(lambda: set(host.nodes()) == {"h1", "h2"})
@@ -86,7 +86,7 @@ def test_hosts_know_each_other_and_hear_of_each_other(h1, h2):
             told for told in watch.told_of(host.name) if told.startswith("Node")])
 
 
-def test_a_lock_goes_from_one_to_the_other(h1, h2, duty):
+def test_a_lock_passes_from_one_to_the_other(h1, h2, duty):
     tokens, before = [], None
     for host, other in (h1, h2), (h2, h1), (h1, h2):
         holder = before or duty.begin(host)
@@ -338,7 +338,7 @@ def test_a_node_id_is_refused_by_the_present_agent_and_tolerated_by_an_earlier_o
 
 
 @only_0_1_0
-def test_a_present_agent_follows_a_core_that_was_forced_and_an_earlier_one_joins_it_anew(
+def test_a_present_agent_follows_a_core_that_was_forced_and_an_earlier_one_joins_it_again(
         release, tmp_path, ports):
     core = Cluster(tmp_path, ports, 3, program=release.programs() / "tenure-core")
     follows = Agent(tmp_path, core, "h1", TTL="20s")

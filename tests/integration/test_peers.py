@@ -55,7 +55,7 @@ def peers(tmp_path, ports, authority):
     return Peers(tmp_path, ports, own_certificates(authority))
 
 
-def test_whoever_is_not_the_member_that_it_claims_to_be_is_refused_and_not_heard(peers, authority):
+def test_a_replica_that_is_not_the_member_that_it_claims_to_be_is_refused_and_not_read(peers, authority):
     a, own, b_id = peers.replicas["a"], peers.certificates, peers.id("b")
     agent = authority.certificate("agent", subject="/O=x/CN=agent", san=f"IP:{host('b')}",
                                   usages="clientAuth")
@@ -77,7 +77,7 @@ def test_whoever_is_not_the_member_that_it_claims_to_be_is_refused_and_not_heard
     eventually(lambda: a.said(f"Refused a link from member 0*{b_id:x} .*{MALFORMED}"))
 
 
-def test_a_replica_that_joins_is_told_its_id_if_its_certificate_is_for_its_url(peers, authority):
+def test_a_replica_that_joins_learns_its_id_if_its_certificate_is_for_its_url(peers, authority):
     a, c = peers.replicas["a"], peers.replicas["c"]
     own = peers.certificates
     assert peer.ask_id(a.peer_url, c.peer_url, own["b"], authority.cert) is None
@@ -97,7 +97,7 @@ def test_a_refusal_is_logged_once_in_a_while_and_the_expiry_of_a_certificate(pee
     assert 1 <= len(claims) < 10
 
 
-def test_whoever_answers_in_a_members_place_is_sent_nothing(peers, authority):
+def test_nothing_is_sent_to_a_stranger_that_answers_in_a_members_place(peers, authority):
     a, c, c_id = peers.replicas["a"], peers.replicas["c"], peers.id("c")
     other = authority.certificate("other", subject="/CN=other", san="IP:127.77.0.9")
     for file in "cert", "key":

@@ -28,7 +28,7 @@ def other(agents):
 # ---- over a restart ----
 
 @pytest.mark.parametrize("killed", [False, True])
-def test_a_restart_keeps_lease_services_and_tags_and_nobody_hears_of_it(other, agent, core, killed):
+def test_a_restart_keeps_lease_services_and_tags_and_is_not_announced(other, agent, core, killed):
     agent.background("register", "queue", "Port=1")
     agent.ctl("set-tags", "kept=yes")
     eventually(lambda: other.services() and other.node("h1").tags)
@@ -43,7 +43,7 @@ def test_a_restart_keeps_lease_services_and_tags_and_nobody_hears_of_it(other, a
     assert {event.event for event in other.announced.events()[n:]} == {"NodeChanged"}
 
 
-def test_a_service_goes_whose_program_has_ended_while_no_agent_was_there(agent, core):
+def test_a_service_is_removed_whose_program_has_ended_while_no_agent_ran(agent, core):
     caller = agent.background("register", "queue", "Port=1")
     eventually(agent.services)
     lease = agent.status().lease_id
@@ -68,7 +68,7 @@ def test_a_host_that_keeps_nothing_of_its_place_replaces_itself(other, agents):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a device that is always full")
-def test_a_place_that_cannot_be_kept_is_held_and_that_is_said_once(agents, tmp_path):
+def test_a_place_that_cannot_be_stored_is_held_and_the_log_says_so_once(agents, tmp_path):
     os.mknod(tmp_path / "place", 0o600 | stat.S_IFCHR, os.makedev(1, 7))
     agent = agents("h1", TTL="2s", environment={"RUNTIME_DIRECTORY": str(tmp_path)})
     agent.log_has("Cannot keep the place for a restart: No space left on device")
@@ -123,7 +123,7 @@ def test_a_file_that_somebody_takes_away_is_back_with_the_next_renewal(agent, wi
 
 
 @pytest.mark.parametrize("how", [signal.SIGUSR1, signal.SIGKILL])
-def test_an_agent_that_is_restarted_tells_what_happened_meanwhile(agents, how):
+def test_an_agent_that_is_restarted_reports_what_happened_meanwhile(agents, how):
     agent, leaver, stayer = (agents(name) for name in ("h1", "h2", "h3"))
     stayer.background("register", "web", "Port=80")
     eventually(lambda: len(agent.nodes()) == 3 and agent.services())
@@ -167,7 +167,7 @@ def test_what_the_bus_has_not_taken_yet_is_announced_after_a_restart(agents, cor
                set(agent.nodes()) - {"h1"} != set())
 
 
-def test_an_agent_that_comes_back_too_late_knows_that_it_has_lost(agents, core):
+def test_an_agent_that_returns_too_late_knows_that_it_has_lost(agents, core):
     agent = agents("h1", TTL="2s")
     lease = agent.status().lease_id
     agent.kill()
@@ -212,7 +212,7 @@ def test_who_leaves_persistently_stays_out_also_after_a_boot(agent):
     eventually(agent.holds)
 
 
-def test_who_leaves_until_the_next_boot_is_told_so_and_others_why_it_has_gone(other, agent, engine):
+def test_a_host_that_leaves_until_the_next_boot_learns_that_and_others_why_it_has_gone(other, agent, engine):
     other.node("h1")
 
     agent.ctl("leave")

@@ -99,7 +99,7 @@ def host(tmp_path):
 
 @pytest.mark.parametrize("timeline", [1, ""])  # older; of unknown age
 @pytest.mark.parametrize("language", ["C.UTF-8", "de_DE.UTF-8"])
-def test_a_host_whose_data_may_be_old_never_leads_whatever_language_it_speaks(
+def test_a_host_whose_data_may_be_old_never_leads_in_any_locale(
         host, timeline, language):
     db = host(timeline, 2, promotes="t")
     lead = db.lead(language=language)
@@ -130,7 +130,7 @@ def test_a_primary_that_does_not_stop_so_in_time_is_stopped_at_once(host):
 
 # A promotion that nobody wants any more would make a primary later.
 
-def test_told_to_stop_during_a_promotion_it_stops_the_cluster_first(host):
+def test_a_stop_during_a_promotion_stops_the_cluster_first(host):
     db = host(2, 2)
     db.lead(lambda: "promote" in db.did()).stop()
     assert db.stopped()

@@ -2,7 +2,7 @@
 from harness.restarts import Crowd
 
 
-def test_only_clients_of_the_replica_that_restarts_are_told_errors(cluster):
+def test_only_clients_of_the_replica_that_restarts_get_errors(cluster):
     crowd = Crowd(cluster)
     for _ in range(2):
         crowd.restart_each()

@@ -17,7 +17,7 @@ def systemd():
     notifications.close()
 
 
-def test_systemd_hears_that_the_agent_is_ready_and_what_it_does(agents, core, systemd):
+def test_systemd_learns_that_the_agent_is_ready_and_what_it_does(agents, core, systemd):
     agent = agents("h1", Endpoints=f"http://127.0.0.1:1,{core.endpoints}",  # the first is dead
                    environment={**systemd.environment, "WATCHDOG_USEC": "30000000"})
     eventually(lambda: {"READY=1", "WATCHDOG=1"} <= set(systemd.text().splitlines()))

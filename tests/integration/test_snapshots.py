@@ -90,7 +90,7 @@ def test_a_snapshot_is_not_restored_over_a_replica(snapshot, new_cluster):
 
 # ---- without a snapshot: two of three are lost ----
 
-def test_a_replica_that_was_restarted_without_a_majority_tells_nothing_old(cluster):
+def test_a_replica_that_was_restarted_without_a_majority_reports_nothing_old(cluster):
     cluster.put("k", "old")
     alone = cluster.replicas["a"]
     for replica in cluster.replicas.values():
@@ -104,7 +104,7 @@ def test_a_replica_that_was_restarted_without_a_majority_tells_nothing_old(clust
         assert read.exception().details() == "etcdserver: no leader"
 
 
-def test_a_replica_that_lost_the_others_goes_on_alone_when_it_is_told_to(cluster):
+def test_a_replica_that_lost_the_others_continues_alone_when_it_is_forced_to(cluster):
     lease = cluster.grant(600)
     cluster.put("k", "acknowledged", lease=lease)
     alone = cluster.replicas["a"]
@@ -133,7 +133,7 @@ def cluster_id(core, at):
                                            pb.RangeRequest(key=b"k"))).header
 
 
-def test_two_replicas_that_are_told_to_go_on_alone_are_two_clusters(cluster):
+def test_two_replicas_that_are_forced_to_continue_alone_are_two_clusters(cluster):
     cluster.put("k", "acknowledged")
     before = cluster_id(cluster, cluster.replicas["a"]).cluster_id
     a, b, c = cluster.replicas.values()
@@ -156,12 +156,12 @@ def test_two_replicas_that_are_told_to_go_on_alone_are_two_clusters(cluster):
     eventually(lambda: a.said("which was forced to descend from that one"))
 
 
-def test_an_empty_directory_has_nobody_to_go_on(tmp_path):
+def test_an_empty_directory_cannot_be_forced(tmp_path):
     with pytest.raises(ProgramError, match="holds no replica"):
         run(BIN / "tenure-core", "--force-new-cluster", "--data-dir", tmp_path / "nothing")
 
 
-def test_a_replica_has_let_its_log_go_when_it_says_that_it_is_defragmented(new_cluster):
+def test_a_replica_has_removed_its_log_when_it_reports_that_it_is_defragmented(new_cluster):
     with new_cluster(1).rpc() as rpc:
         def bytes_on_disk():
             return rpc.call("etcdserverpb.Maintenance/Status", pb.StatusRequest()).dbSize

@@ -237,7 +237,7 @@ def test_who_opens_the_page_later_sees_what_was_lost_and_when(page, twenty, shar
     page.shows("#verdict", "^1 of 19 hosts lost at ")
 
 
-def test_left_is_what_the_core_said(live):
+def test_left_is_what_the_core_reported(live):
     """Not that minus the time since then, in which the lease may have been renewed."""
     live.eval("""((said) => {
         leaseSaid = () => {};  // what has been asked before changes nothing any more
@@ -442,7 +442,7 @@ def test_the_policy_holds_where_somebody_tries(live):
 
 # ---- what the core does ----
 
-def test_a_page_goes_on_when_its_replica_is_back(page, cluster):
+def test_a_page_continues_when_its_replica_is_back(page, cluster):
     fleet, own = Fleet(cluster), cluster.running[0]
     for name in "db1", "db2":
         fleet.node(name)
@@ -599,7 +599,7 @@ def test_who_logs_in_sees_what_the_user_may_read_as_long_as_the_login_lasts(logi
 
 
 @pytest.mark.parametrize("name", ["bob", "carl"])
-def test_who_may_not_read_all_members_is_told_and_sees_none(login, page, name):
+def test_a_user_who_may_not_read_all_members_gets_an_error_and_sees_none(login, page, name):
     login(name)
     page.shows("#trouble", "permission denied: you may not read /tenure/p")
     assert names(page) == []

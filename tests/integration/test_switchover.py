@@ -164,7 +164,7 @@ def test_a_second_switchover_is_refused_and_a_holder_that_does_not_answer_keeps_
 
 # ---- what fails on the way ----
 
-def test_the_holder_goes_on_if_the_target_goes_while_the_command_stops(engine, line):
+def test_the_holder_continues_if_the_target_goes_while_the_command_stops(engine, line):
     at = line("slow", "", "")
     asked = at.begin_for_one_who_goes()
     at.duty.let_end()
@@ -204,7 +204,7 @@ def test_the_next_may_be_asked_for_while_the_command_stops_for_a_target_that_has
     assert eventually(lambda: at[1].tokens)[0] > at[0].tokens[0]
 
 
-def test_a_holder_that_goes_on_and_loses_its_key_at_once_runs_nothing(engine, line):
+def test_a_holder_that_continues_and_loses_its_key_at_once_runs_nothing(engine, line):
     at = line("slow", "")  # nobody waits: a deleted key would let that one begin at once
     asked = at.begin_for_one_who_goes()
     at.duty.let_end()
@@ -238,7 +238,7 @@ def test_the_target_and_not_the_next_in_line_gets_the_lock_of_a_frozen_host(engi
     assert at[0].wait() == 123
 
 
-def test_a_switchover_goes_on_when_the_leader_of_the_core_is_killed(cluster, line):
+def test_a_switchover_continues_when_the_leader_of_the_core_is_killed(cluster, line):
     at = line("slow", "")
     asked = at.begin("h2", "--wait=60s")
     eventually(at[0].has_been_told)
@@ -382,7 +382,7 @@ def test_a_session_keeps_the_lock_and_its_token_if_the_target_dies(
     assert a.mine.token() == token
 
 
-def test_a_program_hears_why_its_switchover_has_failed(shared_cluster, sessions, ties, duty):
+def test_a_program_learns_why_its_switchover_has_failed(shared_cluster, sessions, ties, duty):
     sessions("a")
 
     with pytest.raises(TieError, match="No node and no session is named 'nobody'"):

@@ -57,7 +57,7 @@ def test_describe_has_everything_that_the_agent_knows(agent):
     assert known["netlink"]["dumps"] >= 1 and known["netlink"]["overflows"] == 0
 
 
-def test_tags_are_set_and_removed_and_those_of_the_settings_come_back(agents, core):
+def test_tags_are_set_and_removed_and_those_of_the_settings_return(agents, core):
     agent = agents("h1", Tags="zone=a")
     eventually(agent.nodes)
 

@@ -75,7 +75,7 @@ def test_replicas_and_clients_show_certificates_to_each_other(secured):
             assert answer.kvs[0].value.decode() == replica.name
 
 
-def test_whoever_shows_no_certificate_of_this_authority_is_refused(secured, authority, tmp_path):
+def test_a_client_without_a_certificate_of_this_authority_is_refused(secured, authority, tmp_path):
     replica, stranger = secured.replicas["a"], Authority(tmp_path, "stranger").certificate("client")
     for url in replica.client_url, replica.peer_url:
         assert Client(url, trusts=authority.cert).refusal() == "TLSV13_ALERT_CERTIFICATE_REQUIRED"

@@ -177,7 +177,7 @@ def test_a_database_refuses_a_token_smaller_than_one_that_it_has_seen(bank):
 
 @pytest.mark.parametrize("first, second, end, ledger_", [
     (8, 9, "COMMIT", [8, 1008]), (11, 10, "COMMIT", [11]), (20, 12, "ROLLBACK", [12])])
-def test_who_comes_second_waits_for_the_first_one_and_is_refused_if_that_committed_a_larger_token(
+def test_the_second_transaction_waits_for_the_first_and_is_refused_if_that_committed_a_larger_token(
         bank, old, new, first, second, end, ledger_):
     old.sql("BEGIN; " + write(first))
     comes = new.begin("BEGIN; " + (write if end == "ROLLBACK" else write_what_is_seen)(second)

@@ -16,14 +16,14 @@ def renewed(agent):
     return eventually(lambda: (figures := advice(agent))["Renewals"] and figures)
 
 
-def test_before_the_first_renewal_there_is_nothing_to_go_by(agents):
+def test_before_the_first_renewal_there_is_nothing_to_recommend_a_ttl_by(agents):
     agent = agents("h1", TTL="10min")
     assert agent.ctl("ttl", "advise").endswith(
         "No renewal was acknowledged yet, so nothing can be recommended.\n")
     assert agent.refusal("ttl")[1] == 1  # it wants to know what to do
 
 
-def test_after_one_renewal_there_is_too_little_to_go_by(agents):
+def test_after_one_renewal_there_is_too_little_to_recommend_a_ttl_by(agents):
     agent = agents("h1", TTL="3s")
 
     figures = renewed(agent)

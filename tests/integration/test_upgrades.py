@@ -18,7 +18,7 @@ def cluster_version(core):
     return json.loads(core.ctl("core", "upgrade", "--json=short"))["cluster_version"]
 
 
-def test_an_upgrade_is_finished_on_request_and_for_good(core):
+def test_an_upgrade_is_finished_on_request_and_permanently(core):
     alone = core.replicas["a"]
     assert cluster_version(core) == "0.1"
     member, last = core.ctl("core", "upgrade").splitlines()[1:]

@@ -138,7 +138,7 @@ def test_each_user_may_do_what_etcd_lets_it_do(pair):
     users[1].call("Maintenance/Alarm", ["header"])
 
 
-def test_a_watch_without_a_good_login_is_told_by_which_etcds_clients_log_in_again(nobody):
+def test_a_watch_without_a_valid_login_gets_the_error_by_which_etcds_clients_log_in_again(nobody):
     with_bad_token = Pair(*nobody.engines, ["no.token"] * 2)
     for user, reason in (nobody, "user name is empty"), (with_bad_token, "invalid auth token"):
         made = user.stream("Watch/Watch").create(["header"], key=b"r1", watch_id=3)

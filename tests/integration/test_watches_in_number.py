@@ -125,7 +125,7 @@ def connect(core):
         yield lambda: stack.enter_context(core.rpc())
 
 
-def test_each_of_many_watches_is_told_all_that_it_asked_for_once_and_in_order(connect, seed):
+def test_each_of_many_watches_gets_all_that_it_asked_for_once_and_in_order(connect, seed):
     r, all_is_written, at_once = random.Random(seed), threading.Event(), threading.Event()
     at_once.set()
     readers = [Reader(connect(), at_once if n % 3 else all_is_written) for n in range(STREAMS)]
@@ -166,7 +166,7 @@ def test_a_stream_has_as_many_watches_as_its_client_likes(connect):
     assert canceled.canceled and canceled.watch_id == 3
 
 
-def test_a_watch_that_asks_for_progress_hears_that_nothing_has_happened(connect):
+def test_a_watch_with_progress_notifications_learns_that_nothing_has_happened(connect):
     rpc = connect()
     stream = rpc.stream("etcdserverpb.Watch/Watch", pb.WatchRequest)
     stream.send(pb.WatchRequest(create_request=dict(key=b"p", progress_notify=True)))
@@ -202,7 +202,7 @@ def test_a_compaction_cancels_a_watch_from_before_it_and_no_other(connect):
     assert revisions + [ahead.next().events[0].kv.mod_revision] == [last - 1, last]
 
 
-def test_observers_are_told_of_their_election_and_the_last_word_reaches_each(connect):
+def test_observers_learn_of_their_election_and_the_last_value_reaches_each(connect):
     rpc, names = connect(), [b"one", b"two", b"three"]
     rpc.call(*method("Lease/LeaseGrant", dict(ID=7, TTL=600)))
     leaders = {name: rpc.call(*method("Election/Campaign", dict(

@@ -277,7 +277,7 @@ def test_the_commands_of_a_tenurectl_that_is_stopped_or_killed_run_elsewhere(eng
     group.runs("b")
 
 
-def test_when_a_keeper_is_killed_all_commands_of_its_member_begin_anew(shared_cluster, group):
+def test_when_a_keeper_is_killed_all_commands_of_its_member_begin_again(shared_cluster, group):
     member = group.begin()
     group.runs("a")
 
@@ -297,7 +297,7 @@ def test_a_command_that_ends_is_run_again(shared_cluster, group):
 
 
 @pytest.mark.parametrize("how", ["", "deaf"])
-def test_a_member_that_is_told_to_leave_ends_its_commands_and_leaves_nothing(
+def test_a_member_that_is_ordered_to_leave_ends_its_commands_and_leaves_nothing(
         shared_cluster, group, how):
     leaves = group.begin("--grace=500ms", ttl="600s", how=how)
     group.begin(name="b")
@@ -332,7 +332,7 @@ def test_a_command_finds_its_group_task_and_token_and_nothing_of_our_bus(shared_
                               + ENVIRONMENT["DBUS_SYSTEM_BUS_ADDRESS"]]
 
 
-def test_tasks_stay_while_nobody_reads_what_is_said_of_them(shared_cluster, group, tmp_path):
+def test_tasks_stay_while_nobody_reads_the_messages_about_them(shared_cluster, group, tmp_path):
     os.mkfifo(tmp_path / "unread")
     reader = os.open(tmp_path / "unread", os.O_RDONLY | os.O_NONBLOCK)
     member = group.begin(tasks="1,2", stderr=tmp_path / "unread", command=[

@@ -185,7 +185,7 @@ def test_services_that_are_off_stay_off_over_an_upgrade(joined, how, state):
 
 # ---- removal ----
 
-def test_a_removal_gives_the_place_back_while_others_go_on_calling(joined):
+def test_a_removal_gives_the_place_back_while_others_keep_calling(joined):
     h1, h2 = joined.h1, joined.h2
     watch = h1.watch()
     calls = h2.start("sh", "-c", "while :; do busctl call "

@@ -109,7 +109,7 @@ def test_others_log_in_while_one_guesses_passwords(own_bed, share, tell):
 
 
 @in_both
-def test_whoever_renews_fast_is_read_more_slowly_and_not_refused(bed):
+def test_a_client_that_renews_fast_is_read_more_slowly_and_not_refused(bed):
     """A client that is merely fast: 20,000 renewals on one stream before it reads an answer."""
     with bed.core.rpc(bed.core.leader()) as rpc:
         lease = rpc.call("etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest(TTL=30)).ID
@@ -136,7 +136,7 @@ def test_strangers_at_the_port_of_the_replicas_are_few(bed, tell):
 
 
 @pytest.mark.parametrize("bed", ["tls"], indirect=True)
-def test_whoever_asks_for_another_handshake_is_ended(bed):
+def test_a_client_that_requests_another_handshake_is_disconnected(bed):
     client = tls_raw.ByHand(("127.0.0.1", port(bed.core.leader().client_url)),
                             certificate_of(bed.files))
     client.socket.sendall(client.handshakes(1000))
@@ -198,7 +198,7 @@ def read_big(bed, limit=0):
     return sum(len(kv.value) for kv in kvs), time.monotonic() - began
 
 
-def test_whoever_reads_a_large_answer_has_it_whatever_others_hold(small, tell):
+def test_a_client_that_reads_a_large_answer_gets_it_whatever_others_hold(small, tell):
     memory = Memory(small.core.leader().pid)
     others = [deaf(small, 50) for _ in range(40)]
 
@@ -210,7 +210,7 @@ def test_whoever_reads_a_large_answer_has_it_whatever_others_hold(small, tell):
         s.close()
 
 
-def test_whoever_does_not_read_takes_no_room_from_others_and_who_reads_slowly_goes_on(small, tell):
+def test_clients_that_do_not_read_take_no_room_from_others_and_slow_readers_continue(small, tell):
     slow, got, seen = deaf(small, 5), 0, []
     others = [deaf(small, 2, pb.RangeRequest(key=b"big/%03d" % i)) for i in range(200)]
     end = time.monotonic() + 8

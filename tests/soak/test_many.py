@@ -113,7 +113,7 @@ def rounds(seconds):
     return itertools.takewhile(lambda n: not n or time.monotonic() < end, itertools.count())
 
 
-def test_thousands_are_told_of_an_event_and_move_when_their_replica_dies(many, rounds, tell):
+def test_thousands_are_notified_of_an_event_and_move_when_their_replica_dies(many, rounds, tell):
     places = [port(replica.client_url) for replica in many.core.replicas.values()]
     dies = next(n for n, at in enumerate(places) if at != many.at)
 
@@ -197,7 +197,7 @@ def test_thousands_who_read_nothing_delay_nobody(many, rounds, tell):
             many.is_calm(f"{MANY} read nothing, at {spent * 100:.0f} % of a processor", tell)
 
 
-def test_whoever_begins_a_handshake_costs_what_is_documented_whatever_he_says(
+def test_a_handshake_costs_what_is_documented_whatever_the_client_sends(
         tmp_path, ports, rounds, tell):
     bed = Bed(tmp_path, ports, 1, tls=True)
     replica = bed.core.leader()

@@ -141,7 +141,7 @@ TEST(a_value_may_look_like_an_option)
         args_fini(&s.args);
 }
 
-TEST(of_an_option_that_comes_again_the_last_counts)
+TEST(of_an_option_that_is_repeated_the_last_counts)
 {
         CHECK_EQ(DAEMON("--name", "y", "--file=f", "--list=c", "--name=z", "-c", "g", "-t",
                         "--test", "--list", "d e"),

@@ -236,7 +236,7 @@ TEST(a43_a_lease_belongs_to_its_keys)
         state_fini(&s);
 }
 
-TEST(a_snapshot_keeps_who_may_what)
+TEST(a_snapshot_keeps_users_and_permissions)
 {
         cleanup_(buf_fini) struct buf a = {0}, b = {0};
         struct state s, t;

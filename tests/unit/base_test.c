@@ -15,7 +15,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-TEST(varints_come_back)
+TEST(varints_are_read_back)
 {
         cleanup_(buf_fini) struct buf b = {0};
         uint64_t v[200], got;

@@ -76,7 +76,7 @@ TEST(i10_no_place_goes_back_to_the_ancestor_or_to_a_sibling)
 }
 
 /* A replica may be late by a heartbeat; by two it is odd. */
-TEST(a_core_that_goes_back_is_asked)
+TEST(a_core_that_was_rolled_back_is_asked)
 {
         struct world w = {0};
 

@@ -49,7 +49,7 @@ static void put(struct membership *m, const char *name, const char *value, int64
         CHECK_EQ(membership_put(m, V(name), V(value), 1, create, mod), 0);
 }
 
-TEST(who_is_there_and_why_not)
+TEST(the_members_of_the_cluster_and_why_they_left)
 {
         struct membership m;
 

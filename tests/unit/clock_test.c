@@ -192,7 +192,7 @@ TEST(a_deadline_is_reported_on_the_safe_side)
 }
 
 /* Never true once it has passed, at any rate and after any sleep; and mostly by one clock. */
-TEST(what_is_ahead_is_told_by_one_clock_mostly)
+TEST(instants_ahead_are_mostly_computed_by_one_clock)
 {
         static const double rates[] = {0.9, 0.95, 1, 1.08, 1.1};
 

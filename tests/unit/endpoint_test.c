@@ -266,7 +266,7 @@ TEST(what_is_sent_on_a_connection_that_was_left_goes_out)
         rig_is_over();
 }
 
-TEST(an_endpoint_is_not_down_while_calls_go_on_over_the_connection_that_was_left)
+TEST(an_endpoint_is_not_down_while_calls_continue_over_the_connection_that_was_left)
 {
         struct rpc_call *call = begin_and_leave();
         struct boot_time end = boot_add(boot_now(), 2 * NSEC_PER_SEC);
@@ -290,7 +290,7 @@ TEST(an_endpoint_is_not_down_while_calls_go_on_over_the_connection_that_was_left
 }
 
 /* A proxy with nothing behind it accepts whoever comes, and says nothing. */
-TEST(a_connection_that_was_left_stays_until_another_one_has_spoken)
+TEST(a_connection_that_was_left_stays_until_its_successor_has_answered)
 {
         struct rpc_call *call = begin_and_leave();
 

@@ -88,7 +88,7 @@ static bool holds_through(nsec_t ttl, struct boot_time from, nsec_t lasts, struc
 
 /* What a TTL is said to bridge it bridges, whenever it begins; and a fourteenth of the TTL more
  * is too much, if it begins when a renewal is due. */
-TEST(what_a_ttl_is_said_to_bridge_it_bridges)
+TEST(a_ttl_bridges_what_the_advice_promises)
 {
         for (unsigned i = 0; i < 300; i++) {
                 nsec_t ttl = (nsec_t) rnd(200, 60000) * NSEC_PER_MSEC;

@@ -379,7 +379,7 @@ TEST(leftovers_are_killed_while_there_is_time)
 }
 
 /* A next run: what the gate says, and the mark of a run that was stopping units. */
-TEST(a_next_life_goes_on_with_the_stop)
+TEST(a_next_life_continues_with_the_stop)
 {
         struct fencing_place p = held_until(10000);
         struct fencing f;

@@ -141,7 +141,7 @@ static void end(struct rpc_conn **c, struct rpc_conn **s)
 }
 
 /* A stream that is held is read no further than its window, and loses nothing. */
-TEST(a_call_that_is_held_goes_on_where_it_stopped)
+TEST(a_call_that_is_held_resumes_where_it_stopped)
 {
         struct rpc_conn *c, *s;
         struct rpc_call *call;
@@ -848,7 +848,7 @@ TEST(later_headers_are_not_looked_at)
 /* The table in rpc/conn.h: whatever a stranger sends without end, and whether it reads or not,
  * what is charged to its address has a bound; there it is told so, or has to wait; and somebody
  * else does not notice. */
-TEST(every_charge_has_a_bound_at_which_others_go_on)
+TEST(every_charge_has_a_bound_at_which_others_continue)
 {
         struct rpc_limits limits = {.message_max = 1500 * 1024,
                                     .calls_max = 8192,

@@ -65,7 +65,7 @@ static uint64_t told(void)
 }
 
 /* From the log each member learns it, also one whose directory does not have it. */
-TEST(the_ancestor_of_a_core_is_what_its_log_says_once_a_forced_member_has_told_it)
+TEST(the_ancestor_of_a_core_is_what_its_log_has_once_a_forced_member_has_reported_it)
 {
         begin(5, 0);
         CHECK_EQ(told(), 5);
@@ -160,7 +160,7 @@ TEST(i10_a_core_knows_its_kin)
 }
 
 /* A replica that has just started is behind: it has not applied yet that the version rose. */
-TEST(i10_a_core_stops_whatever_the_replica_that_hears_of_another_one_knows)
+TEST(i10_a_core_stops_whatever_the_replica_that_learns_of_another_one_knows)
 {
         begin(5, 0);
         pass(100 * MSEC);

@@ -87,7 +87,7 @@ TEST(another_log_may_come_before_the_last_one_is_freed)
         CHECK_EQ(freeing_next(&r).ns, BOOT_TIME_NEVER.ns);
 }
 
-TEST(a_blob_is_freed_when_nobody_else_holds_it)
+TEST(a_blob_is_freed_with_its_last_reference)
 {
         struct buf b = {0};
         struct blob *data, *held;

@@ -86,7 +86,7 @@ TEST(a_guard_acts_as_soon_as_no_agent_lives)
         CHECK_EQ(again.ns, BOOT_TIME_NEVER.ns); /* it is the fence that knows */
 }
 
-TEST(an_agent_that_comes_back_decides_if_it_holds_the_place_and_has_opened_the_gate)
+TEST(an_agent_that_returns_decides_if_it_holds_the_place_and_has_opened_the_gate)
 {
         begin();
         sight.agent_lives = false;

@@ -444,7 +444,7 @@ TEST(a_timer_ends_another_and_one_that_is_due_again_waits_for_the_next_turn)
 }
 
 /* What the host's clock has as never is no instant to wait for. */
-TEST(a_timer_for_never_does_not_come)
+TEST(a_timer_for_never_does_not_fire)
 {
         struct loop_timer never, soon;
 

@@ -94,7 +94,7 @@ static void tell_and_unlock(struct loop_timer *t)
         loop_timer_in(t, 5 * NSEC_PER_SEC);
 }
 
-TEST(a_turn_is_taken_that_is_freed_after_that_was_told)
+TEST(a_turn_is_taken_that_is_freed_after_it_was_reported)
 {
         wait_for_other(tell_and_unlock);
         CHECK(w.ours);

@@ -998,7 +998,7 @@ TEST(heads_in_one_form)
 }
 
 /* An HTTP/1.0 client would take an unrequested 100 for the answer. */
-TEST(who_speaks_http_1_0_is_not_told_to_go_on)
+TEST(a_client_of_http_1_0_gets_no_100_continue)
 {
         talk("POST /v3/put HTTP/1.0\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
              "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 58\r\n"
@@ -1168,7 +1168,7 @@ TEST(connections_share_what_reads_and_writes_json)
         }
 }
 
-TEST(who_asks_first_is_told_to_go_on)
+TEST(a_client_that_expects_it_gets_100_continue)
 {
         cleanup_(http_conn_freep) struct http_conn *c = begin();
         cleanup_(buf_fini) struct buf out = {0}, more = {0};

@@ -776,7 +776,7 @@ static const ProtobufCMessageDescriptor *const types[] = {
         &pb__cache_term__descriptor,
 };
 
-TEST(json_goes_there_and_back)
+TEST(json_is_converted_there_and_back)
 {
         size_t total = 0;
 

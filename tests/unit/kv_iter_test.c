@@ -325,7 +325,7 @@ TEST(what_was_is_read_whatever_happens_meanwhile)
 }
 
 /* The pin that is lost is one that a compaction has gone beyond. */
-TEST(a_reader_that_loses_its_pin_is_told)
+TEST(a_reader_that_loses_its_pin_gets_an_error)
 {
         run(20000, 10000);
         CHECK(seen.lost > 10);

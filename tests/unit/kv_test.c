@@ -476,7 +476,7 @@ static void pinned_check(struct pinned *p)
 /* Scans that have pinned their revision, several at a time, of several revisions: whatever is
  * compacted meanwhile, up to the present, they find what existed, also while somebody reads the
  * history and deletions are kept as well. When they have ended, nothing is left of it. */
-TEST(a_pinned_scan_goes_on_under_compactions)
+TEST(a_pinned_scan_continues_under_compactions)
 {
         cleanup_(state_fini) struct state s;
         struct pinned scans[SCANS];

@@ -64,7 +64,7 @@ TEST(late_answers_do_not_turn_lease_time_back)
 /* I2, A7: each leader continues from the highest beacon that a majority received, and never
  * refills; what was received twice counts once. A8; A13: one number is set, no lease is
  * touched. */
-TEST(a_new_leader_goes_on_where_the_old_one_was)
+TEST(a_new_leader_continues_where_the_old_one_was)
 {
         struct lease_clock a = leader(0), b;
 

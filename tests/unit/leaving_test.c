@@ -57,7 +57,7 @@ TEST(an_exit_while_it_leaves_has_its_own_reason)
         CHECK_EQ(leaving_next(&l, &OUT), LEAVING_END);
 }
 
-TEST(it_stays_out_while_there_is_a_cause)
+TEST(a_host_stays_out_while_there_is_a_cause)
 {
         struct leaving l = {0};
 

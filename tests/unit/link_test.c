@@ -53,7 +53,7 @@ static void chosen(const struct link_table *t, const char *wanted, const char *s
         CHECK_EQ(strcmp(out, expected), 0);
 }
 
-TEST(links_and_addresses_as_the_kernel_tells_them)
+TEST(links_and_addresses_as_the_kernel_reports_them)
 {
         struct link_table t;
         char small[16];
@@ -199,7 +199,7 @@ static void on_path(void *userdata)
         (void) userdata;
 }
 
-TEST(the_kernel_of_this_host_tells_its_loopback)
+TEST(the_kernel_of_this_host_reports_its_loopback)
 {
         static const struct links_ops ops = {on_changed, on_path};
         struct links *k;

@@ -101,7 +101,7 @@ TEST(a_state_read_in_in_slices_is_the_same)
 }
 
 /* A load can be given up, and a snapshot can be cut off, anywhere: everything is freed. */
-TEST(a_state_that_is_half_read_in_goes)
+TEST(a_state_that_is_half_loaded_is_freed)
 {
         cleanup_(buf_fini) struct buf b = {0};
         struct state_loader l;

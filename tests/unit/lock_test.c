@@ -623,7 +623,7 @@ TEST(a_lock_waits_for_those_below_it)
         end();
 }
 
-TEST(a_lock_goes_on_waiting_for_the_next_below_it)
+TEST(a_lock_keeps_waiting_for_the_next_below_it)
 {
         struct ask holder = {0}, above = {0}, below = {0};
 
@@ -908,7 +908,7 @@ TEST(a_claim_that_timed_out_takes_its_key_along)
 }
 
 /* But the same holder has asked again, by another connection or another replica, and has it. */
-TEST(a_claim_that_timed_out_takes_nothing_from_who_came_back)
+TEST(a_claim_that_timed_out_takes_nothing_from_a_client_that_returned)
 {
         struct ask gone = {0}, back = {0};
 
@@ -930,7 +930,7 @@ TEST(a_claim_that_timed_out_takes_nothing_from_who_came_back)
 }
 
 /* A waiter comes back on another connection, and the first one ends late. */
-TEST(who_comes_back_keeps_its_key)
+TEST(a_client_that_returns_keeps_its_key)
 {
         struct ask gone = {0}, back = {0};
 
@@ -1242,7 +1242,7 @@ TEST(a_claim_that_is_lost_is_made_again)
 
 /* Nor is its client told of an error if the lease is lost that the call gets by itself, or what
  * makes a key its own that it has found. */
-TEST(a_call_whose_lease_or_key_is_lost_goes_on)
+TEST(a_call_whose_lease_or_key_is_lost_continues)
 {
         for (int64_t lease = 0; lease <= 1; lease++) {
                 struct ask k = {0};

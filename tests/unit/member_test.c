@@ -348,7 +348,7 @@ static bool was_renewed_again(void)
 
 /* What is reported about renewals: on time, and after a connection that was gone for longer
  * than one was due. */
-TEST(what_a_renewal_took_is_told)
+TEST(what_a_renewal_took_is_reported)
 {
         struct boot_time first, cut;
 
@@ -395,7 +395,7 @@ static void terms_pass(void)
         CHECK_EQ(member_session(own.member)->lease, own.lease);
 }
 
-TEST(renewals_go_on_over_a_connection_that_takes_no_more_calls)
+TEST(renewals_continue_over_a_connection_that_takes_no_more_calls)
 {
         begin_and_leave();
         terms_pass();
@@ -417,7 +417,7 @@ TEST(renewals_move_to_the_connection_that_follows)
 }
 
 /* Whoever takes connections need not be of use. */
-TEST(renewals_go_on_until_the_connection_that_follows_has_answered_one)
+TEST(renewals_continue_until_the_connection_that_follows_has_answered_one)
 {
         begin_and_leave();
         connect_it();
@@ -577,7 +577,7 @@ TEST(one_node_that_the_core_does_not_have_costs_no_place)
 }
 
 /* The same core is recognized, whatever happened meanwhile: the watch continues. */
-TEST(a_watch_goes_on_where_it_was)
+TEST(a_watch_continues_where_it_was)
 {
         begin();
         lose_connection();
@@ -652,7 +652,7 @@ static void change_history(struct place *p)
         p->followed = 1;
 }
 
-TEST(a_restarted_agent_tells_what_happened_meanwhile)
+TEST(a_restarted_agent_reports_what_happened_meanwhile)
 {
         restart(keep_history);
         CHECK_EQ(own.joined, 1);
@@ -662,7 +662,7 @@ TEST(a_restarted_agent_tells_what_happened_meanwhile)
         end();
 }
 
-TEST(a_restarted_agent_tells_of_all_nodes_if_the_history_is_compacted)
+TEST(a_restarted_agent_reports_all_nodes_if_the_history_is_compacted)
 {
         restart(compact_history);
         CHECK_EQ(own.joined, 3);
@@ -670,7 +670,7 @@ TEST(a_restarted_agent_tells_of_all_nodes_if_the_history_is_compacted)
         end();
 }
 
-TEST(a_restarted_agent_tells_of_all_nodes_if_the_history_is_another)
+TEST(a_restarted_agent_reports_all_nodes_if_the_history_is_another)
 {
         restart(change_history);
         CHECK_EQ(own.joined, 3);
@@ -679,7 +679,7 @@ TEST(a_restarted_agent_tells_of_all_nodes_if_the_history_is_another)
 }
 
 /* Tasks and sessions change often, and there are many agents. */
-TEST(an_agent_does_not_hear_of_tasks_and_sessions)
+TEST(an_agent_does_not_learn_of_tasks_and_sessions)
 {
         static const char *const keys[] = {"/tenure/c/work/g/tasks/1", "/tenure/c/sessions/s",
                                            "/tenure/c/servicesx"};
@@ -856,7 +856,7 @@ static bool knows_itself(void)
 
 /* The parts of a revision are whole together: no event of the later ones is taken for one that
  * was announced before. */
-TEST(i6_all_parts_of_a_revision_are_told)
+TEST(i6_all_parts_of_a_revision_are_reported)
 {
         int64_t revision;
 

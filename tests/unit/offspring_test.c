@@ -13,7 +13,7 @@ static void make_below(const struct offspring *o, const char *name)
         CHECK_EQ(mkdir(path, 0755), 0);
 }
 
-TEST(the_control_group_of_a_killed_process_with_our_number_is_made_anew)
+TEST(the_control_group_of_a_killed_process_with_our_number_is_made_again)
 {
         struct offspring killed, o;
 

@@ -171,7 +171,7 @@ static void put_much(void)
         }
 }
 
-TEST(a_snapshot_that_cannot_be_written_is_told)
+TEST(a_snapshot_that_cannot_be_written_is_reported)
 {
         struct core_order o = {.done = done};
 
@@ -190,7 +190,7 @@ TEST(a_snapshot_that_cannot_be_written_is_told)
         end();
 }
 
-TEST(a_snapshot_goes_on_when_its_order_is_withdrawn)
+TEST(a_snapshot_continues_when_its_order_is_withdrawn)
 {
         struct core_order o = {.done = done};
 

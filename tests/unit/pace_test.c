@@ -71,7 +71,7 @@ static void check_nothing_waits(void)
         CHECK_EQ(renew_pace_next(&pace).ns, BOOT_TIME_NEVER.ns);
 }
 
-TEST(nothing_is_sent_for_nobody)
+TEST(nothing_is_sent_without_a_receiver)
 {
         begin();
         check_nothing_waits();
@@ -225,7 +225,7 @@ TEST(a_crowd_stays_one_while_a_lease_is_renewed_ahead_beside_it)
         check_next_in(5 * MS);
 }
 
-TEST(a_crowd_that_does_not_come_back_is_not_waited_for_longer_if_others_come)
+TEST(a_crowd_that_does_not_return_is_not_waited_for_longer_if_others_come)
 {
         begin_busy();
         for (int i = 0; i < 80; i++)
@@ -252,7 +252,7 @@ TEST(a_crowd_that_has_gone_is_forgotten)
         check_due();
 }
 
-TEST(those_that_are_asked_anew_wait_as_if_they_had_just_come)
+TEST(those_that_are_asked_again_wait_as_if_they_had_just_come)
 {
         begin_busy();
         pace_themselves(4096);

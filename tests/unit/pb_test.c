@@ -100,7 +100,7 @@ TEST(ten_thousand_short_operations_unpack)
 
 /* protobuf merges a message that comes again with the one before, which copies all of that each
  * time. */
-TEST(a_message_that_may_come_once_comes_once)
+TEST(a_message_that_may_arrive_once_arrives_once)
 {
         cleanup_(buf_fini) struct buf twice = {0}, other = {0};
 

@@ -366,7 +366,7 @@ TEST(a_stranger_is_refused_and_notified)
         tear_down(rv);
 }
 
-TEST(who_was_removed_is_not_heard_to_its_end)
+TEST(the_input_of_a_removed_member_is_not_read_to_its_end)
 {
         removed_index = 0;
         inside_of_a_frame(remove_inside, 1);

@@ -705,7 +705,7 @@ TEST(who_renews_before_its_grant_is_known_loses_nothing)
 /* A lease was revoked and granted anew with the same id, through another replica; this one has
  * not applied that when a renewal comes. The renewal is for the new lease, which is not
  * answered for before it is renewed (I3). */
-TEST(a_lease_that_was_granted_anew_is_renewed_before_the_answer)
+TEST(a_lease_that_was_granted_again_is_renewed_before_the_answer)
 {
         Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
         Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;

@@ -639,7 +639,7 @@ static void disown(uint64_t peer, unsigned seconds)
 /* A replica that joins and is removed before its log contains its addition cannot tell whether
  * others have removed it or do not know of it yet. If most of them go on saying so, and no
  * leader sends it anything, it was removed. */
-TEST(a_joining_replica_that_nobody_knows_was_removed)
+TEST(a_joining_replica_that_no_member_knows_was_removed)
 {
         memset(&w, 0, sizeof(w));
         w.joins = true;

@@ -1132,7 +1132,7 @@ TEST(an_answer_is_taken_once_and_by_the_life_that_asked)
 
 /* The last other voter is removed before it has confirmed that the leader still leads: the
  * reads that wait for that are answered, and later ones as well. */
-TEST(reads_go_on_when_the_last_other_voter_is_removed)
+TEST(reads_continue_when_the_last_other_voter_is_removed)
 {
         struct net_node *leader, *other, *third;
 
@@ -1179,7 +1179,7 @@ TEST(an_addition_that_is_asked_for_again_is_done)
 }
 
 /* It was taken for told, and learned of the commit with the next heartbeat. */
-TEST(a_follower_whose_link_was_full_is_told_of_the_commit_once_there_is_room)
+TEST(a_follower_whose_link_was_full_learns_of_the_commit_once_there_is_room)
 {
         struct net_node *leader, *one;
 
@@ -1882,7 +1882,7 @@ static bool count_firsts(const struct frame *f)
 }
 
 /* From the first part on until it is installed, so that a probe need not wait to say no. */
-TEST(a_replica_tells_that_it_awaits_a_snapshot)
+TEST(a_replica_reports_that_it_awaits_a_snapshot)
 {
         struct net_node *dead, *leader = lag_behind(1500000, 0, &dead);
 

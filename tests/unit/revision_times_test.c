@@ -17,7 +17,7 @@ static nsec_t found(const struct revision_times *t, int64_t r)
         return -1;
 }
 
-TEST(revision_times_tell_the_second)
+TEST(revision_times_are_exact_to_the_second)
 {
         struct revision_times *t = calloc(1, sizeof(*t));
 

@@ -108,7 +108,7 @@ static void connect_both(struct rpc_conn **c, struct rpc_conn **s)
         CHECK(rpc_conn_established(*s));
 }
 
-TEST(messages_of_any_size_come_back)
+TEST(messages_of_any_size_are_answered)
 {
         cleanup_(rpc_conn_freep) struct rpc_conn *c = NULL, *s = NULL;
         struct rpc_call *call;
@@ -159,7 +159,7 @@ TEST(errors_have_their_code_and_text)
 }
 
 /* A31: whoever waits gets an error when the connection ends. */
-TEST(a_connection_that_ends_tells_its_calls)
+TEST(a_connection_that_ends_reports_its_calls)
 {
         struct rpc_conn *c = NULL, *s = NULL;
         struct rpc_call *call;

@@ -248,7 +248,7 @@ TEST(after_a_jump_of_the_clock_nothing_is_held)
 }
 
 /* A restarted holder continues with what it had: the same deadline, and a renewal at once. */
-TEST(a_later_life_goes_on_with_the_same_lease)
+TEST(a_later_life_continues_with_the_same_lease)
 {
         struct session before = held_since(1000), s;
         struct session_place p;

@@ -123,7 +123,7 @@ TEST(a_user_may_have_as_much_as_nobody_has)
 }
 
 /* Writes are not withdrawn with their calls, nor with their connections. */
-TEST(an_address_that_comes_back_finds_what_it_has)
+TEST(an_address_that_returns_finds_what_it_has)
 {
         struct crowd gone, back;
 

@@ -109,7 +109,7 @@ static void on_seen(struct span_entry *r, void *arg)
 }
 
 /* Two ranges from the same key on, one key and all keys: neither hides the other. */
-TEST(ranges_that_begin_alike_are_told_apart)
+TEST(ranges_that_begin_alike_are_distinguished)
 {
         struct span_entry one = {.span = {.from = text("k", 1), .single = true}},
                           all = {.span = {.from = text("k", 1),

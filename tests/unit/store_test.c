@@ -134,7 +134,7 @@ static void check_entries(struct store *s, uint64_t from, uint64_t to, uint64_t 
         }
 }
 
-TEST(the_log_comes_back)
+TEST(the_log_is_read_back)
 {
         cleanup_(disk_freep) struct disk *d = sim_disk_new();
         struct store *s = open_store(d, 0);
@@ -307,7 +307,7 @@ TEST(a_snapshot_under_another_name_is_refused)
 }
 
 /* A first start that is cut short anywhere is a first start again. */
-TEST(a_first_start_that_was_cut_short_begins_anew)
+TEST(a_first_start_that_was_cut_short_begins_again)
 {
         struct store_entry first = {
                 .index = 1, .term = 1, .type = 3, .data = {(const uint8_t *) "conf", 4}};
@@ -836,7 +836,7 @@ TEST(a_vote_that_was_believed_stands)
 
 /* Files that were removed may be back after a power loss, any of them: the log continues as
  * before. */
-TEST(files_that_come_back_change_nothing)
+TEST(files_that_return_change_nothing)
 {
         segment_size = 4096;
         for (int round = 0; round < 60; round++) {
@@ -1298,7 +1298,7 @@ static void run_held(struct disk *d)
         d->ops = kept_ops;
 }
 
-TEST(the_log_goes_on_while_a_large_snapshot_is_written)
+TEST(the_log_continues_while_a_large_snapshot_is_written)
 {
         cleanup_(disk_freep) struct disk *d = sim_disk_new();
         struct store *s;

@@ -384,7 +384,7 @@ TEST(a_request_that_was_withdrawn_is_not_accepted)
         end();
 }
 
-TEST(one_who_came_back_behind_the_target_stays)
+TEST(a_waiter_that_returned_behind_the_target_stays)
 {
         cleanup_(buf_fini) struct buf b = {0};
         char key[16], key1[16];

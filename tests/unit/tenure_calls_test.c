@@ -55,7 +55,7 @@ TEST(a_change_that_is_not_confirmed_is_in_doubt)
         fake_end();
 }
 
-TEST(what_changes_nothing_or_was_not_begun_is_asked_anew)
+TEST(what_changes_nothing_or_was_not_begun_is_asked_again)
 {
         struct tenure_call *c;
         struct tenure *t;
@@ -183,7 +183,7 @@ TEST(what_a_core_refuses_is_an_errno_and_its_own_words)
 }
 
 /* A call without an answer has another error than one that nobody waits for. */
-TEST(a_child_of_the_program_hears_why_it_has_no_answer)
+TEST(a_child_of_the_program_learns_why_it_has_no_answer)
 {
         struct tenure_call *c;
         struct tenure *t;
@@ -419,7 +419,7 @@ TEST(a_transaction_that_cannot_be_is_not_sent)
 
 /* What happens else is guarded as well: it is in one that holds only while the key is on its
  * lease. */
-TEST(a_guard_that_fails_is_told_from_conditions_that_do_not_hold)
+TEST(a_guard_that_fails_is_distinguished_from_conditions_that_do_not_hold)
 {
         Pb__TxnResponse p = PB__TXN_RESPONSE__INIT, inner = PB__TXN_RESPONSE__INIT;
         Pb__ResponseOp op = PB__RESPONSE_OP__INIT, put_op = PB__RESPONSE_OP__INIT,

@@ -235,7 +235,7 @@ TEST(who_may_act_by_the_agents_place)
         end();
 }
 
-TEST(a_deadline_passes_with_nobody_to_tell_of_it)
+TEST(a_deadline_passes_although_nobody_reports_it)
 {
         struct boot_time asked, until;
 
@@ -295,7 +295,7 @@ TEST(a_child_does_not_let_the_place_go)
 }
 
 /* The agent waits until the program has seen to it. */
-TEST(a_place_that_is_given_back_is_let_go_when_the_program_comes_back)
+TEST(a_place_that_is_given_back_is_released_when_the_program_dispatches_again)
 {
         begin();
         CHECK(!is_locked());

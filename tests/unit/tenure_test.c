@@ -5,7 +5,7 @@
 #include "tenure/internal.h"
 #include "test.h"
 
-TEST(what_a_tie_is_to_is_said_before_its_start)
+TEST(the_settings_of_a_tie_precede_its_start)
 {
         struct tenure *t;
 
@@ -52,7 +52,7 @@ TEST(a_file_that_is_no_certificate_is_named)
 
 /* Nobody listens at that port: tenure_error() has the reason, and the descriptor stays quiet
  * between the attempts. */
-TEST(why_no_endpoint_is_reached_is_said)
+TEST(the_reason_why_no_endpoint_is_reached_is_reported)
 {
         struct boot_time until = boot_add(boot_now(), 10 * NSEC_PER_SEC);
         struct tenure *t;
@@ -108,7 +108,7 @@ static struct member_node node(const char *name, int64_t revision)
 }
 
 /* Events keep what they speak of, whatever becomes of it. */
-TEST(an_event_has_copies_of_what_it_speaks_of)
+TEST(an_event_has_copies_of_what_it_reports)
 {
         struct member_node a = node("a", 5);
         const struct tenure_event *e;

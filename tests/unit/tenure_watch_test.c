@@ -95,7 +95,7 @@ static struct tenure *tie_that_has_heard_9(void)
         return t;
 }
 
-TEST(a_watch_goes_on_behind_what_it_has_told)
+TEST(a_watch_continues_after_what_it_has_reported)
 {
         struct tenure_watch *w;
         struct tenure *t;
@@ -130,7 +130,7 @@ TEST(a_watch_goes_on_behind_what_it_has_told)
         fake_end();
 }
 
-TEST(replicas_that_tell_a_revision_in_another_order_end_a_watch)
+TEST(replicas_that_report_a_revision_in_another_order_end_a_watch)
 {
         struct tenure *t;
 
@@ -246,7 +246,7 @@ TEST(a_watch_that_ends_each_time_is_not_asked_for_without_pause)
         fake_end();
 }
 
-TEST(a_quiet_watch_goes_on_from_where_it_was_told_to_be)
+TEST(a_quiet_watch_continues_from_the_revision_that_progress_reported)
 {
         Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
         struct tenure *t;
@@ -293,7 +293,7 @@ static const struct tenure_event *ended(struct tenure *t)
         return e;
 }
 
-TEST(a_watch_that_cannot_go_on_says_why)
+TEST(a_watch_that_cannot_continue_says_why)
 {
         Pb__WatchResponse p = PB__WATCH_RESPONSE__INIT;
         const struct tenure_event *e;
@@ -334,7 +334,7 @@ TEST(a_watch_that_cannot_go_on_says_why)
 }
 
 /* A replica may be late; a core that was restored is behind for good. */
-TEST(a_core_that_went_back_ends_a_watch)
+TEST(a_core_that_was_rolled_back_ends_a_watch)
 {
         const struct tenure_event *e;
         struct tenure *t;
@@ -357,7 +357,7 @@ TEST(a_core_that_went_back_ends_a_watch)
         fake_end();
 }
 
-TEST(a_core_that_went_back_ends_a_watch_that_has_reported_nothing)
+TEST(a_core_that_was_rolled_back_ends_a_watch_that_has_reported_nothing)
 {
         struct tenure *t;
 
@@ -492,7 +492,7 @@ static void ends_at_the_second_doubt(int64_t by)
         fake_end();
 }
 
-TEST(whether_a_core_went_back_is_asked_until_it_is_known)
+TEST(whether_a_core_was_rolled_back_is_asked_until_it_is_known)
 {
         ends_at_the_second_doubt(0);
         ends_at_the_second_doubt(-1);

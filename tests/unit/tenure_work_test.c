@@ -93,7 +93,7 @@ TEST(shared_work_that_never_had_a_core_is_left_at_once)
 
 /* The program has not learned yet that it has ended: it may still call functions with the
  * handle, whose address is not reused. */
-TEST(a_group_that_is_left_is_known_until_that_is_heard)
+TEST(a_group_that_is_left_is_known_until_the_event_is_taken)
 {
         struct tenure_work_options o = {.n_tasks = 3};
         struct tenure *t = begin(1000);

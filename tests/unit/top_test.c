@@ -247,7 +247,7 @@ TEST(top_shows)
 
 /* A lease of 2 s is renewed between two answers of the core: what was left at the last one is
  * true, and that minus the time since then is not. */
-TEST(top_left_is_what_the_core_said)
+TEST(top_left_is_what_the_core_reported)
 {
         struct top_model m = {0};
         struct top_screen s = {0};
@@ -354,7 +354,7 @@ static void happen(struct top_history *h, int64_t revision, const char *name, co
 }
 
 /* Of before it was opened: what happened when, who is lost, and who has come back. */
-TEST(top_history_is_told)
+TEST(top_history_is_reported)
 {
         struct top_model m = {.followed = true, .ever = true, .first_revision = 30};
         Pb__StatusResponse p = PB__STATUS_RESPONSE__INIT;

@@ -84,7 +84,7 @@ static void is_next(struct rig_call *call, struct view m)
         pb_free(p);
 }
 
-TEST(an_observer_is_told_of_each_proclamation)
+TEST(an_observer_gets_each_proclamation)
 {
         Pb__LeaderRequest q = PB__LEADER_REQUEST__INIT;
         struct rig_call call;
@@ -350,7 +350,7 @@ static uint64_t most_compacted(struct rig_call *call)
 
 /* The entries with the first steps are lost with a snapshot; the second time, with the last
  * one, which the snapshot shows to have been applied. */
-TEST(a_compaction_that_is_lost_goes_on_in_steps)
+TEST(a_compaction_that_is_lost_continues_in_steps)
 {
         Pb__CompactionRequest q = PB__COMPACTION_REQUEST__INIT;
         struct rig_call call;

@@ -132,7 +132,7 @@ TEST(of_two_processes_with_one_directory_the_first_one_keeps_the_place_while_it_
         disk_free(disk);
 }
 
-TEST(a_member_that_is_too_old_is_neither_heard_nor_sent_anything)
+TEST(nothing_is_read_from_or_sent_to_a_member_that_is_too_old)
 {
         struct core_owner owner = one_owner;
         struct boot_time now = {1000 * NSEC_PER_SEC};
