@@ -455,7 +455,7 @@ void bound_remember(struct bound *b, const char *name, const char *group)
         u = bound_set_find(&b->known, name);
         if (!u)
                 return;
-        u->is_after = true; /* nothing speaks against it */
+        u->is_after = true; /* unless something is found that contradicts it */
         if (u->control_group && group && !cgroup_is_within(group, u->control_group))
                 strays_add(&b->strays, name, group, bound_is_ours(group, b->own));
         if (u->control_group || !group || bound_is_ours(group, b->own))

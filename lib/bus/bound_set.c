@@ -168,8 +168,8 @@ int bound_set_read(struct bound_set *s, size_t unit, sd_bus_message *m, const ch
         if (r < 0)
                 return r;
         u = &s->units[unit];
-        /* It gets a control group when it starts, and there may be nobody then with the time to
-         * tell us which. */
+        /* It gets a control group when it starts, and the manager may then be too busy to
+         * report which. */
         if (!u->control_group && (slice || bound_is_kind(name, ".slice")) &&
             cgroup_of_unit(bound_is_kind(name, ".slice") ? NULL : slice, name, path,
                            sizeof(path)) == 0)

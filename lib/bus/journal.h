@@ -6,7 +6,7 @@
 #include "base/base.h"
 
 /* Sends log messages to the journal, with this identifier (journalctl -t), where standard error
- * is connected to it. @identifier is borrowed for good. */
+ * is connected to it. @identifier must stay valid forever. */
 void journal_use(const char *identifier);
 
 /* The sink, to @path; for journal_use() and tests. Returns 0 or a negative errno. */

@@ -23,6 +23,7 @@ void logind_fini(struct logind *l);
  * even if it has not changed. */
 void logind_attach(struct logind *l, sd_bus *sd);
 
-/* Asks for time before the next sleep; lets a sleep go on that waits for us. */
+/* logind_inhibit() asks for time before the next sleep; logind_release() lets a sleep proceed
+ * that waits for us. */
 void logind_inhibit(struct logind *l);
 void logind_release(struct logind *l);

@@ -61,11 +61,13 @@ void manager_watch(struct manager *m, const char *rule, sd_bus_message_handler_t
 void manager_call(struct manager *m, struct manager_call *c, manager_done_fn done,
                   const char *method, const char *types, ...);
 
-/* The same: all properties of the object @path in @interface, "" for all of them. */
+/* Like manager_call(), for all properties of the object @path in @interface, "" for all
+ * interfaces. */
 void manager_get_all(struct manager *m, struct manager_call *c, manager_done_fn done,
                      const char *path, const char *interface);
 
-/* The same: ListUnitsByNames, for manager_next_unit(). @names ends with NULL. */
+/* Like manager_call(), for ListUnitsByNames, whose reply is for manager_next_unit(). @names
+ * ends with NULL. */
 void manager_list(struct manager *m, struct manager_call *c, manager_done_fn done,
                   char *names[]);
 

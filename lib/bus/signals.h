@@ -45,7 +45,7 @@ must_check_ int signals_add_departures(sd_bus *sd, sd_bus_slot **ret,
                                        void (*fn)(void *userdata, const char *connection),
                                        void *userdata);
 
-/* The same as signals_add(), for the connection of bus_new_manager(), where nobody else is, and
- * until it ends. */
+/* Like signals_add(), for the connection of bus_new_manager(), which has no other peer; until
+ * that ends. */
 must_check_ int signals_add_manager(sd_bus *sd, const char *rule, sd_bus_message_handler_t fn,
                                     void *userdata);
