@@ -1,8 +1,8 @@
 /*
  * A member is its id and its data directory (I5): raft's configuration names both (address.h).
  *
- * A directory that is empty, or another one, knows nothing of what the member has acknowledged,
- * and of how it has voted. So a replica neither hears a member that introduces itself with
+ * A directory that is empty, or another one, does not have what the member has acknowledged,
+ * and how it has voted. So a replica neither accepts a member that introduces itself with
  * another directory than the recorded one, nor runs on such a directory itself.
  *
  * The leader records the directories: of all members in one entry, when the cluster is founded

@@ -333,7 +333,8 @@ struct member_version {
 struct versions {
         struct member_version of[2 * REPLICA_PEERS_MAX];
         uint32_t cluster; /* the cluster version; 0 until the state machine has said it */
-        uint64_t lost; /* a member without a link that was heard of with an empty directory */
+        uint64_t
+                lost; /* a member without a link that was reported to have an empty directory */
         struct replica_rise rise;
         bool founding;                  /* we lead a new cluster, which has not begun ... */
         struct boot_time awaits_log_at; /* ... and when that may be logged again */
@@ -573,8 +574,8 @@ bool sending_is_wanted(const struct replica *r);
 /* Whether a snapshot is under way that has not arrived completely. */
 bool sending_is_on(const struct replica *r);
 /* The oldest snapshot that a replica is waiting for, whether it is being encoded, sent or
- * installed; UINT64_MAX: none does. Raft must not hear of a newer one, or it would ask for that
- * one instead; under load this would repeat, and no snapshot would ever arrive. */
+ * installed; UINT64_MAX: none does. Raft must not learn of a newer snapshot, or it would
+ * request that one instead; under load this would repeat, and no snapshot would ever arrive. */
 uint64_t sending_oldest(const struct replica *r);
 /* The entries after this one are needed by replicas that wait for a snapshot, or have just
  * installed one; UINT64_MAX: none are. */

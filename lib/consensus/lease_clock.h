@@ -67,7 +67,7 @@ void lease_clock_confirm(struct lease_clock *c, struct boot_time sent);
  * gap; a follower's is the last value that it received plus an estimate of the time since. */
 struct lease_time lease_clock_read(const struct lease_clock *c, struct boot_time now);
 
-/* The same, for a new entry or beacon, which commits us to it. */
+/* Lease time for a new entry or beacon, which commits us to it. */
 struct lease_time lease_clock_give(struct lease_clock *c, struct boot_time now);
 
 /* Leader: whether the core was healthy until now, so that an entry may be given a lease time,

@@ -314,7 +314,7 @@ static bool is_in_sync(const struct replica *r, uint64_t id)
                        log_last(&r->log);
 }
 
-/* Makes the configuration after a change that nothing speaks against. */
+/* Makes the configuration after a change that was found permissible. */
 static int make(const struct replica *r, enum replica_change change, uint64_t id,
                 const char *urls, struct raft_configuration *out)
 {

@@ -77,9 +77,9 @@ must_check_ int message_encode(const struct raft_message *m, message_entry_fn en
 must_check_ int message_decode(struct view in, uint64_t peer, uint64_t term_max,
                                struct raft_message *ret);
 
-/* The same for an InstallSnapshot of @term up to entry @index, which comes in parts. @ret does
- * not contain the state, which raft need not see: that is *@ret_state, at the end of @in,
- * borrowed. */
+/* Like message_decode(), for an InstallSnapshot of @term up to entry @index, which arrives in
+ * parts. @ret does not contain the state, which raft need not see: *@ret_state borrows it, at
+ * the end of @in. */
 must_check_ int message_decode_snapshot(struct view in, uint64_t term, uint64_t index,
                                         struct raft_message *ret, struct view *ret_state);
 

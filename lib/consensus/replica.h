@@ -331,7 +331,8 @@ enum replica_change {
         /* Removes the member at these peer URLs, whose data directory is lost, and adds a
          * learner there, which is promoted once it has caught up, if the other was a voter. */
         REPLICA_REPLACE,
-        REPLICA_REPLACE_LOST, /* the same, without an operator: at most once in ten minutes */
+        REPLICA_REPLACE_LOST, /* REPLICA_REPLACE without an operator: at most once in ten
+                                 minutes */
         REPLICA_LAST_ = REPLICA_REPLACE_LOST,
 };
 
