@@ -238,8 +238,8 @@ bool core_has_to_descend(const struct core *c)
                state_ancestor(&c->state, c->cfg.cluster_id) != c->cfg.ancestor;
 }
 
-/* Only the directory of the replica that was forced has the ancestor. From the log all members
- * learn it, and go on from it whoever is removed later. */
+/* Only the directory of the replica that was forced has the ancestor. Writes it into the log,
+ * from which all members learn it, and keep it whichever member is removed later. */
 static void descend(struct core *c)
 {
         cleanup_(buf_fini) struct buf body = {0};
@@ -403,7 +403,7 @@ struct boot_time core_next(struct core *c)
                 next = boot_min(next, renew_pace_next(&c->pace));
         if (!TAILQ_EMPTY(&c->waiting))
                 next = boot_min(next, c->waiting_at);
-        /* Lease time that stands still goes on in a turn that has another cause. */
+        /* Lease time that stands still advances again in a turn that has another cause. */
         if (st.leader && replica_healthy(c->replica, c->now)) {
                 next = boot_min(next,
                                 boot_max(c->expire_not_before,

@@ -150,7 +150,7 @@ must_check_ int core_set_member(struct core *c, const char *name, const char *cl
 struct state *core_state(struct core *c);
 const struct core_config *core_config(const struct core *c);
 struct replica_status core_status(const struct core *c);
-bool core_learns(const struct core *c); /* the same as in the status, at less cost */
+bool core_learns(const struct core *c);                 /* replica_learns() */
 bool core_will_vote(const struct core *c, uint64_t id); /* as replica_will_vote() */
 uint64_t core_disk_bytes(const struct core *c);
 /* Calls @fn for each member of the cluster. */

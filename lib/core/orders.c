@@ -21,7 +21,7 @@ void core_orders_end(struct core *c)
                 end(c, o, status_stopped);
 }
 
-/* Whether it is decided who leads next. A leader that did not hand over in time goes on. */
+/* Whether it is decided who leads next. A leader that did not hand over in time stays. */
 static bool has_moved(struct core *c, const struct core_order *o, struct status *ret)
 {
         struct replica_status st = core_status(c);

@@ -5,7 +5,7 @@
  * half of it, n of them have one part in n + 1 each, and there is always some left for the
  * next. So may a user, while authentication is on. A connection may have as much as its address
  * still may. What the core does for itself - renewals, withdrawals of claims - has pots of its
- * own, which no client can fill. Everybody else is told RESOURCE_EXHAUSTED.
+ * own, which no client can fill. Requests beyond that get RESOURCE_EXHAUSTED.
  *
  *   pot          in all   counts                                       told
  *   -----------  -------  -------------------------------------------  ----------------------

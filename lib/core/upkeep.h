@@ -38,11 +38,11 @@ bool upkeep_disk_due(const struct core_config *cfg, const struct state *s, bool 
 bool upkeep_disk(struct upkeep *u, const struct core_config *cfg, const struct state *s,
                  bool full, struct boot_time now, struct buf *alarm);
 
-/* What is left of a former member (@gone tells who is one): its alarm for lack of room, which
- * it cannot clear itself, and what it has said of itself, which would be in each snapshot for
- * ever. If there is something, appends the command that ends it, and returns its type;
- * otherwise 0. A CORRUPT alarm is left to an operator, and names stay until the cluster version
- * is 0.2. Called on the leader. */
+/* Removes what is left of a former member (@gone: whether a member is one): its alarm for lack
+ * of room, which it cannot clear itself, and its entry of MemberList, which would stay in each
+ * snapshot for ever. If there is something, appends the command that removes it, and returns
+ * its type; otherwise 0. A CORRUPT alarm is left to an operator, and names stay until the
+ * cluster version is 0.2. Called on the leader. */
 enum cmd_type upkeep_former(struct upkeep *u, const struct state *s,
                             bool (*gone)(uint64_t member, void *arg), void *arg,
                             struct boot_time now, struct buf *out);
