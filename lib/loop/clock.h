@@ -1,11 +1,11 @@
 /*
  * The only clock of the programs: CLOCK_MONOTONIC_RAW plus the time that the host slept.
  *
- * Leases need two hosts' clocks to run at the same rate. CLOCK_BOOTTIME goes on during suspend,
- * but is slewed with the date: chrony slews by up to 8 %, adjtimex(2) allows 10 %, and no
- * margin in use allows for that. CLOCK_MONOTONIC_RAW depends on the oscillator alone and stands
- * still in suspend. CLOCK_BOOTTIME is CLOCK_MONOTONIC plus the time asleep, so the difference
- * of the two, which no slew changes, is what the raw clock lacks (clock_gettime(2)).
+ * Leases need two hosts' clocks to run at the same rate. CLOCK_BOOTTIME advances during
+ * suspend, but is slewed with the date: chrony slews by up to 8 %, adjtimex(2) allows 10 %, and
+ * no margin in use allows for that. CLOCK_MONOTONIC_RAW depends on the oscillator alone and
+ * stands still in suspend. CLOCK_BOOTTIME is CLOCK_MONOTONIC plus the time asleep, so the
+ * difference of the two, which no slew changes, is what the raw clock lacks (clock_gettime(2)).
  *
  * Timers cannot wait on this clock (timerfd_create(2)), and other programs do not read it. For
  * both purposes the functions below convert to CLOCK_BOOTTIME. Per thread: no lock, no shared
@@ -20,8 +20,8 @@
 
 struct boot_time boot_now(void);
 
-/* The same at a third of the cost, for measuring how long pieces of work take: it does not
- * include time asleep since the last boot_now(). */
+/* boot_now() at a third of the cost, for measuring how long pieces of work take: it lacks the
+ * time asleep since the last boot_now(). */
 struct boot_time boot_glance(void);
 
 /* Whether @t is ahead, for callers that ask a million times a second: reads only one clock as

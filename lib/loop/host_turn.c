@@ -11,7 +11,7 @@
 
 #include "base/hash.h"
 
-/* Between looks: at first, and at most, for those who are told and those who are not. */
+/* Pauses between looks: the first one, and the longest, with notifications and without. */
 #define PAUSE NSEC_PER_MSEC
 #define PAUSE_TOLD NSEC_PER_SEC
 #define PAUSE_UNTOLD (100 * NSEC_PER_MSEC)

@@ -52,7 +52,7 @@ must_check_ bool loop_dispatch(struct loop *l);
  * loop has its own, since each may have its own thread. */
 #define LOOP_ROOM ((size_t) 64 * 1024)
 uint8_t *loop_room(struct loop *l);
-/* The same for writers: a writer moves the buffer's memory to its own, and returns it once it
+/* A buffer for writers: a writer moves the buffer's memory to its own, and returns it once it
  * is empty. The buffer is empty while another writer has the memory. */
 struct buf *loop_spare(struct loop *l);
 
@@ -84,7 +84,7 @@ const struct histogram *loop_turns(const struct loop *l);
 /* Records what the time since the last call was spent on. The loop itself records descriptors,
  * timers, signals, hooks and shared pieces. Returns the time. */
 struct boot_time loop_lap(struct loop *l, const char *what, const char *who);
-/* The same at less cost, for many pieces in a turn: see boot_glance(). */
+/* loop_lap() at less cost, for many pieces in a turn: see boot_glance(). */
 void loop_piece(struct loop *l, const char *what, const char *who);
 
 /* The time of the last such call, without reading the clock: it lacks the time that the running
@@ -111,7 +111,7 @@ struct loop_io {
         struct ev_io ev;
         struct loop *loop;
         const char *what; /* the owner's, before the start, for loop_lap(); NULL: @fn says it */
-        bool of_crowd;    /* the same: one of thousands, see below */
+        bool of_crowd;    /* set before the start, too: one of thousands, see below */
         int wanted;       /* the loop's: events, of one of a crowd */
         void (*fn)(struct loop_io *io, int events);
 };
@@ -204,21 +204,21 @@ void loop_later(struct loop_later *d, struct loop *l,
                 void (*fn)(struct loop_later *d)); /* may be queued already */
 void loop_later_cancel(struct loop_later *d);
 
-/* The same for work that many may want at once, and that other work, timers and hooks must not
- * wait for: runs in this turn or in a later one; all such work gets a few milliseconds in each
- * turn. Groups take turns; within a group the order is that of the calls. @fn does a small
- * piece (LOOP_PIECE), and calls this again if there is more. */
+/* Like loop_later(), for work that many may want at once, and that other work, timers and hooks
+ * must not wait for: it runs in this turn or in a later one; all such work gets a few
+ * milliseconds in each turn. Groups take turns; within a group the order is that of the calls.
+ * @fn does a small piece (LOOP_PIECE), and calls this again if there is more. */
 #define LOOP_PIECE (500 * NSEC_PER_USEC)
 void loop_share(struct loop_later *d, struct loop *l, void (*fn)(struct loop_later *d));
 
-/* The same before the hooks, for reading input: at most once in a turn. If not @patient, it
- * runs in each turn, whatever the others take, and before them. */
+/* Like loop_share(), but before the hooks, for reading input: at most once in a turn. If not
+ * @patient, it runs in each turn, whatever the others take, and before them. */
 void loop_share_input(struct loop_later *d, struct loop *l, bool patient,
                       void (*fn)(struct loop_later *d));
 
-/* The same for a newcomer, who is not known yet and may cost much, such as a TLS handshake. It
- * runs after those that are not newcomers, also after those of its own group that ask later; at
- * least one newcomer gets its turn in each turn of the loop. */
+/* Like loop_share(), for a newcomer, which is not known yet and may cost much, such as a TLS
+ * handshake. It runs after those that are not newcomers, also after those of its own group that
+ * ask later; at least one newcomer gets its turn in each turn of the loop. */
 void loop_share_greeting(struct loop_later *d, struct loop *l,
                          void (*fn)(struct loop_later *d));
 

@@ -89,15 +89,15 @@ void stream_kick(struct stream *s);
  * inside a callback. */
 void stream_flush(struct stream *s);
 
-/* Stops reading, or goes on. While a stream is paused, only a failing write detects the end of
+/* Stops reading, or resumes. While a stream is paused, only a failing write detects the end of
  * the connection, so pause it only while data waits to be sent. */
 void stream_pause(struct stream *s, bool paused);
 bool stream_paused(const struct stream *s);
 
 /* Sends what waits, then closes (on_close is called). */
 void stream_close_after_tx(struct stream *s);
-/* The same, and with TLS also tells the other side that everything was sent, so that it can
- * distinguish the end from a truncation (close_notify, RFC 8446, 6.1). */
+/* Like stream_close_after_tx(); with TLS, also notifies the other side that everything was
+ * sent, so that it can distinguish the end from a truncation (close_notify, RFC 8446, 6.1). */
 void stream_end_after_tx(struct stream *s);
 
 /* The other side: "[::1]:2379"; for a local socket "unix:4711", the process there, or

@@ -80,9 +80,8 @@ bool tls_is_http(const uint8_t *head, size_t n);
 
 /* The reason of OpenSSL's last failure, for an operator; clears its error queue. */
 const char *tls_reason(void);
-/* The same for a handshake; if the other side's certificate is the reason, what is wrong with
- * it.
- */
+/* The reason why a handshake failed; if that is the other side's certificate, what is wrong
+ * with it. */
 const char *tls_why(const struct ssl_st *ssl);
 /* Why a read or write has failed with @r, a SSL_ERROR_*, and errno @e. */
 const char *tls_failure(int r, int e);
