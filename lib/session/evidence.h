@@ -42,13 +42,13 @@ void evidence_jeopardy(struct evidence *e, struct boot_time now);
 void evidence_moved(struct evidence *e, struct boot_time now);
 void evidence_late(struct evidence *e, nsec_t late, struct boot_time now);
 /* Records that the place is lost, because the renewal that was @due was not acknowledged. That
- * stall goes on until the core answers anything, which evidence_heard() records; that may be
+ * stall lasts until the core answers anything, which evidence_heard() records; that may be
  * called for every answer. */
 void evidence_lost(struct evidence *e, struct boot_time due, struct boot_time now);
 void evidence_heard(struct evidence *e, struct boot_time heard_at);
 
-/* What a later life of the agent can go on with: one line per bucket, all of the same length.
- */
+/* What a later life of the agent can continue with: one line per bucket, all of the same
+ * length. */
 #define EVIDENCE_LINE 128
 uint32_t evidence_minute_at(struct boot_time now);
 /* Bucket number @i, as text with an end of line; false: it is empty. */

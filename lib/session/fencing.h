@@ -18,8 +18,9 @@
  * What is down comes up only with a margin that lasts: if the next renewal, sent at half the
  * TTL and acknowledged as slowly as the last one, would come before the next stop. Otherwise a
  * core that answers slowly, but in time to keep the place, would have everything stopped and
- * started at each renewal. If it was stopped for want of a renewal soon after it had come up,
- * renewals must come in time for a while first, which doubles each time.
+ * started at each renewal. If the target was stopped because a renewal was late, soon after it
+ * had started, it starts again only after renewals were in time for a while, which doubles each
+ * time.
  */
 #pragma once
 
@@ -29,7 +30,7 @@
 /* What is to be done, in this order; several at a time. */
 enum fencing_act {
         FENCING_FREEZE = 1 << 0, /* everything that is bound, by the kernel */
-        FENCING_KILL = 1 << 1,   /* the same, once nothing will restart it */
+        FENCING_KILL = 1 << 1,   /* everything that is bound, once nothing will restart it */
         FENCING_CLOSE = 1 << 2,  /* the gate: nothing bound may start any more */
         FENCING_STOP = 1 << 3,   /* order the service manager to; fencing_accepted() follows */
         FENCING_ALARM = 1 << 4,  /* the deadline has come, and not everything is down */
@@ -89,8 +90,8 @@ struct fencing {
         nsec_t took;                   /* the last of these, roughly, since it was sent */
         nsec_t calm;                   /* for how long none may be, before anything comes up */
         struct boot_time up_since;
-        bool starved; /* it went down for want of a renewal, while the place was held */
-        bool slow;    /* ... which then came, or which keep coming too late */
+        bool starved; /* it was stopped because a renewal was late, while the place was held */
+        bool slow;    /* ... which then arrived, or renewals keep arriving too late */
 };
 
 /* @up: an earlier life left the gate open; @stopping: that life has recorded that it was
@@ -111,11 +112,11 @@ void fencing_accepted(struct fencing *f);
  * stays up while the place is held, and counts as up. */
 void fencing_barred(struct fencing *f);
 
-/* The guard has closed the gate, and stops what is bound: it was late that the agent was heard
- * of again. All of it goes down before it comes up. */
+/* The guard has closed the gate, and stops what is bound: the agent reported too late.
+ * Everything bound stops before the target starts again. */
 void fencing_closed(struct fencing *f);
 
-/* Whether the target is active is not known any more: it is started again, if it has to be. */
+/* It is not known any more whether the target is active: it is started again if necessary. */
 void fencing_unsure(struct fencing *f);
 
 /* Whether everything stays down, although @p is held, because renewals are acknowledged too

@@ -1,7 +1,7 @@
 #include "session/guarding.h"
 
-/* How long an agent that has come back must last before the guard trusts it, and how soon the
- * guard looks again where it could not see. */
+/* How long an agent that has returned must last before the guard trusts it, and how soon the
+ * guard looks again at what it could not read. */
 #define LOOK_AGAIN (100 * NSEC_PER_MSEC)
 
 /* From the deadline on, a living agent has this long to bring down everything; freezing alone

@@ -13,7 +13,7 @@
 #include "base/base.h"
 
 enum leaving_cause {
-        LEAVING_EXIT = 1 << 0,        /* the program ends: for good */
+        LEAVING_EXIT = 1 << 0,        /* the program ends */
         LEAVING_MAINTENANCE = 1 << 1, /* ordered to stay out, until ordered to join */
         LEAVING_SLEEP = 1 << 2,       /* until the host is awake */
 };
