@@ -203,8 +203,8 @@ static bool step(const struct stretch *s, struct place *at)
         return true;
 }
 
-/* The same, directly from the permissions, for when memory is short: every replica must get the
- * same result. */
+/* Like allowed_go_on(), directly from the permissions, for when memory is short: every replica
+ * must get the same result. */
 static bool go_on_slowly(const struct auth *a, const struct auth_user *u, enum permit what,
                          struct place *at)
 {

@@ -110,7 +110,8 @@ void cached_return(struct cached *c, uint64_t serial, uint64_t issuer, struct le
  * added to @wait; ranges whose cache terms have ended are removed. */
 void cached_change(struct cached *c, const struct kv_span *span, struct lease_time now,
                    struct cached_wait *wait);
-/* The same for range @i alone, which the change touches; the range may be removed. */
+/* Like cached_change(), for range @i alone, which the change touches; the range may be
+ * removed. */
 void cached_touch(struct cached *c, size_t i, struct lease_time now, struct cached_wait *wait);
 
 /* For saver.h and loader.h. A range is loaded after `last_serial`. Returns 0, -EBADMSG or

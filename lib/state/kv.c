@@ -382,7 +382,7 @@ static void take_elder(struct kv_key **best, struct kv_key *k)
                 *best = k;
 }
 
-/* The same for all keys in @k's subtree. */
+/* Like take_elder(), for all keys in @k's subtree. */
 static void take_elder_below(struct kv_key **best, struct kv_key *k)
 {
         if (k && k->eldest != 0 && (!*best || k->eldest <= created(*best)))

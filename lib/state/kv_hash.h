@@ -1,5 +1,5 @@
 /* A hash of all keys with their history up to a revision: equal on every replica (I4). Computed
- * in slices, while commands go on. Pure. */
+ * in slices, while commands are applied. Pure. */
 #pragma once
 
 #include "state/kv_iter.h"

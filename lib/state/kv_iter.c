@@ -2,7 +2,7 @@
 
 #define LOOK_STEPS 2              /* for a key of which one version is wanted */
 #define KEY_STEPS 8               /* for one of which all are */
-#define COUNT_STEPS 2             /* for one of these versions, before it is told */
+#define COUNT_STEPS 2             /* for one of these versions, before it is returned */
 #define KEPT_STEPS 4              /* to find one that was dropped */
 #define CHECK_STEPS 64            /* after this much work, *@steps is checked */
 #define STEP_BYTES ((size_t) 512) /* bytes that are compared cost one more */

@@ -1,6 +1,6 @@
 /*
- * Reads keys in slices, while commands go on: their values as of a revision, or all versions
- * that existed at some moment up to it.
+ * Reads keys in slices, while commands are applied: their values as of a revision, or all
+ * versions that existed at some moment up to it.
  *
  * The only reader that merges the tree with the versions that compactions have dropped
  * (kept.h). A compaction always drops the oldest versions of a key, so of each key the dropped

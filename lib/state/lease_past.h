@@ -1,5 +1,5 @@
 /*
- * Reads all leases as of one moment, in slices, while commands go on.
+ * Reads all leases as of one moment, in slices, while commands are applied.
  *
  * The leases are read slot by slot. Leases change in place; so while there is a reader, a lease
  * that is about to change is copied first: one copy for all readers that began before, kept

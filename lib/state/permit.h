@@ -28,7 +28,8 @@ enum state_outcome permit_user(const struct state *s, const struct cmd_user *who
 /* A user with the role root. */
 enum state_outcome permit_root(const struct state *s, const struct cmd_user *who);
 
-/* The same, even if the login has expired; also passes a client whose user is unknown. */
+/* Like permit_root(), even if the login has expired; also passes a client whose user is
+ * unknown. */
 enum state_outcome permit_name(const struct state *s, const struct cmd_user *who);
 
 /* Every key of the range, by one role or by several together. */

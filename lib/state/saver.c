@@ -139,7 +139,7 @@ static void save_part(struct state_saver *sv, size_t most)
         sv->n_versions = 0;
 }
 
-/* The same, for counting: what it saves is dropped. */
+/* Returns how many bytes save_next() saves, and drops them. */
 static size_t next_len(struct state_saver *sv, int what)
 {
         size_t had = buf_len(&sv->out), n;

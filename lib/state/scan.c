@@ -50,7 +50,7 @@ static uint64_t rank(const struct kv_version *v, const Pb__RangeRequest *q)
         return is_descending(q) ? ~n : n;
 }
 
-/* The same as bytes_cmp(), but subtracts the cost of the bytes to read from *@steps. */
+/* Like bytes_cmp(), but subtracts the cost of the bytes to read from *@steps. */
 static int long_cmp(const uint8_t *a, size_t a_len, const uint8_t *b, size_t b_len,
                     int64_t *steps)
 {

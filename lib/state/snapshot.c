@@ -20,7 +20,7 @@ enum type {
         VARINT,
         LENGTH, /* a varint, of so many bytes that follow and are the caller's */
         BYTES,  /* a varint, and so many bytes */
-        TEXT,   /* the same without zero bytes */
+        TEXT,   /* BYTES without a zero byte */
 };
 
 struct field {

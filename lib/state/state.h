@@ -136,7 +136,7 @@ struct state_reply {
 void state_init(struct state *s);
 void state_fini(struct state *s);
 
-/* The same in slices. state_drop_readers(): all readers in slices lose the state (-ESTALE),
+/* state_fini() in slices. state_drop_readers(): all readers in slices lose the state (-ESTALE),
  * after which it may be moved. Then state_free_some() frees it. Returns false if @left was not
  * enough; then only the same call may follow. */
 void state_drop_readers(struct state *s);
@@ -223,7 +223,8 @@ bool state_alarmed(const struct state *s, Pb__AlarmType type);
 /* What member @id has said of itself; NULL: nothing yet. Borrowed until the next command. */
 const struct member *state_member(const struct state *s, uint64_t id);
 
-/* Another core that goes on from the same data: nobody is served (I10). 0: there is none. */
+/* Another core that continues from the same data: no client is served (I10). 0: there is
+ * none. */
 uint64_t state_sibling(const struct state *s);
 
 /* The cluster from which @cluster was forced to descend; 0: none. A state that was restored is
