@@ -56,8 +56,8 @@ struct disk_ops {
          */
         int (*remove)(struct disk *d, const char *name);
         void (*submit)(struct disk *d, struct disk_job *job);
-        /* The same for jobs that take long and that nobody waits for; they are in order only
-         * among themselves. */
+        /* Like `submit`, for jobs that take long and that nothing waits for; they are in order
+         * only among themselves. */
         void (*submit_aside)(struct disk *d, struct disk_job *job);
         struct disk *(*free)(struct disk *d);
 };

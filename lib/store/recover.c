@@ -309,7 +309,7 @@ static int read_records(struct store *s, struct segment *seg, const uint8_t *fil
         return r;
 }
 
-/* The same for a file of FORMAT_SEALED. */
+/* Like read_records(), for a file of FORMAT_SEALED. */
 static int read_sealed(struct store *s, struct segment *seg, uint8_t *file, size_t *cap,
                        struct store_error *err)
 {
@@ -610,8 +610,8 @@ static int recover(struct store *s, struct store_error *err)
                 PROBE("a start finds a log that ends before the snapshot");
                 s->rec.n_entries = 0;
         }
-        /* The same is true of a log with another history up to the snapshot: a crash came
-         * before that log was cut off (Raft section 7). The next write cuts it off. */
+        /* A log with another history up to the snapshot is void as well: a crash came before
+         * that log was cut off (Raft section 7). The next write cuts it off. */
         if (contradicts(&s->rec)) {
                 struct store_entry all_void = {.index = 1, .type = TYPE_TRUNCATE};
 

@@ -464,7 +464,7 @@ static size_t queued_size(const struct store *s)
 }
 
 /* Queues a record that makes all entries from @from on void. A write of such entries that is
- * under way goes on, but its completion counts only for the entries before them: it says
+ * under way continues, but its completion counts only for the entries before them: it says
  * nothing of their successors (I5). */
 static void cut(struct store *s, uint64_t from)
 {

@@ -142,8 +142,8 @@ must_check_ int store_condemn(struct store *s, uint64_t index);
 
 /* Makes the directory one of another cluster, which descends from its present one, and gives it
  * the id that store_open() was given. What that cluster begins with is made durable between the
- * two calls. If they are cut short, the next life is told so, still with the identity of
- * before, and both have to be called again. They block; 0 or a negative errno. */
+ * two calls. If they are cut short, the next store_open() reports that, still with the former
+ * identity, and both have to be called again. They block. Return 0 or a negative errno. */
 must_check_ int store_descend(struct store *s, uint64_t cluster_id);
 must_check_ int store_descended(struct store *s);
 
@@ -160,7 +160,8 @@ void store_flush(struct store *s);
 must_check_ int store_save_snapshot(struct store *s, const struct store_snapshot *snap,
                                     bool reset);
 
-/* The same with the snapshot's data in @data, which is held until it is written. */
+/* Like store_save_snapshot(), with the snapshot's data in @data, which is held until it is
+ * written. */
 must_check_ int store_save_blob(struct store *s, const struct store_snapshot *snap,
                                 struct blob *data, bool reset);
 
