@@ -45,7 +45,8 @@ const bool *api_busy(const struct api *a);
 
 /* For rpc_conn_new_server(); the userdata is the api. */
 void api_accept(struct rpc_call *call, void *api);
-/* The same for a port for probes: accepts only the resources that probes read with GET. */
+/* Like api_accept(), for a port for probes: accepts only the resources that probes read with
+ * GET. */
 void api_accept_probe(struct rpc_call *call, void *api);
 
 /* Whether there is a resource at this path; and whether probes may read it as well. */

@@ -53,7 +53,7 @@ struct holding {
         int64_t id;
         struct lease_time until;
         struct boot_time recalled_at;
-        struct lease_time held_since; /* the same */
+        struct lease_time held_since; /* `recalled_at` in lease time */
         bool recalled;
 };
 

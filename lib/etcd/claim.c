@@ -142,8 +142,8 @@ static void claim_free(struct request *q)
 
 /* ---- the way out ---- */
 
-/* Leaves any phase. A client that is still there is told @st. The key stays if the claim holds,
- * which is RPC_OK, or has not created it. */
+/* Leaves any phase. A client that still waits is answered with @st. The key stays if the claim
+ * holds (RPC_OK), or has not created it. */
 static void leave(struct claim *c, struct status st)
 {
         struct request *q = c->q;

@@ -87,7 +87,7 @@ must_check_ int claim_place_join(struct claim_queues *qs, ProtobufCBinaryData na
 /* Accepts a place that is in no queue. Returns the waiter that pays for the queue now; NULL:
  * the queue is gone. */
 struct claim_place *claim_place_leave(struct claim_queues *qs, struct claim_place *p);
-/* @p no longer waits: for example, it goes on only to give up. */
+/* @p no longer waits: for example, it only has to withdraw. */
 void claim_place_unqueue(struct claim_queues *qs, struct claim_place *p);
 
 /* What its queue costs, if @p is the waiter that pays; else 0. */

@@ -8,7 +8,7 @@
 
 #define CALLS_MAX 8192
 #define OUTPUT_CHUNK ((size_t) 64 << 10)
-#define OUTPUT_PRESSED ((size_t) 16 << 10) /* the same while too much memory is held */
+#define OUTPUT_PRESSED ((size_t) 16 << 10) /* OUTPUT_CHUNK while too much memory is held */
 #define BACKLOG_HIGH 4096 /* frames for a client that reads nothing: then we stop reading */
 #define BACKLOG_LOW 1024
 #define GREETING_TIMEOUT (10 * NSEC_PER_SEC)

@@ -6,10 +6,10 @@
 
 #define IDLE_MIN (10 * NSEC_PER_SEC) /* after this long without calls it may be closed ... */
 #define IDLE_LOOKS 64                /* ... if among this many that have been idle longest */
-#define STRANGE_MIN NSEC_PER_SEC     /* the same for one that never had a call ... */
+#define STRANGE_MIN NSEC_PER_SEC     /* IDLE_MIN of one that never had a call ... */
 #define STRANGE_FEW 8    /* ... or whose address has this many more than twice ours */
 #define STRANGE_LOOKS 64 /* it must be one of this many that came first */
-#define REFUSED_MAX 64   /* connections that are still told why they are refused */
+#define REFUSED_MAX 64   /* connections that are still being told why they are refused */
 
 static int host_cmp(const struct host *a, const struct host *b)
 {

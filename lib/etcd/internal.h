@@ -78,8 +78,8 @@ struct identity {
 /* Identifies the caller by the call's token or its certificate. permit.h checks what the user
  * may do. */
 struct status identify(struct api *a, const struct rpc_call *call, struct identity *who);
-/* The same, if the call's token came when this replica, which is behind, did not know yet that
- * auth is on, and was not looked at. */
+/* Like identify(), if the call's token arrived when this replica, which lagged, did not know
+ * yet that authentication is on, so that the token was not checked. */
 struct status identify_late(struct api *a, const struct rpc_call *call, struct identity *who);
 void identity_fini(struct identity *who);
 /* Who requests something by @call. */

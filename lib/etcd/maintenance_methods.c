@@ -181,7 +181,7 @@ static void obeyed(struct core_order *o, struct status st)
         request_reply_header(q);
 }
 
-/* NULL: no memory, which the client was told. */
+/* Returns NULL if out of memory, after answering the client. */
 static struct core_order *order_new(struct request *q)
 {
         struct order *o = calloc(1, sizeof(*o));

@@ -88,8 +88,8 @@ static void print_scaled(char *out, size_t size, uint64_t v, unsigned digits)
                  whole - 1);
 }
 
-/* The same with a sign and always with all digits: this value is not the boundary of a bucket,
- * and need not match one. */
+/* Prints a duration in seconds, with a sign and always with all digits: unlike the boundary of
+ * a bucket, it need not match another text. */
 static void print_nsec(char *out, size_t size, nsec_t d)
 {
         uint64_t v = d < 0 ? -(uint64_t) d : (uint64_t) d;
@@ -535,9 +535,9 @@ static const struct metric table[] = {
         {"etcd_server_quota_backend_bytes", GAUGE, V(quota),
          .help = "What keys, values and leases may take; 0: any amount."},
         {"etcd_server_version", GAUGE, R(add_version),
-         .help = "The version of etcd that clients are told."},
+         .help = "The version of etcd that is reported to clients."},
         {"etcd_cluster_version", GAUGE, R(add_cluster_version),
-         .help = "The same of the cluster."},
+         .help = "The version of the cluster that is reported to clients."},
         {"etcd_server_id", GAUGE, R(add_id), .help = "The id of this member, in hex."},
         {"etcd_debugging_server_alarms", GAUGE, R(add_alarms),
          .help = "Alarms that stand, by the member that raised them."},
@@ -557,7 +557,8 @@ static const struct metric table[] = {
          .help = "Bytes written to the log."},
         {"etcd_disk_backend_commit_duration_seconds", HISTOGRAM,
          H(store.commits, histogram_disk),
-         .help = "The same, from when the loop handed it over to when it heard of the end."},
+         .help = "How long a write to the log took, from when the loop handed it over until "
+                 "the loop learned of its end."},
         {"etcd_debugging_snap_save_total_duration_seconds", HISTOGRAM,
          H(store.snapshots, histogram_disk),
          .help = "How long it took to write a snapshot of this replica's."},
@@ -575,15 +576,15 @@ static const struct metric table[] = {
         {"etcd_mvcc_txn_total", COUNTER, V(state.txns), .help = "Transactions."},
         {"etcd_mvcc_range_total", COUNTER, V(ranges), .help = "Ranges that were read."},
         {"etcd_debugging_mvcc_put_total", COUNTER, V(state.puts),
-         .help = "The same as etcd_mvcc_put_total, by its name in etcd 3.4."},
+         .help = "etcd_mvcc_put_total, by its name in etcd 3.4."},
         {"etcd_debugging_mvcc_delete_total", COUNTER, V(state.deletes),
-         .help = "The same as etcd_mvcc_delete_total, by its name in etcd 3.4."},
+         .help = "etcd_mvcc_delete_total, by its name in etcd 3.4."},
         {"etcd_debugging_mvcc_txn_total", COUNTER, V(state.txns),
-         .help = "The same as etcd_mvcc_txn_total, by its name in etcd 3.4."},
+         .help = "etcd_mvcc_txn_total, by its name in etcd 3.4."},
         {"etcd_debugging_mvcc_range_total", COUNTER, V(ranges),
-         .help = "The same as etcd_mvcc_range_total, by its name in etcd 3.4."},
+         .help = "etcd_mvcc_range_total, by its name in etcd 3.4."},
         {"etcd_debugging_mvcc_db_total_size_in_bytes", GAUGE, V(size),
-         .help = "The same as etcd_mvcc_db_total_size_in_bytes, by its name in etcd 3.4."},
+         .help = "etcd_mvcc_db_total_size_in_bytes, by its name in etcd 3.4."},
         {"etcd_debugging_mvcc_keys_total", NO_TYPE, V(keys), .help = "Keys that there are."},
         {"etcd_debugging_mvcc_watch_stream_total", NO_TYPE, V(watch_streams),
          .help = "Streams of watches."},
@@ -634,8 +635,8 @@ static const struct metric table[] = {
          .help = "CPU time, in user mode and in the kernel's."},
         {"process_open_fds", GAUGE, V(process.fds), .help = "Open file descriptors."},
         {"process_max_fds", GAUGE, V(process.fds_max), .help = "How many there may be."},
-        {"os_fd_used", GAUGE, V(process.fds), .help = "The same as process_open_fds."},
-        {"os_fd_limit", GAUGE, V(process.fds_max), .help = "The same as process_max_fds."},
+        {"os_fd_used", GAUGE, V(process.fds), .help = "process_open_fds, by another name."},
+        {"os_fd_limit", GAUGE, V(process.fds_max), .help = "process_max_fds, by another name."},
         {"process_resident_memory_bytes", GAUGE, V(process.resident),
          .help = "Memory that is resident."},
         {"process_virtual_memory_bytes", GAUGE, V(process.virtual_),
@@ -685,7 +686,8 @@ static const struct metric table[] = {
          .help = "Whether a member lacks entries that it has acknowledged, as its leader "
                  "knows."},
         {"tenure_core_stopped", GAUGE, V(stopped),
-         .help = "Whether this core serves nobody, as another one goes on from the same data."},
+         .help = "Whether this core serves no clients, because another one continues from the "
+                 "same data."},
         {"tenure_raft_term", GAUGE, V(term), .help = "The term of the log."},
         {"tenure_log_memory_bytes", GAUGE, V(log_bytes),
          .help = "Bytes of the log that are kept in memory."},

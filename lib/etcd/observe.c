@@ -3,7 +3,8 @@
  *
  * The observers of one election are kept together, in an index by its keys: a change costs what
  * the observers of that election cost, and they are answered in slices. A stream begins with a
- * linearizable read: a replica without a majority tells no leader that may have been replaced.
+ * linearizable read: a replica without a majority reports no leader that may have been
+ * replaced.
  */
 #include "etcd/claim.h"
 #include "state/span_index.h"
@@ -22,7 +23,7 @@ struct observer {
         struct election *election; /* NULL: the request has not come yet */
         struct rpc_call *call;
         struct identity who;
-        TAILQ_ENTRY(observer) next_late; /* while it has no room for what it is told next ... */
+        TAILQ_ENTRY(observer) next_late; /* while it has no room for its next report ... */
         size_t wants;                    /* ... the size of that; 0: it has */
         uint64_t round;                  /* the last round in which it was checked */
         int64_t sent;                    /* the mod_revision that was sent last ... */
@@ -120,8 +121,8 @@ static struct election *election_of(struct observe_hub *h, ProtobufCBinaryData n
 
 /* ---- notifying ---- */
 
-/* What @o is to be told next of the leader's key: each proclamation in order; of another leader
- * than before first what is there now, as in etcd. */
+/* The next version of the leader's key to report to @o: each proclamation in order; of a new
+ * leader the present value first, as in etcd. */
 static const struct kv_version *next_of(const struct observer *o, const struct kv_key *k,
                                         unsigned *left)
 {

@@ -110,7 +110,7 @@ static void go_on(struct waiter *w)
         a->has_turn = NULL;
 }
 
-/* Lets some go on, until @steps are spent. Returns how many. */
+/* Lets some requests proceed, until @steps are spent. Returns how many. */
 static unsigned run(struct api *a, struct line *l, size_t steps)
 {
         const struct api_turn *skipped = NULL;

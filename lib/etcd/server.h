@@ -21,7 +21,7 @@ struct server;
 
 struct server_config {
         const char *urls; /* separated by commas */
-        /* The same for monitoring, and nothing else: metrics and probes, over HTTP/1.1. */
+        /* URLs for monitoring, and nothing else: metrics and probes, over HTTP/1.1. */
         const char *probe_urls;
         struct tls *tls;   /* for the https:// ones, borrowed */
         const char *hosts; /* the hosts that HTTP/1.1 requests without TLS may name, separated

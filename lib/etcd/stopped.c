@@ -1,6 +1,6 @@
-/* A core that hears of another one which goes on from the same data: both were forced to, from
- * replicas of the same cluster. Nobody knows which of them is right, so each stops until an
- * operator has ended the other (I10). */
+/* A core that learns of another one that continues from the same data: both were forced to,
+ * from replicas of the same cluster. No program can know which of them is right, so each stops
+ * until an operator has ended the other (I10). */
 #include <inttypes.h>
 #include <stdio.h>
 
@@ -17,8 +17,8 @@ bool api_is_stopped(const struct api *a, char text[static 320])
                 snprintf(text, 320,
                          "tenure: this core (%016" PRIx64
                          ") has stopped: another core (%016" PRIx64
-                         ") goes on from the same data. Keep one of them: end the other, then "
-                         "disarm the alarm of this one (etcdctl alarm disarm); see "
+                         ") continues from the same data. Keep one of them: end the other, "
+                         "then disarm the alarm of this one (etcdctl alarm disarm); see "
                          "tenure-core(8)",
                          core_config(a->core)->cluster_id, other);
         return other != 0;

@@ -22,7 +22,7 @@ struct keys {
         bool counts;       /* it only counts, and encodes nothing */
         size_t size;       /* bytes of all parts, as counted */
         uint64_t born;     /* identifies the lease: its id may be given to another */
-        struct buf behind; /* the last key read, and a zero byte: where to go on */
+        struct buf behind; /* the last key read, and a zero byte: where to continue */
         struct buf parts;  /* encoded */
 };
 
