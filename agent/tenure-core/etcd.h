@@ -28,7 +28,7 @@ bool etcd_is_file(const char *path);
 must_check_ int etcd_read_file(struct options *o, const char *path, struct buf *n,
                                struct conf_error *err);
 
-/* The same for the variables of @environment. */
+/* Applies the settings in @environment to @o, like etcd_read_file(). */
 must_check_ int etcd_read_environment(struct options *o, char *const environment[],
                                       struct buf *n, struct conf_error *err);
 

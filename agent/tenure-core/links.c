@@ -14,7 +14,8 @@
 #define INTRODUCED_FOR (60 * NSEC_PER_SEC)
 #define TOLD_FOR (60 * NSEC_PER_SEC)
 
-/* The members that we were told of when we asked for our id, until our first entry. */
+/* The members that another member listed when we asked for our id, until our first entry is
+ * applied. */
 static const struct joined *told(const struct links *l)
 {
         return core_status(l->core).applied == 0 ? l->joined : NULL;

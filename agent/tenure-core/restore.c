@@ -65,7 +65,7 @@ static int wait_done(const struct restore *rs)
         return rs->done ? 0 : rs->r < 0 ? rs->r : -EINTR;
 }
 
-/* Root becomes the user that the directory belongs to, for good. */
+/* Root permanently becomes the user that the directory belongs to. */
 static int become_owner(const char *dir)
 {
         struct stat st;

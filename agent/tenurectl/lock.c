@@ -39,7 +39,7 @@
 #define ANSWER_MIN NSEC_PER_SEC
 /* ... and that nobody has requested a switchover. */
 #define LOOK_MAX (500 * NSEC_PER_MSEC)
-/* How often the place is checked while a switchover goes on. */
+/* How often the place is checked during a switchover. */
 #define LOOK_AT_PLACE_MS 100
 /* How often a core that does not answer, or the one that the agent moves to, is asked again. */
 #define ASK_AGAIN_MS 200

@@ -15,7 +15,8 @@
 
 struct process {
         pid_t pid, parent;
-        unsigned long long began; /* tells a process from a later one with the same pid */
+        unsigned long long
+                began; /* distinguishes a process from a later one with the same pid */
         bool ours;
 };
 

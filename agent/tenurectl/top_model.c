@@ -5,7 +5,7 @@
 
 #include "base/utf8.h"
 
-/* An older answer of the core tells nothing about a member's renewals. */
+/* An older answer of the core shows nothing about a member's renewals. */
 #define FRESH (3 * NSEC_PER_SEC)
 
 static const char *const state_words[] = {

@@ -44,7 +44,7 @@ struct top_node {
         int64_t since; /* wall time; 0: not known */
         bool there;
         struct boot_time left_at;
-        int64_t left_wall; /* the same, as wall time */
+        int64_t left_wall; /* `left_at` as wall time */
         nsec_t left;       /* of its lease, as the core reported at `asked`; -1: not reported */
         struct boot_time asked;
         char **services; /* owned, sorted */

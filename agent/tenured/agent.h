@@ -178,8 +178,9 @@ must_check_ int publish_tags(const struct agent *a, const char *set,
 void waits_init(struct waits *w);
 struct boot_time waits_run(struct agent *a, struct boot_time now);
 
-/* news.c: changes of nodes and services, for the log and the bus. They are told in order, for a
- * few milliseconds in each turn: 10,000 nodes that go at once must not delay a heartbeat. */
+/* news.c: changes of nodes and services, for the log and the bus. They are announced in order,
+ * for a few milliseconds in each turn: 10,000 nodes that expire at once must not delay a
+ * heartbeat. */
 enum news_kind {
         NEWS_NODE_JOINED,
         NEWS_NODE_LEFT,
@@ -198,7 +199,8 @@ void news_add(struct agent *a, enum news_kind kind, const char *name, const char
 struct boot_time news_run(struct agent *a, struct boot_time now);
 /* The revision up to which everything has been announced. */
 int64_t news_revision(const struct agent *a);
-/* The same, of what is @known up to a revision, and as far as the bus has it. */
+/* The revision up to which everything, as far as it is @known, was announced and sent by the
+ * bus. */
 int64_t news_sent(struct agent *a, int64_t known);
 
 /* lists.c */

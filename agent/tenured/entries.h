@@ -33,7 +33,7 @@ void entries_fini(struct entries *e);
 
 /* Reads all files in @path, a list of folders with commas between them. Of files with the same
  * name, the one in the first folder counts; an empty file, such as a link to /dev/null, hides
- * the others. May be called again: unchanged services go on, and a file that cannot be read any
+ * the others. May be called again: unchanged services stay, and a file that cannot be read any
  * more is named in the log and keeps its former meaning. */
 void entries_load(struct entries *e, const char *path);
 

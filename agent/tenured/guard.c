@@ -37,7 +37,7 @@ struct guard {
         bool settings_old;        /* they may have changed */
         nsec_t watchdog;          /* its period; 0: none */
         struct boot_time beat_at; /* when to notify the watchdog next */
-        int fd;                   /* its socket, where it hears news from the agent */
+        int fd;                   /* its socket, on which the agent reports changes */
         struct loop_io news;
         struct loop_hook hook;
         struct loop_signal sigterm, sigusr1, sighup;

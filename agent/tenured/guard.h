@@ -11,7 +11,7 @@
  * does not come back, the former or the default settings apply. */
 must_check_ int guard_run(void);
 
-/* The same in two steps, for a caller that runs @l in between, until the guard stops it. */
+/* guard_run() in two steps, for a caller that runs @l in between, until the guard stops it. */
 struct guard;
 struct loop;
 must_check_ int guard_new(struct guard **ret, struct loop *l);

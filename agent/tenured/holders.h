@@ -37,8 +37,8 @@ void holders_close(struct holders *h);
 /* Publishes changes. */
 void holders_tell(struct holders *h, const struct session *s, struct boot_time now);
 
-/* The place is about to be given back: whether all holders have released it, or the published
- * deadline has passed. The first call tells the holders; each call checks again. */
+/* The place is about to be given back. Returns whether all holders have released it, or the
+ * published deadline has passed. The first call publishes that; each call checks again. */
 bool holders_released(struct holders *h, const struct session *s, struct boot_time now);
 
 /* A new read-only descriptor for a holder, or a negative errno. */

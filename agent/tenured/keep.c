@@ -137,8 +137,9 @@ void keep_save(struct keep *k, const struct place *p)
 
         if (k->fd < 0 || (!renewed && p->followed == kept->followed))
                 return;
-        /* Between renewals only this changes: a restart goes on at the address that
-         * acknowledged the last one. Whoever is asked now may not answer. */
+        /* Between renewals only `followed` is stored: a restart has to continue at the address
+         * that acknowledged the last renewal, since the one that is tried now may not
+         * answer. */
         if (renewed)
                 *kept = *p;
         else

@@ -4,10 +4,10 @@
  * brake delays nothing itself: what has expired has expired (I2).
  *
  * A node is missing from when it expires until it joins again, however often that happens; a
- * node that left in order is not. The brake goes on when `percent` of the nodes, present and
- * missing, have expired within `window`; it goes off when fewer than half of that percentage
- * are missing. While it is on, a node counts as missing for an hour at most, or for `window` if
- * that is longer. Pure. A call costs O(log missing).
+ * node that left in order is not. The brake is switched on when `percent` of the nodes, present
+ * and missing, have expired within `window`; it is switched off when fewer than half of that
+ * percentage are missing. While it is on, a node counts as missing for an hour at most, or for
+ * `window` if that is longer. Pure. A call costs O(log missing).
  */
 #pragma once
 

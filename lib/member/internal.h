@@ -152,7 +152,7 @@ struct member {
         int64_t followed; /* an earlier life announced what there was at this revision, which is
                            * read first; 0: none did, or it has been read */
         struct boot_time
-                followed_until; /* when the core was heard last before the watch began */
+                followed_until; /* when the core was last heard from before the watch began */
         int64_t live_from; /* later changes come as they happen, those up to it may be older */
         int64_t page;      /* the number of keys in a page ... */
         int64_t page_most; /* ... and the upper limit for it, in this range */
@@ -233,7 +233,7 @@ static inline void peer_at(const struct peer *p, char *out, size_t size)
 /* Returns the first endpoint from number @from on that is up. If none is, connects them and
  * returns NULL. */
 struct peer *member_peer(struct member *m, size_t from);
-/* The same, but skips silent endpoints. */
+/* Like member_peer(), but skips silent endpoints. */
 struct peer *member_speaking_peer(struct member *m, size_t from);
 
 /* Begins a call; @done is called later, but never if this returns a negative errno. */
@@ -283,7 +283,7 @@ void registration_revoke_former(struct member *m, struct boot_time now);
 struct boot_time registration_next(const struct member *m);
 /* Writes our record if @compare holds; otherwise reads the key. @former: NULL, or the name of
  * the holder that has our id: its key is deleted in the same step, unless it has changed. That
- * comes after the put, which tells readers why (membership_put()). */
+ * comes after the put, by which readers know the reason (membership_put()). */
 must_check_ int
 registration_txn(struct member *m, struct peer *p, Pb__Compare *compare, const char *former,
                  void (*done)(struct unary *u, enum rpc_code code, const char *message));

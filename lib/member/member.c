@@ -388,7 +388,7 @@ static void on_met(struct unary *u, enum rpc_code code, const char *message)
 }
 
 /* A member whose own endpoint answers has no reason to ask the others, and two groups of
- * members would never hear of each other's core. Those that have answered for another core are
+ * members would never learn of each other's core. Those that have answered for another core are
  * asked again: an operator may have disarmed its alarm too early. */
 static void meet_others(struct member *m)
 {

@@ -25,7 +25,7 @@ struct member;
  * back, to report that the endpoint is silent or down. */
 struct member_ops {
         /* The connection to make calls on; NULL while the endpoint is not up. Calls that were
-         * made before may go on even then, on a connection that takes no more of them. After
+         * made before may continue even then, on a connection that takes no more of them. After
          * calls, and messages of calls, `kick` says that there is something to send. */
         struct rpc_conn *(*rpc)(size_t i, void *userdata);
         void (*kick)(size_t i, void *userdata);

@@ -75,7 +75,7 @@ struct rpc_conn {
         void *userdata;
         char *authority;
         char *token;      /* client: sent with each call */
-        const char *core; /* the same; borrowed */
+        const char *core; /* client: sent with each call; borrowed */
         bool tls;
         bool established;
         bool leaving; /* client: the server takes no new calls (GOAWAY) */
@@ -93,7 +93,7 @@ struct rpc_conn {
         struct calls senders;     /* make more of their answers */
         struct calls beggars;     /* have begun a large message */
         size_t in, out;           /* bytes of all calls */
-        uint64_t received, taken; /* the same, in all */
+        uint64_t received, taken; /* of all calls since the beginning */
         size_t charged;           /* held by the services, such as for writes... */
         size_t requests;          /* ...including for requests */
         size_t refused;           /* the cost of calls that were refused */

@@ -57,7 +57,7 @@ struct tenure_call {
         struct boot_time since;
         bool changes; /* must not be done twice */
         bool local;   /* a replica without a leader may answer it */
-        bool named;   /* makes sense only if leases have names */
+        bool named;   /* possible only if leases have names */
         bool unowned; /* the program wants no answer: the call frees itself */
         bool waits;   /* in tenure_call_wait() */
 
@@ -176,7 +176,7 @@ void calls_trouble(struct calls *k, size_t i, const char *why);
 
 /* ---- switchover.c ---- */
 
-/* Accepts NULL. A switchover that was requested may go on. */
+/* Accepts NULL. A switchover that was requested may continue. */
 struct switching *switching_free(struct switching *s);
 /* Stops all switchovers, before what they use ends. */
 void switchings_stop(struct tenure *t);

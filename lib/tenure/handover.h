@@ -1,8 +1,8 @@
 /*
  * The holder's part in a switchover (member/switchover.h): follows the requests for the lock,
- * accepts one by making the target the next in line, tells the holder to stop, and hands the
- * lock over once it has stopped. For lock.c, and for `tenurectl lock`, which gets its lock from
- * the Lock service.
+ * accepts one by making the target the next in line, asks the holder to stop, and hands the
+ * lock over once the holder has stopped. For lock.c, and for `tenurectl lock`, which gets its
+ * lock from the Lock service.
  *
  * If the core does not let us read the requests, we act as if there were none.
  */

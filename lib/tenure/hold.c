@@ -12,7 +12,7 @@
 #define LOOK_SHARE 16 /* of the TTL */
 #define LOOK_UNKNOWN (250 * NSEC_PER_MSEC)
 
-/* The same as the agent's own. */
+/* The drift margin of the agent. */
 #define DRIFT_PPM 1000
 #define RETRY (50 * NSEC_PER_MSEC)
 
@@ -374,7 +374,7 @@ int64_t hold_key(const struct tenure *t, struct buf *key)
         return h->lease;
 }
 
-/* Tags that tell people who look at the key whose it is. */
+/* Tags by which people who read the key know whose it is. */
 static void describe(struct node_record *self)
 {
         char host[HOST_NAME_MAX + 1] = "", pid[16];

@@ -20,7 +20,7 @@ struct registration {
         struct tenure *tie;
         struct service_record record;
         bool wanted;  /* false: it is to be unregistered */
-        bool settled; /* the agent has accepted it in this form, or has refused it for good */
+        bool settled; /* the agent has accepted it in this form, or has refused it finally */
         sd_bus_slot *call;
 };
 TAILQ_HEAD(registration_list, registration);

@@ -95,7 +95,7 @@ must_check_ int tenure_core_is_at(struct tenure *t, const char *cluster, const c
 /* A new event with room for @text bytes of strings; NULL, and the tie is broken, when there is
  * no memory. queue_text() and queue_bytes() copy into it; queue_event() puts it at the end. */
 struct queued *queue_new(struct tenure *t, enum tenure_event_type type, size_t text);
-/* The same for what can be fetched again: returns NULL, and the tie is not broken. */
+/* Like queue_new(), for what can be fetched again: on failure it does not break the tie. */
 struct queued *queue_try(enum tenure_event_type type, size_t text);
 const char *queue_text(struct queued *q, const char *s);
 const void *queue_bytes(struct queued *q, const void *p, size_t n); /* with a NUL behind */

@@ -29,7 +29,7 @@ enum wire_type {
 #define STRING_RATIO 2
 
 #define KEEP ((size_t) 4096) /* the buffer that is kept from one message to the next */
-#define REST ((size_t) 512)  /* the same from one text to the next, a long wait */
+#define REST ((size_t) 512)  /* kept from one text to the next, over a long wait */
 
 /* A message that is being read. */
 struct frame {

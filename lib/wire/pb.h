@@ -27,12 +27,13 @@
  * bytes, or has more than 256 fields that are not known; or -ENOMEM. */
 must_check_ int pb_unpack(const ProtobufCMessageDescriptor *type, struct view bytes, void *ret);
 
-/* The same for at most @max messages, on all levels together; -E2BIG if there are more.
+/* Like pb_unpack(), for at most @max messages, on all levels together; -E2BIG if there are
+ * more.
  * @ret_cost: roughly the memory that it takes. */
 must_check_ int pb_unpack_few(const ProtobufCMessageDescriptor *type, struct view bytes,
                               size_t max, size_t *ret_cost, void *ret);
 
-/* The same for a command of the log, in @a: it ends with that, and is not freed. How much
+/* Like pb_unpack(), for a command of the log; the memory is from @a and ends with it. How much
  * memory a message takes, and which fields are known, differs between versions and machines, so
  * only its depth counts here: every replica refuses the same commands, by the bytes alone (I4).
  * The replica that took the command from a client has unpacked it by pb_unpack(). */
