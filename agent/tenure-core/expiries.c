@@ -13,7 +13,7 @@ static void begin_period(struct expiries *e, struct boot_time now)
         e->until = boot_add(now, PERIOD);
         e->named = 0;
         if (e->unnamed > 0)
-                log_notice("%" PRIu64 " more leases expired, which the log does not name.",
+                log_notice("%" PRIu64 " more leases expired; the log does not name them.",
                            e->unnamed);
         e->unnamed = 0;
 }

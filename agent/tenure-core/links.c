@@ -334,7 +334,7 @@ static const char *text_of(int outcome)
         case REPLICA_E_UNHEALTHY:
                 return "too few of the other members answer the leader";
         case REPLICA_E_TOO_MANY:
-                return "there is a learner, which has to become a voter first, or to go";
+                return "there is a learner, which has to become a voter first, or be removed";
         case REPLICA_E_UNKNOWN:
         case REPLICA_E_UNCLAIMED:
                 return "it is being replaced already";
@@ -387,7 +387,8 @@ static const char *keeps(const struct links *l, uint64_t id, const char *name)
         if (*name_of(l, id) && strcmp(name_of(l, id), name) != 0)
                 return "the member with these URLs has another name";
         if (replica_directory(l->replica, id) == 0)
-                return "the member has no directory yet, and needs none of before";
+                return "no directory is recorded for the member yet, so it can start with an "
+                       "empty one";
         (void) replica_member_version(l->replica, id, &in, &linked);
         if (linked || id == l->cfg.member_id) {
                 PROBE("who asks to be replaced runs elsewhere");

@@ -15,8 +15,8 @@ static int drop(struct agent *a, uint64_t unsent)
         if (!boot_before(boot_now(), a->door_told_at)) {
                 a->door_told_at = boot_add(boot_now(), TELL_EVERY);
                 log_warning("The system bus does not take our messages, of which %" PRIu64
-                            " wait: somebody does not read answers. Calls are dropped until it "
-                            "does.",
+                            " wait: a program does not read its answers. Calls are dropped "
+                            "until they are read.",
                             unsent);
         }
         return 1;

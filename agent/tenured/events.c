@@ -177,8 +177,7 @@ static void on_session(void *userdata, enum session_state state, const char *why
                 fields[0] = MESSAGE_HELD;
                 log_full(LOG_NOTICE, fields,
                          "Node %s %s its place (lease %016" PRIx64 ", TTL %" PRId64 " ms).",
-                         a->opt.node_name,
-                         a->resumed && !a->ready ? "goes on holding" : "holds",
+                         a->opt.node_name, a->resumed && !a->ready ? "still holds" : "holds",
                          (uint64_t) s->lease, s->ttl / NSEC_PER_MSEC);
                 break;
         case SESSION_JEOPARDY:

@@ -371,15 +371,14 @@ static void tell_held_back(struct fence *f, const struct fencing_place *p)
         if (m->calm > 0)
                 snprintf(calm, sizeof(calm), " for %" PRId64 " s",
                          (m->calm - 1) / NSEC_PER_SEC + 1);
-        log_full(
-                LOG_WARNING, fields,
-                "%s stays down although the place is held: the core acknowledged a renewal "
-                "after %" PRId64 " ms, and with TTL=%" PRId64 "ms and FenceLead=%" PRId64
-                "ms the next one would come after the stop. It starts again once renewals have "
-                "taken less than %" PRId64 " ms%s; a longer TTL= allows for slower ones.",
-                bound_root(f->bound), ms(m->took), ms(p->ttl),
-                ms(fencing_lead(&m->cfg, p->ttl)), ms(fencing_answer_max(&m->cfg, p->ttl)),
-                calm);
+        log_full(LOG_WARNING, fields,
+                 "%s stays down although the place is held: the core acknowledged a renewal "
+                 "after %" PRId64 " ms, and with TTL=%" PRId64 "ms and FenceLead=%" PRId64
+                 "ms the next one would arrive after the stop. It starts again once renewals "
+                 "have taken less than %" PRId64 " ms%s; a longer TTL= allows for slower ones.",
+                 bound_root(f->bound), ms(m->took), ms(p->ttl),
+                 ms(fencing_lead(&m->cfg, p->ttl)), ms(fencing_answer_max(&m->cfg, p->ttl)),
+                 calm);
 }
 
 static void on_seen(void *userdata, enum bound_sight s)

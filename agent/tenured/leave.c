@@ -154,7 +154,7 @@ static void tell_delay(struct agent *a, struct boot_time now)
         a->delay_log_at = BOOT_TIME_NEVER;
         holders_blame(&a->holders, who);
         log_full(LOG_NOTICE, fields,
-                 "A program delays that this host leaves, for %" PRId64
+                 "A program delays the leaving of this host, for %" PRId64
                  " s at most, by its lock on the file of the place (OpenTenancy): %s.",
                  (left - 1) / NSEC_PER_SEC + 1, who);
 }

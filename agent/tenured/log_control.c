@@ -42,8 +42,9 @@ static int set_target(sd_bus *bus unused_, const char *path unused_,
                       sd_bus_message *value unused_, void *userdata unused_,
                       sd_bus_error *error)
 {
-        return sd_bus_error_setf(error, SD_BUS_ERROR_NOT_SUPPORTED,
-                                 "The log goes where systemd has connected it.");
+        return sd_bus_error_setf(
+                error, SD_BUS_ERROR_NOT_SUPPORTED,
+                "The target of the log cannot be changed; systemd has chosen it.");
 }
 
 GETTER(get_identifier)

@@ -151,8 +151,8 @@ static void log_service(const struct news *n)
         snprintf(f_rev, sizeof(f_rev), "REVISION=%" PRId64, n->revision);
         snprintf(f_reason, sizeof(f_reason), "REASON=%s", n->reason);
         log_full(n->level, fields, "Service %s%s%s on %s %s%s.", n->name,
-                 *n->instance ? " " : "", n->instance, n->of, gone ? "is gone: " : "is there",
-                 n->reason);
+                 *n->instance ? " " : "", n->instance, n->of,
+                 gone ? "is gone: " : "is available", n->reason);
 }
 
 /* ---- the bus ---- */

@@ -35,8 +35,8 @@ int openings_turns(void)
                                              : memfd_create("turns", MFD_CLOEXEC);
 
         if (fd < 0)
-                log_warning("Cannot let programs take turns with the place: %s. They get no "
-                            "locks by it.",
+                log_warning("Cannot let programs take turns with the place: %s. Their requests "
+                            "for locks are refused.",
                             strerror(errno));
         return fd;
 }

@@ -314,7 +314,7 @@ function putService(rest, kv) {
 	if (!s)
 		return;
 	if (ever && !services.has(rest))
-		happened("", `service ${s.name} on ${s.node} is there`);
+		happened("", `service ${s.name} on ${s.node} is available`);
 	services.set(rest, {...s, record: recordOf(kv.value)});
 	if (n) {
 		n.services.add(s.name);

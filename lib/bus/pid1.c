@@ -31,7 +31,7 @@ static void tell_shutdown(struct pid1 *p, enum pid1_shutdown what)
 
 static void on_limit(struct loop_timer *t)
 {
-        log_notice("The service manager has not said in time whether the host shuts down.");
+        log_notice("The service manager has not answered in time whether the host shuts down.");
         tell_shutdown(container_of(t, struct pid1, shutdown_limit), PID1_NO_SHUTDOWN);
 }
 

@@ -170,9 +170,10 @@ static uint64_t member_at(const struct joined *who, const char *url)
  * been lost before the others knew its name, so the command has the id. */
 static void refused(struct join *j, uint64_t id)
 {
-        int n = snprintf(j->why, sizeof(j->why),
-                         "%.200s says that the member at %.200s has a data directory already",
-                         j->asked, j->self);
+        int n = snprintf(
+                j->why, sizeof(j->why),
+                "%.200s reports that the member at %.200s has a data directory already",
+                j->asked, j->self);
 
         j->asks_again = j->may_replace;
         if (j->may_replace)

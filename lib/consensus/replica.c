@@ -580,10 +580,10 @@ static void check_room(struct replica *r)
         bool full = store_short_of_room(r->store);
 
         if (full && !r->was_full)
-                log_warning("The disk is full: what makes the data grow is refused until there "
-                            "is room; renewals and expiries go on.");
+                log_warning("The disk is full: requests that make the data grow are refused "
+                            "until there is room; renewals and expiry continue.");
         else if (!full && r->was_full)
-                log_notice("There is room on the disk again.");
+                log_notice("The disk has room again.");
         r->was_full = full;
         if (full && !boot_before(r->now, r->room_at)) {
                 r->room_at = boot_add(r->now, ROOM_RETRY);

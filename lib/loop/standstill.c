@@ -51,7 +51,7 @@ static void on_machine(struct loop_io *io, int events unused_)
 
         /* Errors, such as lost events, are no sign; messages from user space are forged. */
         if (n > 0 && from.nl_pid == 0 && standstill_is_sign(event, (size_t) n))
-                s->fn(s, "This machine has another generation id");
+                s->fn(s, "The generation id of this machine has changed");
 }
 
 static int listen_to_kernel(void)

@@ -50,7 +50,7 @@ DIES = None  # an etcd 3.4 ends, so it is not asked
 DIFFERENCES = [
     Difference("etcd takes -1 for the newest", ("KV/Txn", dict(success=_read(-1))),
                "has been compacted", "succeeded: true"),
-    Difference("may be told the wrong reason",
+    Difference("the error may give the wrong reason",
                ("KV/Txn", dict(success=_read(1 << 40), failure=_read(-2))),
                "has been compacted", "is a future revision"),
     Difference("etcd refuses a second one", ("KV/Compact", dict(revision=0)),
@@ -81,9 +81,9 @@ DIFFERENCES = [
 
     Difference("MemberUpdate without URLs",
                test="test_a_member_is_not_left_without_urls"),
-    Difference("is told so at once",
+    Difference("ends with an error as soon as its lease ends",
                test="test_a_waiter_whose_lease_ends_gets_an_error_at_once_and_does_not_hold"),
-    Difference("writes its key again", test="test_its_holder_may_take_a_lock_again"),
+    Difference("writes the key again", test="test_its_holder_may_take_a_lock_again"),
     Difference("counts for majorities once it has started",
                test="test_a_second_voter_costs_nothing_before_it_has_started_and_serves_once_it_has"),
     Difference("while there is an alarm about corruption",

@@ -117,7 +117,7 @@ def test_endpoints_are_those_that_dns_names_when_the_agent_asks(hosts, resolver)
 
     names.write_text("h1 10.77.0.1\nh3 10.77.0.3\n")
     kill(h4)
-    h4.said("core is at http://h1.tenure.test:2379,http://h3.tenure.test:2379")
+    h4.said("the core's endpoints: http://h1.tenure.test:2379,http://h3.tenure.test:2379")
     eventually(h4.holds)
     assert h4.lease == lease
     assert re.fullmatch("http://h[13].tenure.test:2379", h4.status().core_endpoint)

@@ -52,7 +52,7 @@ def test_others_learn_why_a_host_leaves_once_what_is_bound_has_stopped(hosts, le
     left = watch.departure("h4")
     if left.reason != reason:  # its own journal says why it could not say that
         assert left.reason == "left"
-        assert "has not said in time whether the host shuts down" in h4.journal()
+        assert "has not answered in time whether the host shuts down" in h4.journal()
     if h4.init == init:  # what it said last went with the host otherwise
         assert h4.had_stopped(left)
     come_back(h4, init)

@@ -66,7 +66,7 @@ def test_calls_are_dropped_while_the_bus_takes_no_answers(agents, tmp_path):
         return reader.send(NAME, "/", "org.freedesktop.DBus.Introspectable", "Introspect")
 
     asked = [ask() for _ in range(15_000)]
-    agent.log_has("Calls are dropped until it does.")
+    agent.log_has("Calls are dropped until they are read.")
 
     answered = {0}
     while max(answered) <= asked[-1]:  # until a later one is
@@ -145,7 +145,7 @@ def test_a_program_keeps_its_service_while_the_bus_hangs(agents, tmp_path):
         program.call(*BUS, "GetId")  # so the bus has handled what came before
         bus.freeze()
         agent.thaw()
-        agent.log_has("Service later on h1 is there")
+        agent.log_has("Service later on h1 is available")
         time.sleep(0.5)  # the agent gives up asking whether the program is there
         bus.thaw()
         program.answers([later])

@@ -95,7 +95,7 @@ def test_with_room_again_writes_are_taken_without_an_operator_and_nothing_is_los
 
     eventually(lambda: core.put("more", "v"))
     eventually_is(0, lambda: alarms(core))
-    assert all(replica.said("There is room on the disk again") for replica in full(core))
+    assert all(replica.said("The disk has room again") for replica in full(core))
     assert {f"big/{n}" for n in range(taken)} <= set(
         core.etcdctl("get", "big/", "--prefix", "--keys-only").split())
 

@@ -353,7 +353,7 @@ def test_a_place_that_another_host_has_taken_is_lost_and_the_log_says_to_whom(ag
     lease = engine.grant(600)
     engine.put(agent.key, '{"id":"%s","boot_id":"b","incarnation":"x"}' % ("f" * 32), lease=lease)
 
-    agent.log_has("Node h1 lost its place: another host has taken it")
+    agent.log_has("Node h1 lost its place: another host has taken the place")
     agent.log_has("the name 'h1' is held by another node (id " + "f" * 32)
     engine.revoke(lease)
 

@@ -198,7 +198,7 @@ def test_what_happens_is_an_event(live, twenty):
     for event, what, *given in (
             ("db1 left: expired", twenty.end, "db1"),
             ("db21 joined", twenty.node, "db21"),
-            ("service api on db21 is there", twenty.service, "api", "db21"),
+            ("service api on db21 is available", twenty.service, "api", "db21"),
             ("service api on db21 is gone", twenty.delete, twenty.key("services", "api", "db21")),
             ("lock .*/backup: db8 has it, db7 had it", twenty.delete, backup)):
         what(*given)

@@ -362,7 +362,7 @@ def test_a_session_that_does_not_answer_loses_the_lock_when_its_time_is_over(
     assert a.mine.deadline() < a.deadline()
     b.hears("LOCKED")
     assert answer().token == b.mine.token()
-    assert a.hears("UNLOCKED").reason == f"the time to hand it over to {duty.lock}.b has passed"
+    assert a.hears("UNLOCKED").reason == f"the time to hand it over to {duty.lock}.b has run out"
 
 
 def test_a_session_keeps_the_lock_and_its_token_if_the_target_dies(

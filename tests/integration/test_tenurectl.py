@@ -123,7 +123,7 @@ def test_watch_is_for_people_too_and_waits_for_an_agent_that_is_gone(agent, core
     agent.start()
 
     eventually(lambda: "tenurectl: the agent is back." in watch.log_text())
-    for text in "service cache a on h1 is there", "service cache a on h1 is gone: stopped":
+    for text in "service cache a on h1 is available", "service cache a on h1 is gone: stopped":
         assert text in watch.text()
 
 

@@ -150,7 +150,7 @@ def test_who_has_a_lock_is_whose_key_is_the_oldest_however_many_wait(agent, core
 def test_the_page_shows_what_happens_to_services_locks_and_hosts(page, hosts, agents):
     hosts[0].background("register", "web", "Port=80")
     page.shows("^db1 .* web")
-    page.wrote("service web on db1 is there")
+    page.wrote("service web on db1 is available")
     holder = hosts[0].background("lock", "top-job", "--", "sleep", "3600")
     page.shows("^top-job +db1 ")
     hosts[1].background("lock", "top-job", "--", "true")
