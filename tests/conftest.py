@@ -153,7 +153,7 @@ def liar(shared, ports):
 
 @pytest.fixture
 def fresh_liar(new_cluster):
-    """The same with a core of the test's own: its history is not read by others who are lied to."""
+    """A liar for a core of the test's own, whose history no other test reads."""
     from harness.liar import Liar
     liar = Liar(new_cluster(1))
     yield liar

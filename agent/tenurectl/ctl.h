@@ -98,7 +98,7 @@ must_check_ int ctl_flush(struct ctl *c);
 /* Writes what was printed, and handles the next message of the bus, or waits for it. Returns 0,
  * or -1 after printing why the connection has ended. */
 must_check_ int ctl_hear(struct ctl *c);
-/* The same, but waits so long at most. */
+/* Like ctl_hear(), but waits no longer than that. */
 must_check_ int ctl_hear_for(struct ctl *c, uint64_t usec);
 
 /* Gets all properties of an object; the caller calls json_object_put(). Returns 0, or -1 after

@@ -134,8 +134,8 @@ struct health {
         struct boot_time lacks_log_at; /* when that may be logged again */
 };
 
-/* A joining replica: who has said since then that it is no member. Any other frame begins
- * this anew. */
+/* A joining replica: which members have reported since then that it is not a member. Any other
+ * frame begins this anew. */
 struct disowned {
         struct boot_time since;
         uint64_t by[REPLICA_PEERS_MAX];

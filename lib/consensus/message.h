@@ -30,7 +30,7 @@ enum frame_type {
         FRAME_CHANGE,       /* request:u64 what:u8 id:u64 address: to the leader: change the
                              * members */
         FRAME_CHANGED,      /* request:u64 outcome:u64: answer to a change */
-        FRAME_REMOVED,      /* index:u64: to a peer that is no member, as of that entry */
+        FRAME_REMOVED,      /* index:u64: to a peer that is not a member, as of that entry */
         FRAME_TIME_TELL,    /* term:u64 of_term:u64 lease_time:u64 */
         FRAME_SNAPSHOT,     /* term:u64 index:u64 total:u64 offset:u64 bytes: a part of an
                              * InstallSnapshot, which is too large for one frame. Its bytes are

@@ -52,7 +52,7 @@ struct link_out {
         struct peers_losses losses;
 };
 
-/* Our link to member @id, made or not; NULL: it is no member as far as we know. */
+/* Our link to member @id, made or not; NULL: it is not a member as far as we know. */
 struct link_out *peers_out_of(const struct peers *p, uint64_t id);
 void peers_out_free(struct link_out *o);
 
@@ -87,7 +87,7 @@ struct link_in {
  * running. */
 void peers_in_free(struct link_in *i);
 
-/* Handles a peer that is no member: it is notified, if that is certain, and its frames are
+/* Handles a peer that is not a member: it is notified, if that is certain, and its frames are
  * ignored. Returns false if the link has ended. */
 bool peers_in_refuse(struct link_in *i);
 

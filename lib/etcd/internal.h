@@ -225,7 +225,7 @@ void request_read(struct request *q, void (*then)(struct request *q));
 void api_kick(struct api *a, struct rpc_call *call);
 /* Sends a message on a stream, and notifies the connection. */
 void api_send(struct api *a, struct rpc_call *call, const ProtobufCMessage *m);
-/* The same for the message that is in @a->packed. */
+/* Like api_send(), with the message that is in @a->packed. */
 void api_send_packed(struct api *a, struct rpc_call *call);
 /* api_take_packed() hands out the buffer for the next message, empty; api_give_packed() takes
  * it back. */

@@ -85,9 +85,9 @@ const char *tls_reason(void);
 const char *tls_why(const struct ssl_st *ssl);
 /* Why a read or write has failed with @r, a SSL_ERROR_*, and errno @e. */
 const char *tls_failure(int r, int e);
-/* The same for a write. In TLS 1.3 a server refuses a certificate, or that there is none, after
- * the client's handshake has ended. The alert that says so is read even if the write finds
- * first that the connection is closed. */
+/* Like tls_failure(), for a write. In TLS 1.3 a server refuses a certificate, or that there is
+ * none, after the client's handshake has ended. The alert that says so is read even if the
+ * write finds first that the connection is closed. */
 const char *tls_last_word(struct ssl_st *ssl, int r, int e);
 
 /* Whether the other side asked for another handshake: then nothing more is read from it. */

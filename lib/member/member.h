@@ -32,7 +32,7 @@ struct member_ops {
         /* Connects, unless it is connected, connecting, or waiting after a failure. */
         void (*want)(size_t i, void *userdata);
         /* Like `want`, for a place that is about to be lost: the next attempt begins @pace
-         * after the last one began, and an attempt that hangs for twice @pace is begun anew. */
+         * after the last one began, and an attempt that hangs for twice @pace is restarted. */
         void (*hurry)(size_t i, nsec_t pace, void *userdata);
         /* Begins a new connection at once, where one is wanted, connecting or up. */
         void (*again)(size_t i, void *userdata);

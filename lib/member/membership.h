@@ -55,8 +55,8 @@ must_check_ int membership_put(struct membership *m, struct view name, struct vi
                                int64_t lease, int64_t create_revision, int64_t mod_revision);
 void membership_delete(struct membership *m, struct view name, int64_t revision);
 
-/* The core's revisions have begun anew: the next resync compares each value, not the
- * revisions. */
+/* The core was emptied or restored, and its revisions are others: the next resync compares each
+ * value, not the revisions. */
 void membership_forget_revisions(struct membership *m);
 
 /* Call these before and after the puts of a whole range that was read at @revision: nodes that

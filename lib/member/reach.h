@@ -53,7 +53,7 @@ void reach_run(struct reach *r, struct boot_time now);
 void reach_want(struct reach *r, struct boot_time now);
 
 /* Like reach_want(), but the next attempt begins @pace after the last one began, however many
- * have failed. An attempt that hangs for twice @pace is begun anew: a host that has come back
+ * have failed. An attempt that hangs for twice @pace is restarted: a host that has returned
  * answers a new one at once. */
 void reach_hurry(struct reach *r, struct boot_time now, nsec_t pace);
 

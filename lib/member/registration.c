@@ -273,7 +273,7 @@ static void on_taken(struct member *m, struct peer *p, const Pb__TxnResponse *t)
                         0; /* the answer to our own registration was lost on the way */
                 return registered(m, kv->mod_revision);
         }
-        /* If the value is no record, the holder stays empty: unknown to us. */
+        /* If the value is not a record, the holder stays empty: unknown to us. */
         (void) !node_record_read(&m->holder.record, kv->value.data, kv->value.len);
         strcpy(m->holder.record.name, m->self.name);
         m->holder.lease = kv->lease;

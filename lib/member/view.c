@@ -462,7 +462,7 @@ static void end_range(struct member *m, struct peer *p)
         services_resync_end(&m->services, m->range_revision);
         m->publications.look = true;
         /* If a node is known, it shows whether the history is still the one that was read
-         * (resume()). Otherwise the connection shows it: a core that has begun anew has lost
+         * (resume()). Otherwise the connection shows it: a core that was emptied has lost
          * it. */
         if (!known_node(m, false) && peer_rpc(p))
                 start_watch(m, p);

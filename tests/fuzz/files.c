@@ -164,7 +164,7 @@ static void add_data(struct buf *b, uint8_t type, struct view *step)
         buf_add(b, step->p, step->len);
 }
 
-/* The same as one write of format 2. */
+/* Adds the entries of the step as one write of format 2. */
 static void add_sealed(struct buf *b, uint8_t how, const struct store_entry *e)
 {
         cleanup_(buf_fini) struct buf w = {0};

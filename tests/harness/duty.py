@@ -92,7 +92,7 @@ class Duty:
         return holder
 
     def begin(self, agent, *more, **options):
-        """The same, and its command runs."""
+        """Like wait(), and waits until its command runs."""
         holder = self.wait(agent, *more, **options)
         eventually(lambda: holder.tokens)
         return holder

@@ -77,7 +77,7 @@ class Keys:
         return self.shown(*self.credentials, f"--user={name}:{password}")
 
     def with_users(self, **rights):
-        """The same, where users have to log in: root, and those of @rights, who may do so much:
+        """Enables users, who have to log in from then on: root, and those of @rights, who may do so much:
         with_users(ann=("read", "prefix/")). Names are passwords, and those of roles."""
         for name, right in {"root": (), **rights}.items():
             self.etcdctl("user", "add", f"{name}:{name}")
@@ -89,7 +89,7 @@ class Keys:
         return self
 
     def shown(self, *credentials):
-        """The same, with these options of etcdctl and tenurectl in place of those it has."""
+        """A copy with these options of etcdctl and tenurectl in place of its own."""
         other = copy.copy(self)
         other.credentials = credentials
         return other

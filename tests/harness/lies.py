@@ -35,7 +35,7 @@ def changing(change, *methods):
 
 
 def saying(*methods, **fields):
-    """The same, by fields of the answer: values, or functions of the answer."""
+    """Like changing(), by fields of the answer: values, or functions of the answer."""
     def change(answer):
         for name, value in fields.items():
             setattr(answer, name, value(answer) if callable(value) else value)

@@ -87,7 +87,7 @@ class Pair:
         return Pair(*self.engines, self.tokens, transport)
 
     def on(self, connection, name, /, **fields):
-        """The same on one of both: its answer, or its Refused as a value."""
+        """Calls one of the two: returns its answer, or its Refused as a value."""
         try:
             return connection.call(*method(name, fields))
         except Refused as refused:

@@ -73,7 +73,7 @@ def part(hosts):
 
 @pytest.fixture
 def brief_hosts(rigs):
-    """The same with a TTL of 2 s, for tests of a place that is lost."""
+    """Hosts with a TTL of 2 s, for tests of a place that is lost."""
     return rigs("2s")
 
 

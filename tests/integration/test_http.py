@@ -228,7 +228,7 @@ def test_half_messages_are_dropped_when_they_hold_all_memory(new_cluster):
 
 
 @pytest.mark.parametrize("path, body, refused", [
-    # A busy disk cannot take what all of them bring: some are told so.
+    # A busy disk cannot take what all of them bring: some are refused.
     ("/v3/kv/put", {"key": b"k", "value": b"A" * 1400000}, {429, 503, 504}),
     ("/v3/kv/range", {"key": b"A" * 1400000, "serializable": True}, set())],
     ids=["put", "range"])

@@ -129,7 +129,7 @@ def bank(server):
 
 @pytest.fixture
 def guarded(bank):
-    """The same with a table "guarded", which has the trigger."""
+    """The bank with a table "guarded", which has the trigger."""
     guard(bank, "CREATE TABLE guarded (n int)", "guarded")
     return bank
 

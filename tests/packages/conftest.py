@@ -45,7 +45,7 @@ def builds(request, debian, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def versions(builds):
-    """The same with the version after this one, of the first build."""
+    """The packages, and those of the version after this one, of the first build."""
     builds.make_next_version()
     return builds
 
@@ -60,15 +60,15 @@ def pair(shared, tmp_path, versions):
 
 @pytest.fixture
 def installed(pair):
-    """The same with the packages of version 1, as they come."""
+    """The pair with the packages of version 1, in their default state."""
     pair.install()
     return pair
 
 
 @pytest.fixture
 def joined(installed):
-    """The same; their agents hold their places in the core on h1, bound units run, and h2 has a
-    core of its own as well, with the settings with which it came."""
+    """The pair with the packages; the agents hold their places in the core on h1, bound units run,
+    and h2 has a core of its own as well, with its default settings."""
     installed.join()
     return installed
 

@@ -122,7 +122,7 @@ static bool tell_one(const char *name, const char *file, int line, uint64_t time
         return worlds >= ENOUGH && (wrong || (times == 0 && !listed));
 }
 
-/* The same for what long worlds are asked for. */
+/* Like tell_one(), for what long worlds must reach. */
 static bool tell_long(const struct probe_site *p, uint64_t times, uint64_t worlds)
 {
         const char *listed = line_of(p->what, true);

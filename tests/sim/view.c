@@ -1,5 +1,5 @@
 /* What happened to the keys of nodes and services, as replicas applied it, and whether each
- * agent was told so: every change once, in order, none left out (I6). Other cores have
+ * agent was informed: every change once, in order, none left out (I6). Other cores have
  * histories of their own (elsewhere.c): what an agent knows must always come from one of them
  * (I10). */
 #include <stdio.h>

@@ -42,8 +42,8 @@ static bool breaks(struct disk *d)
         return true;
 }
 
-/* The same of a call that changes something: half of the time it is carried out all the same.
- */
+/* Like breaks(), for a call that changes something: half of the time it is carried out
+ * nevertheless. */
 static bool breaks_before(struct disk *d, bool *ret_after)
 {
         bool b = breaks(d);

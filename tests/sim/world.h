@@ -133,7 +133,7 @@ bool sim_disk_busy_at(const struct disk *d, enum disk_queue q);
 bool sim_disk_run_at(struct disk *d, enum disk_queue q);
 /* Finishes the next job of a queue, if there is one. */
 void sim_disk_finish_at(struct disk *d, enum disk_queue q);
-/* The same as if there were only one queue. */
+/* Like the functions above, as if there were only one queue. */
 bool sim_disk_busy(const struct disk *d);
 void sim_disk_finish(struct disk *d);
 /* Between two lives: it loses all files, gets those of @from, or a bit of it flips. */
@@ -371,7 +371,7 @@ extern struct world *W; /* for callbacks; there is one world at a time */
 bool chance(struct world *w, unsigned percent);
 /* A time from @lo to @hi. */
 nsec_t some_time(struct world *w, nsec_t lo, nsec_t hi);
-/* The same, drawn separately. */
+/* Like chance() and some_time(), drawn from @r. */
 bool chance_in(struct rnd *r, unsigned percent);
 nsec_t time_in(struct rnd *r, nsec_t lo, nsec_t hi);
 
@@ -511,7 +511,7 @@ struct disk *watched_disk_new(struct disk *under, struct replica_node *n);
 
 /* From now on, about one of @one_in allocations in the code of replicas fails; 0: none. */
 void memory_begin(struct rnd *rnd, uint64_t one_in);
-/* The same after memory_end(), and what has failed so far is counted on. */
+/* Like memory_begin(), after memory_end(); continues the count of failures. */
 void memory_go_on(uint64_t one_in);
 /* From now on no allocation fails. */
 void memory_end(void);

@@ -56,7 +56,7 @@ void fake_answer_late(void);
 /* Sends @p on the stream, with its header. */
 void fake_tell(Pb__WatchResponse *p);
 
-/* The same on the stream of cache leases. */
+/* Like fake_tell(), on the stream of cache leases. */
 void fake_tell_cache(Pb__CacheResponse *p);
 
 /* A tie to it, that is started. */

@@ -846,8 +846,8 @@ TEST(later_headers_are_not_looked_at)
 }
 
 /* The table in rpc/conn.h: whatever a stranger sends without end, and whether it reads or not,
- * what is charged to its address has a bound; there it is told so, or has to wait; and somebody
- * else does not notice. */
+ * what is charged to its address has a bound; there it gets an error, or has to wait; and
+ * somebody else does not notice. */
 TEST(every_charge_has_a_bound_at_which_others_continue)
 {
         struct rpc_limits limits = {.message_max = 1500 * 1024,

@@ -609,7 +609,7 @@ TEST(writes_of_one_address_leave_room_for_others)
         end();
 }
 
-/* The same by size: large ones, each reset. */
+/* Writes of one address are bounded by their size, too: here are large ones, each reset. */
 TEST(bytes_of_writes_of_one_address_leave_room_for_others)
 {
         struct client *honest;

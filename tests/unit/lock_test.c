@@ -426,7 +426,7 @@ static uint64_t join(int64_t from, int64_t to)
         return (compares() - before) / (uint64_t) (to - from + 1);
 }
 
-/* The same, as each but the last releases. */
+/* Like join(), as each but the last releases. */
 static uint64_t release(int64_t from, int64_t to)
 {
         uint64_t before = compares();

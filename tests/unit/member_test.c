@@ -874,7 +874,7 @@ TEST(i6_all_parts_of_a_revision_are_reported)
 }
 
 /* What it was told before is no part of the history that it knew: so that does not show whether
- * the core has begun anew. */
+ * the core was emptied or restored. */
 TEST(a_watch_that_ends_between_two_parts_costs_no_place)
 {
         begin();

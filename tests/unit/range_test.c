@@ -277,8 +277,8 @@ static void got_part(struct rig_call *call, struct view m)
         f->count += r->count;
 }
 
-/* The same, sent in parts; a complete answer is a single part, without the surrounding
- * fields. */
+/* Counts an answer that is sent in parts; a complete answer is a single part, without the
+ * surrounding fields. */
 static void got_whole(struct rig_call *call, struct view m)
 {
         cleanup_(buf_fini) struct buf part = {0};

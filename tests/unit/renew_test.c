@@ -206,8 +206,8 @@ TEST(who_renews_early_waits_for_the_disk_only)
         }
 }
 
-/* The same from a crowd, which comes back bit by bit: it shares entries, and waits no longer
- * than its return takes; the last clients, when the others are gone, do not wait. */
+/* A crowd that renews early returns bit by bit: it shares entries, and waits no longer than its
+ * return takes; the last clients, when the others are gone, do not wait. */
 TEST(a_crowd_that_renews_early_shares_entries)
 {
         static struct holder_of h[400];

@@ -1509,8 +1509,8 @@ TEST(a_late_frame_of_an_earlier_life_opens_no_window)
         stop();
 }
 
-/* The same if it is the first frame of that life that the leader receives, or if there are
- * several such lives: the present one is not shut out. */
+/* A late frame of an earlier life may be the first of that life that the leader receives, or
+ * there may be several such lives: the present one is not shut out. */
 TEST(a_late_frame_of_an_earlier_life_shuts_nobody_out)
 {
         struct net_node *leader, *from;
@@ -2335,7 +2335,8 @@ TEST(what_is_not_applied_yet_is_bounded_in_bytes)
         stop();
 }
 
-/* The same for a leader: proposals wait in the queue, whose limit clients are told of. */
+/* A leader that applies slowly keeps proposals in the queue; past its limit clients get an
+ * error. */
 TEST(a_leader_that_applies_slowly_takes_no_more)
 {
         struct net_node *leader;

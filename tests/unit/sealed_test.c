@@ -428,7 +428,8 @@ TEST(a_raise_that_was_cut_short)
         }
 }
 
-/* The same with writes on their way and queued, and a power loss at any time after that. */
+/* The format rises while writes are under way and queued; power is lost at any time after
+ * that. */
 TEST(the_format_rises_between_writes)
 {
         for (int round = 0; round < 200; round++) {

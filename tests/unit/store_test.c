@@ -662,7 +662,7 @@ TEST(a_disk_may_be_full_at_any_write)
         }
 }
 
-/* The same for a snapshot of the leader's that takes the place of the log. */
+/* A snapshot of the leader's that takes the place of the log waits for room, too. */
 TEST(an_install_waits_for_room)
 {
         cleanup_(disk_freep) struct disk *d = sim_disk_new();
@@ -810,7 +810,7 @@ TEST(what_was_believed_after_a_kill_outlives_a_power_loss)
         segment_size = 0;
 }
 
-/* The same for term and vote: a replica that found itself bound by a vote stays bound. */
+/* A replica that found itself bound by its term and vote stays bound, too. */
 TEST(a_vote_that_was_believed_stands)
 {
         for (int round = 0; round < 40; round++) {
@@ -1428,7 +1428,7 @@ TEST(spares_of_another_size_do_not_stop_the_log)
         }
 }
 
-/* The same on a disk that is full: what the old ones take is room for a new one. */
+/* On a full disk, the space of old spares of another size is room for a new one. */
 TEST(spares_of_another_size_are_room_on_a_full_disk)
 {
         size_t was[] = {4096, 65536};

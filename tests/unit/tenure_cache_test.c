@@ -295,7 +295,7 @@ TEST(what_a_cache_may_not_have_ends_it)
         fake_end();
 }
 
-/* Words that make no sense cost the stream, and nothing is believed of them. */
+/* A malformed message ends the stream, and nothing in it is used. */
 TEST(a_core_that_talks_nonsense_of_a_cache_is_left)
 {
         Pb__CacheResponse p = PB__CACHE_RESPONSE__INIT;

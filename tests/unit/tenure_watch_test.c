@@ -163,8 +163,8 @@ static void tell_one(const char *key, int64_t revision)
 }
 
 /* Keys that nobody asked for; and revisions that cannot be, go back on one stream, or are later
- * than the core says it is. What follows the last change that makes sense is asked for again:
- * if a later one were believed, those before it would be taken for repeated. */
+ * than the core says it is. What follows the last plausible change is requested again: if a
+ * later one were believed, those before it would be taken for repeated. */
 TEST(changes_that_cannot_be_are_not_reported)
 {
         static const struct {
