@@ -226,7 +226,7 @@ struct introduction replica_introduction(const struct replica *r, uint64_t peer)
 /* The first frame on a new link of @peer has arrived. Returns 0; -EBADMSG, -EPROTONOSUPPORT or
  * -EKEYREJECTED, as above; -EBUSY: another process had a link with its directory, and both
  * links have to end: who lives calls again; -EADDRINUSE: the other process did, and this one is
- * told so (FRAME_DOUBLED). */
+ * to be notified (FRAME_DOUBLED). */
 must_check_ int replica_peer_introduced(struct replica *r, uint64_t peer,
                                         const struct introduction *in, struct boot_time now);
 /* The directory that is recorded for member @id; 0: none is. */

@@ -6,8 +6,8 @@ TOP = pathlib.Path(__file__).resolve().parents[2]
 BIN = pathlib.Path(os.environ.get("BIN") or TOP / "build/release/bin").resolve()
 SO = BIN.parent / "so"
 
-# Nothing of whoever runs the tests: their verdict is to be the same everywhere. A program that
-# was not told of a bus must not find that of this machine.
+# Nothing of whoever runs the tests: their verdict is to be the same everywhere. A program that gets
+# no bus must not find that of this machine.
 ENVIRONMENT = {
     "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
     "LC_ALL": "C.UTF-8",

@@ -30,7 +30,7 @@ class PostgreSQL(Daemon):
         run(*user, f"{_PROGRAMS}/initdb", "-D", data, "-U", "postgres", "-A", "trust", "--no-sync",
             cwd=self.folder)
         # A process of the server that computes does not see that the server was killed. That its
-        # client is gone it sees, if it is told to look.
+        # client is gone it notices, if it is configured to look.
         super().__init__(
             log, *user, f"{_PROGRAMS}/postgres", "-D", data, "-k", self.folder,
             *(f"-c{setting}" for setting in (

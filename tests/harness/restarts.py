@@ -28,7 +28,7 @@ class Restarts:
 
 
 class Client:
-    """Acts at one replica until @over is set. It may be told UNAVAILABLE, and tries again, if
+    """Acts at one replica until @over is set. It may get UNAVAILABLE, and tries again, if
     @restarts of that replica were under way in the meantime."""
 
     def __init__(self, core, replica, restarts, over):
@@ -101,7 +101,7 @@ class Crowd:
             assert self.restarts.restart(replica, program) == 0
 
     def end(self):
-        """What was acknowledged is there, once; each lease is; and nobody was told an error for
+        """What was acknowledged is there, once; each lease is; and no client got an error for
         another reason than the restart of its replica."""
         self._over.set()
         for client in self.clients:

@@ -267,7 +267,7 @@ class Life:
             f"joined {host.name} {host.address}" for host in self.fleet.agents]
 
     def judge_observers(self):
-        """Each change was told once, and nothing else. A new agent tells the programs of its own
+        """Each change was reported once, and nothing else. A new agent tells the programs of its own
         host of all nodes, as they are by then."""
         for host, watch, starts in zip(self.fleet.agents, self.observers, self.starts):
             told, joined = ([(event.name, event.revision) for event in watch.events()

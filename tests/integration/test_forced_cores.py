@@ -1,4 +1,4 @@
-"""The majority of a core is lost for good, and survivors are told to go on alone: each is another
+"""The majority of a core is lost, and survivors are forced to continue alone: each is another
 core, which names its ancestor. Agents follow one; a core that hears of another one stops."""
 import json
 import re

@@ -166,7 +166,7 @@ def test_half_requests_take_no_more_than_their_part(small, begun):
                 left[client] = rest[client.socket.send(rest[:1 << 16]):]
             except BlockingIOError:
                 pass
-            except ConnectionError:  # it has been told that this is too much
+            except ConnectionError:  # it has got the error that this is too much
                 left[client] = rest[:0]
         assert small.held() <= 32 << 20
     for client in left:

@@ -614,7 +614,7 @@ TEST(half_messages_have_a_bound)
 #define HOST (ALL / 2)
 #define FRAMES 8000 /* of one kind, that a stranger sends on a connection */
 
-/* What the stranger is told: nothing, as it has to wait, or as nothing is kept; that some calls
+/* What the stranger gets: nothing, as it has to wait, or as nothing is kept; that some calls
  * are refused; or that the connection ends. */
 enum told { NOTHING, REFUSED, ENDED };
 
@@ -726,7 +726,7 @@ static const struct charge {
         bool reads, large;   /* its answers; and these are large */
         size_t keeps, costs; /* with each of its messages */
         enum told told;
-        bool logged; /* the owner of the connections is told how many calls were refused */
+        bool logged; /* the owner of the connections learns how many calls were refused */
         size_t held, kept, calls; /* at most, in the end */
 } charges[] = {
         {"open calls", open_call, 25, FRAMES, true, .told = REFUSED, .logged = true,

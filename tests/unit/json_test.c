@@ -334,7 +334,7 @@ TEST(json_that_is_none_is_refused_in_gos_words)
                 {PUT, "{\"a\":1e1.0}", INVALID(".", AFTER_PAIR)},
                 {PUT, "{\"a\":/*c*/1}", INVALID("/", IN_VALUE)},
                 {PUT, "{\"a\":NaN}", INVALID("N", IN_VALUE)},
-                /* what is no message is told only of what is JSON */
+                /* that a text is not a message is reported only if it is JSON */
                 {PUT, "{\"key\":1,\"a\"}", INVALID("}", "after object key")},
         };
 

@@ -202,7 +202,7 @@ static struct {
         unsigned ended, overtaken, stale, lost, rewound;
 } seen;
 
-/* Whether a reader may be told that what it reads is gone. */
+/* Whether a reader may get the error that what it reads is gone. */
 static bool may_be_stale(const struct one_reader *r)
 {
         return r->it.kv->compacted > r->it.from && (!r->it.pinned || !r->it.pin.of);

@@ -160,7 +160,7 @@ static struct boot_time run_replica(struct loop_hook *h, struct boot_time now)
         return replica_next(w.replica);
 }
 
-/* Starts it as one of three members; or, if it was @told of others when it asked for its id,
+/* Starts it as one of three members; or, if others were @told to it when it asked for its id,
  * as one that joins them. */
 static void begin(const struct joined *told, nsec_t election, nsec_t heartbeat)
 {

@@ -1240,7 +1240,7 @@ TEST(a_claim_that_is_lost_is_made_again)
         }
 }
 
-/* Nor is its client told of an error if the lease is lost that the call gets by itself, or what
+/* Nor does its client get an error if the lease is lost that the call gets by itself, or what
  * makes a key its own that it has found. */
 TEST(a_call_whose_lease_or_key_is_lost_continues)
 {

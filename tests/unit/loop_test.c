@@ -1302,8 +1302,8 @@ static void too_late(struct loop_timer *t unused_)
         loop_stop(w.loop);
 }
 
-/* A patient stream is told once of what comes. Its read ends at a record that carries no data,
- * with the request still in the socket. */
+/* A patient stream is notified once of what arrives. Its read ends at a record that carries no
+ * data, with the request still in the socket. */
 TEST(a_request_that_comes_with_a_tls_key_update_is_read)
 {
         SSL_CTX *ctx = SSL_CTX_new(TLS_client_method());

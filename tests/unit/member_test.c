@@ -795,8 +795,7 @@ TEST(a_page_that_finds_no_memory_is_read_no_further)
 
 /* ---- a response of a watch that comes in parts ---- */
 
-#define MANY_NODES \
-        13000 /* with names of 250 bytes: to be told that they are gone takes 4 MiB */
+#define MANY_NODES 13000 /* with names of 250 bytes: the events of their end take 4 MiB */
 #define IN_A_TXN 100
 
 static ProtobufCBinaryData long_key(char out[static 300], unsigned i)
@@ -873,8 +872,8 @@ TEST(i6_all_parts_of_a_revision_are_reported)
         end();
 }
 
-/* What it was told before is no part of the history that it knew: so that does not show whether
- * the core was emptied or restored. */
+/* What was reported to it before is not part of the history that it knew: so that does not show
+ * whether the core was emptied or restored. */
 TEST(a_watch_that_ends_between_two_parts_costs_no_place)
 {
         begin();

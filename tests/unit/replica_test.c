@@ -422,7 +422,7 @@ static void restart_with(char state)
         CHECK_EQ(w.state, state);
 }
 
-/* The first message of another leader may commit what the last one appended. Whoever is told of
+/* The first message of another leader may commit what the last one appended. Whoever learns of
  * that may propose at once, in the new term: that is not one of the commands that were queued
  * for the old leader and go with its term. */
 TEST(what_is_proposed_while_an_entry_is_applied_reaches_the_new_leader)

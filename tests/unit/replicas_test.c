@@ -34,7 +34,8 @@ static struct {
                 bool full;             /* the links to it ... */
                 size_t pipe;           /* ... or they hold so many bytes; 0: any number */
                 bool stuck;            /* its disk */
-                unsigned configured;   /* how often it was told that the members have changed */
+                unsigned configured; /* how often it was notified that the members have changed
+                                      */
                 bool may_end, ended;
                 char why[64]; /* it ended, the beginning */
         } node[MOST];
@@ -46,7 +47,7 @@ static struct {
         unsigned n_read;                     /* answers to reads ... */
         uint64_t read;                       /* ... up to this one */
         int outcome;                         /* of the last change of members */
-        unsigned removed; /* a bit for each that was told that it was removed */
+        unsigned removed; /* a bit for each that was notified that it was removed */
 } net;
 
 static unsigned n_nodes = N;
@@ -1178,7 +1179,7 @@ TEST(an_addition_that_is_asked_for_again_is_done)
         stop();
 }
 
-/* It was taken for told, and learned of the commit with the next heartbeat. */
+/* It counted as notified, and learned of the commit only with the next heartbeat. */
 TEST(a_follower_whose_link_was_full_learns_of_the_commit_once_there_is_room)
 {
         struct net_node *leader, *one;
@@ -1239,8 +1240,8 @@ static bool is_listed(const struct net_node *n, uint64_t id)
 }
 
 /* A follower repeats a request every 300 ms until it is answered, so that one may arrive after
- * the answer. Who was told that a member was not added must not find it later, and who removed
- * it must not find it again. */
+ * the answer. A client that got the error that a member was not added must not find it later,
+ * and who removed it must not find it again. */
 TEST(a_change_that_was_answered_is_not_made_when_it_arrives_again)
 {
         struct net_node *leader, *from, *third;

@@ -107,8 +107,8 @@ static void crowd_asks(const char *path, const ProtobufCMessage *m)
 }
 
 /* Of 100 clients that read nothing, as many have their answer as may, and the others wait,
- * which their server is told. Clients of other addresses, and small requests, are served; some
- * of those that wait go away; all others get their answers once they read. */
+ * which is reported to their server. Clients of other addresses, and small requests, are
+ * served; some of those that wait go away; all others get their answers once they read. */
 static void crowd(const char *path, const ProtobufCMessage *m)
 {
         struct txn other;

@@ -449,8 +449,8 @@ static void holds_and_asks(struct tenure *t)
         (void) !tenure_dispatch(t);
         while ((e = tenure_pop_event(t)))
                 told |= e->type == TENURE_HELD;
-        /* A program that was not told may not act, because it would not hear of the end
-         * either. */
+        /* A program that has not taken the event may not act, because it would not learn of the
+         * end either. */
         CHECK(told || !tenure_may_act(t));
         if (tenure_put_held(t, "k", 1, "v", 1, &c) == 0)
                 tenure_call_free(c);

@@ -56,7 +56,7 @@ static void tell(const char *what, bool fragment)
         fake_tell(&p);
 }
 
-/* What the program is told, the same way; W ends it: a watch that has ended. */
+/* What is reported to the program, written in that way; W at the end: the watch has ended. */
 static const char *heard(struct tenure *t)
 {
         static char text[64];

@@ -70,7 +70,7 @@ TEST(progress_is_sent_in_batches)
         rig_end();
 }
 
-/* Proclamations that come within one turn of the loop are told one by one, in order. */
+/* Proclamations that arrive within one turn of the loop are reported one by one, in order. */
 static int64_t told;
 
 static void is_next(struct rig_call *call, struct view m)
