@@ -12,7 +12,7 @@
 #include "member/tenancy.h"
 #include "session/session.h"
 
-/* Who got a descriptor of the file on the bus. */
+/* A connection of the bus that got a descriptor of the file. */
 struct opener {
         char name[32]; /* of the connection */
         uid_t uid;

@@ -57,7 +57,7 @@ struct client_ops {
         /* The calls on it have ended with RPC_UNAVAILABLE. @refused: it is there, but does not
          * let our user in, for the reason @why. */
         void (*down)(size_t i, bool refused, const char *why, void *userdata);
-        /* It has not answered a probe in time. */
+        /* The endpoint has not answered a probe in time. */
         void (*silent)(size_t i, void *userdata);
 };
 void client_set_ops(struct client *c, const struct client_ops *ops, void *userdata);

@@ -26,7 +26,7 @@ struct endpoint_ops {
         void (*up)(struct endpoint *e, void *userdata);
         /* The calls on it have ended with RPC_UNAVAILABLE already. */
         void (*down)(struct endpoint *e, const char *why, void *userdata);
-        /* It is up, and has not answered a probe in time, or is suspected. */
+        /* The endpoint is up, and has not answered a probe in time, or is suspected. */
         void (*silent)(struct endpoint *e, void *userdata);
 };
 

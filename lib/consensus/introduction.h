@@ -1,10 +1,11 @@
 /*
- * What a replica says of itself first on each link that it makes.
+ * The first frame of a replica on each link that it makes, which describes its program and its
+ * state.
  *
  *     introduction = FRAME_TIME_ASK  zero:u64  newest:u32  directory:u64  yours:u64  term:u64
  *                    founding:u8  process:u64  program:bytes
  *
- * It says it again when something of this has changed.
+ * The replica sends it again when any of this has changed.
  *
  * Release 0.1.0 takes it for a question of a term that is over, and skips the bytes that it
  * does not know. Its own links begin with any other frame, by which it is known. Later releases

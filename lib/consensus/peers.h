@@ -13,9 +13,9 @@
  * new one ends the one before once its first frame was accepted. A peer that is no longer a
  * member is notified of that on the link that it made.
  *
- * So others can make us hold, for each member, a frame that is still to arrive (80 MiB) and
- * what is queued for it (tx_max and a frame), and 64 connections that are not a member's, which
- * are ended after 5 s at the latest, with 64 KiB each beside what TLS takes.
+ * So peers can make us hold, for each member, an incomplete frame (80 MiB) and what is queued
+ * for it (tx_max and a frame); and, for at most 5 s, 64 connections that are not a member's,
+ * with 64 KiB each in addition to what TLS takes.
  */
 #pragma once
 

@@ -217,7 +217,8 @@ bool core_is_kin(const struct core *c, uint64_t id, uint64_t ancestor);
 /* A client that may write is in core @id, which does: raises the alarm that stops ours. */
 void core_hear_of(struct core *c, uint64_t id);
 
-/* Who has how much of what is bounded; borrowed, valid as long as the core. */
+/* The shares that connections, addresses and users have of bounded resources; borrowed, valid
+ * as long as the core. */
 struct shares *core_shares(struct core *c);
 
 /* Whether a command whose body is @m may go into the log, and what it costs; @user as for

@@ -68,7 +68,7 @@ struct shares {
         struct parties named;
 };
 
-/* Who requests something: borrowed, and both NULL for the core itself. */
+/* The requester of something: both are borrowed, and NULL for the core itself. */
 struct requester {
         struct party *conn, *user;
 };

@@ -132,9 +132,9 @@ void conn_report_calls(const struct conn *c, uint64_t n);
 must_check_ int place_take(struct conn *c);
 /* The connection has a call: it is the last one to make room. */
 void place_called(struct conn *c);
-/* It is in no list of its crowd any more; its place is still taken. */
+/* Takes the connection out of its crowd's lists; its place is still taken. */
 void place_leave(struct conn *c);
-/* Its place is free. */
+/* Frees the place of the connection. */
 void place_free(struct conn *c);
 void places_init(struct server *s);
 

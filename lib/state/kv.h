@@ -183,14 +183,14 @@ static inline size_t kv_place_seek(const struct kv *kv, const struct kv_place *p
         return kv_history_seek(kv, p->next) + p->n;
 }
 
-/* It needs nothing before @next, which is not before `next`. */
+/* The reader of @p needs nothing before @next, which is not before `next`. */
 static inline void kv_place_pass(struct kv_place *p, int64_t next)
 {
         p->n = next == p->next ? p->n : 0;
         p->next = next;
 }
 
-/* It has read @v, the first event that it needed. */
+/* The reader of @p has read @v, the first event that it needed. */
 static inline void kv_place_read(struct kv_place *p, const struct kv_version *v)
 {
         kv_place_pass(p, v->mod_revision);

@@ -75,8 +75,8 @@ struct store_ops {
         void (*persisted)(void *userdata, uint64_t index);
         /* The snapshot up to @index is durable. */
         void (*snapshot_done)(void *userdata, uint64_t index);
-        /* It could not be written; nothing is lost by that. For a snapshot that resets the log,
-         * `failed` is called instead. */
+        /* The snapshot could not be written, which loses nothing. For a snapshot that resets
+         * the log, `failed` is called instead. */
         void (*snapshot_failed)(void *userdata, uint64_t index, int r);
         /* @file could not be written. */
         void (*failed)(void *userdata, const char *file, int r);
