@@ -82,7 +82,7 @@ static void write_text(char text[static 640], const struct happening *h)
                 snprintf(text, 640, "service %s%s%s on %s %s%s", h->name,
                          *h->instance ? " " : "", h->instance, h->node,
                          e[7] == 'R'   ? "is gone: "
-                         : e[7] == 'A' ? "is there"
+                         : e[7] == 'A' ? "is available"
                                        : "changed",
                          h->reason);
         else if (strcmp(e, WATCH_RESYNC) == 0)
