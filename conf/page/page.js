@@ -1181,10 +1181,14 @@ $("detail").addEventListener("close", () => {
 
 /* ---- the rest ---- */
 
-/* As far as this one knows, by its links. */
+/* undefined: this one, which has links to the others, has not said so. */
+function answers(r) {
+	return r.id === selfId ? !!own.status : metrics.linked ? metrics.linked[r.id] : undefined;
+}
+
 function silentReplicas() {
 	const voters = [...replicas.values()].filter((r) => !r.learner);
-	const n = voters.filter((r) => r.id !== selfId && metrics.linked && metrics.linked[r.id] === false).length;
+	const n = voters.filter((r) => r.id !== selfId && answers(r) === false).length;
 	return n > 0 ? `${n} of ${voters.length} replicas ${n === 1 ? "does" : "do"} not answer` : "";
 }
 
@@ -1263,7 +1267,7 @@ function fact(name, value, wrap) {
 function drawReplicas() {
 	const cards = [], leads = selfId && selfId === leaderId, s = own.status;
 	for (const r of [...replicas.values()].sort((a, b) => cmp(naturalKey(a.name), naturalKey(b.name)))) {
-		const self = r.id === selfId, up = self ? !!s : metrics.linked ? metrics.linked[r.id] : undefined;
+		const self = r.id === selfId, up = answers(r);
 		const li = make("li"), head = make("div", "card-head"), h = make("h3"), facts = make("p", "facts");
 		const role = up === false ? "no answer" : r.id === leaderId ? "leader" : r.learner ? "learner" : "voter";
 		h.append(self ? r.name : linkTo(r.url, r.name));
