@@ -28,6 +28,12 @@ enum {
         EXIT_NOT_FOUND = 127,
 };
 
+/* The status for a command that execvp(3) has refused with the errno @why. */
+must_check_ static inline int exit_not_run(int why)
+{
+        return why == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
+}
+
 enum json_mode { JSON_OFF, JSON_SHORT, JSON_PRETTY };
 
 /* The options of single verbs, as they were given. */

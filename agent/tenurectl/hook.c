@@ -197,7 +197,7 @@ static void start_next(struct hook *h)
         }
         say("cannot run %s: %s", h->argv[0], strerror(r));
         h->ending = true;
-        h->status = r == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
+        h->status = exit_not_run(r);
 }
 
 static void say_ended(const struct hook *h, int status)

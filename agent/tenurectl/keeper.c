@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/utf8.h"
+#include "ctl.h"
 #include "deadly.h"
 #include "loop/clock.h"
 #include "offspring.h"
@@ -179,7 +180,7 @@ static noreturn_ void be_command(const struct keeper *k, pid_t parent)
         (void) !write(k->not_run[1], &why, sizeof(why));
         if (!k->job->one_of_many)
                 fprintf(stderr, "tenurectl: cannot run %s: %s.\n", argv[0], strerror(why));
-        _exit(why == ENOENT ? 127 : 126);
+        _exit(exit_not_run(why));
 }
 
 void keeper_say(const char *fmt, ...)

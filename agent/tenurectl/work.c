@@ -255,7 +255,7 @@ static void give_up(struct working *w, int why)
                 return;
         keeper_say("tenurectl: cannot run %s: %s; leaving the group.", w->argv[0],
                    strerror(why));
-        w->failed = why == ENOENT ? EXIT_NOT_FOUND : EXIT_NOT_RUN;
+        w->failed = exit_not_run(why);
         leave(w);
 }
 
