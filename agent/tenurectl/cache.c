@@ -52,8 +52,7 @@ static void write_json(struct buf *b, const struct ctl *c, const struct tenure_e
         } else {
                 json_put_text(o, "reason", e->reason);
         }
-        json_put_number(o, "realtime_usec",
-                        (int64_t) now->tv_sec * 1000000 + now->tv_nsec / 1000);
+        json_put_time(o, now);
         text_add_json(b, o, ctl_json_flags(c));
         json_object_put(o);
 }
@@ -61,11 +60,9 @@ static void write_json(struct buf *b, const struct ctl *c, const struct tenure_e
 static void write_text(struct buf *b, const struct tenure_event *e, const struct timespec *now)
 {
         const struct tenure_kv *kv;
-        struct tm tm;
-        char when[16];
+        char when[TEXT_CLOCK];
 
-        strftime(when, sizeof(when), "%H:%M:%S", localtime_r(&now->tv_sec, &tm));
-        buf_printf(b, "%s.%03ld ", when, now->tv_nsec / 1000000);
+        buf_printf(b, "%s ", text_clock(now, when));
         if (e->type == TENURE_UNCACHED) {
                 buf_printf(b, "not cached: ");
                 text_add(b, view_str(e->reason));

@@ -61,6 +61,20 @@ void json_put_number(struct json_object *o, const char *key, int64_t n)
         json_object_object_add(o, key, json_object_new_int64(n));
 }
 
+void json_put_time(struct json_object *o, const struct timespec *t)
+{
+        json_put_number(o, "realtime_usec", (int64_t) t->tv_sec * 1000000 + t->tv_nsec / 1000);
+}
+
+const char *text_clock(const struct timespec *t, char out[static TEXT_CLOCK])
+{
+        struct tm tm;
+        size_t n = strftime(out, TEXT_CLOCK, "%H:%M:%S", localtime_r(&t->tv_sec, &tm));
+
+        snprintf(out + n, TEXT_CLOCK - n, ".%03u", (unsigned) (t->tv_nsec / 1000000 % 1000));
+        return out;
+}
+
 #define TEXT_MAX 4096
 #define SAFE_MAX (TEXT_MAX + 1024) /* few bytes are escaped */
 

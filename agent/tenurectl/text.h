@@ -3,6 +3,7 @@
 
 #include <json-c/json.h>
 #include <stdio.h>
+#include <time.h>
 
 #include "base/base.h"
 #include "base/buf.h"
@@ -16,10 +17,16 @@ struct json_object *text_json(struct view v);
 /* Adds a field of that type to @o. */
 void json_put_text(struct json_object *o, const char *key, const char *text);
 void json_put_number(struct json_object *o, const char *key, int64_t n);
+/* Adds "realtime_usec", the microseconds since the Epoch. */
+void json_put_time(struct json_object *o, const struct timespec *t);
 
 /* Makes @text, which anybody may have written, safe for a terminal. Returns @out. */
 #define TEXT_SHOWN 512
 const char *text_shown(const char *text, char out[static TEXT_SHOWN]);
+
+/* Writes the local time as HH:MM:SS.mmm. Returns @out. */
+#define TEXT_CLOCK 16
+const char *text_clock(const struct timespec *t, char out[static TEXT_CLOCK]);
 
 /* Writes @text as one cell of a table: without spaces, and "-" if it is empty. Returns @out. */
 #define TEXT_CELL 512

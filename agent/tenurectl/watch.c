@@ -114,22 +114,18 @@ static struct json_object *to_json(const struct happening *h, const struct times
                 json_put_text(o, "note", h->note);
         if (h->revision > 0)
                 json_put_number(o, "revision", h->revision);
-        json_put_number(o, "realtime_usec",
-                        (int64_t) now->tv_sec * 1000000 + now->tv_nsec / 1000);
+        json_put_time(o, now);
         return o;
 }
 
 static void print(const struct happening *h, const struct timespec *now)
 {
-        char when[32], text[640], shown[4 * sizeof(text)], revision[48] = "";
-        struct tm tm;
+        char when[TEXT_CLOCK], text[640], shown[4 * sizeof(text)], revision[48] = "";
 
-        localtime_r(&now->tv_sec, &tm);
-        strftime(when, sizeof(when), "%H:%M:%S", &tm);
         write_text(text, h);
         if (h->revision > 0)
                 snprintf(revision, sizeof(revision), " (revision %" PRId64 ")", h->revision);
-        printf("%s.%03ld %s%s\n", when, now->tv_nsec / 1000000,
+        printf("%s %s%s\n", text_clock(now, when),
                utf8_shown(text, strlen(text), shown, sizeof(shown)), revision);
 }
 
