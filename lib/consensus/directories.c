@@ -47,16 +47,21 @@ bool directories_recorded(const struct replica *r)
         return false;
 }
 
-/* Whether the members are still those with which the cluster began, or was restored. */
-bool directories_founding(const struct replica *r)
+bool directories_begun(const struct replica *r)
 {
         const struct compacted *c = &r->compacted;
         bool restored = c->index > 0 && c->index + 1 == r->log.first && c->term == 1 &&
                         c->conf_index == c->index;
 
-        return is_known(r) && r->ops->found && replica_position(r, r->cfg.id) >= 0 &&
-               (r->log.first == 1 || restored) && !directories_recorded(r) &&
-               log_find(&r->log, RAFT_COMMAND, r->log.first, log_last(&r->log)) == 0;
+        return !r->ops->found || (r->log.first > 1 && !restored) ||
+               log_find(&r->log, RAFT_COMMAND, r->log.first, log_last(&r->log)) != 0;
+}
+
+/* Whether the members are still those with which the cluster began, or was restored. */
+bool directories_founding(const struct replica *r)
+{
+        return is_known(r) && replica_position(r, r->cfg.id) >= 0 && !directories_begun(r) &&
+               !directories_recorded(r);
 }
 
 static const struct introduction *introduction_of(const struct replica *r, uint64_t id)

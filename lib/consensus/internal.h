@@ -785,6 +785,10 @@ void directories_introduced(struct replica *r, uint64_t peer, const struct intro
 /* Leader: whether all directories have to be recorded, and are not; and records them. */
 bool directories_are_due(const struct replica *r);
 void directories_run(struct replica *r);
+/* Whether a command was ever in our log: a new cluster, or one that was just restored, has
+ * none. Until then the log keeps all of its entries, and no snapshot is taken, since nobody
+ * could tell any more. */
+bool directories_begun(const struct replica *r);
 /* Whether nothing is in our log but the members with which it began. */
 bool directories_founding(const struct replica *r);
 /* ... and for whom we wait before we take part in an election; 0: for nobody. */

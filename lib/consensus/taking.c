@@ -131,7 +131,7 @@ static void encode(struct replica *r)
 static bool may_begin(const struct replica *r)
 {
         return r->taking.state == SNAPSHOT_IDLE && !r->applying &&
-               r->incoming.state != INCOMING_LOADING && !r->dead &&
+               r->incoming.state != INCOMING_LOADING && !r->dead && directories_begun(r) &&
                replica_term_of(r, r->applied) != 0;
 }
 

@@ -98,8 +98,8 @@ void trim_run(struct replica *r)
                 index = min_of(index, sending_oldest(r));
         /* Drops a quarter at a time. */
         if (r->log.bytes <= keep + keep / 4 || r->taking.state == SNAPSHOT_INSTALLING ||
-            r->dead || index <= r->compacted.index || replica_term_of(r, index) == 0 ||
-            libraft_committed(r, NULL) > index)
+            r->dead || !directories_begun(r) || index <= r->compacted.index ||
+            replica_term_of(r, index) == 0 || libraft_committed(r, NULL) > index)
                 return;
         upto = waits ? min_of(index - 1, needed_behind(r)) : index - 1;
         while (first <= upto && log_bytes(&r->log, first, log_last(&r->log)) > keep)

@@ -212,12 +212,10 @@ int replica_raise(struct replica *r, const void *commands, size_t n, uint64_t *r
         return queue_append(r, commands, n);
 }
 
-/* A new cluster has no command in its log, and nothing before that. */
 void versions_lead(struct replica *r)
 {
-        r->versions.founding = directories_founding(r) ||
-                               (r->ops->found && r->log.first == 1 &&
-                                log_find(&r->log, RAFT_COMMAND, 1, log_last(&r->log)) == 0);
+        r->versions.founding =
+                directories_founding(r) || (r->log.first == 1 && !directories_begun(r));
 }
 
 uint64_t versions_awaits(const struct replica *r)

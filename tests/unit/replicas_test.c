@@ -300,7 +300,8 @@ static const struct replica_peer peers[MOST] = {{1, "http://1:1"},
                                                 {4, "http://4:1"},
                                                 {5, "http://5:1"}};
 
-static bool founds; /* the cluster is new in the sense of `found` */
+static bool founds;      /* the cluster is new in the sense of `found` */
+static bool waits_found; /* ... which does not propose its first command yet */
 static unsigned n_founded;
 
 /* The first command is a '!'. */
@@ -310,6 +311,8 @@ static bool on_found(void *u)
         uint64_t member;
 
         n_founded++;
+        if (waits_found)
+                return false;
         return replica_raise(n->replica, "!", 1, &member) == 0;
 }
 
@@ -408,6 +411,15 @@ static struct net_node *elect(void)
 static struct net_node *follower(const struct net_node *leader)
 {
         return &net.node[(leader - net.node + 1) % N];
+}
+
+static void end_node(struct net_node *n)
+{
+        n->replica = replica_free(n->replica);
+        for (unsigned i = 0; i < n_nodes; i++)
+                if (net.node[i].replica)
+                        replica_peer_down(net.node[i].replica, id_of(n), net.now);
+        pass(1000 * MS);
 }
 
 static int propose(struct net_node *n, size_t bytes)
@@ -513,6 +525,31 @@ static void check_nobody_leads(nsec_t time)
                         CHECK(!net.node[i].replica ||
                               !replica_status(net.node[i].replica).leader);
         }
+}
+
+/* If the log dropped its first entries, nobody could tell that no command was among them. */
+TEST(a_new_cluster_begins_though_its_log_is_full_before_the_first_command)
+{
+        struct net_node *leader = NULL;
+
+        waits_found = true;
+        founds = true;
+        made_dirs = 100;
+        start_with(1);
+        introduce_all();
+        pass(3000 * MS);
+        for (unsigned i = 0; i < N; i++)
+                if (replica_status(net.node[i].replica).leader)
+                        leader = &net.node[i];
+        CHECK(leader && leader->replica->log.bytes > leader->replica->cfg.log_bytes);
+        replica_want_snapshot(follower(leader)->replica);
+        pass(100 * MS);
+        end_node(leader);
+        waits_found = false;
+        n_founded = 0;
+        (void) elect();
+        CHECK_EQ(n_founded, 1);
+        stop_founding();
 }
 
 /* Two of three have the directories that are recorded, but the third one's disk is lost: with
@@ -659,15 +696,6 @@ static int change(struct net_node *leader, enum replica_change what, uint64_t id
                 pass(300 * MS);
         } while (net.outcome == REPLICA_E_BUSY);
         return net.outcome;
-}
-
-static void end_node(struct net_node *n)
-{
-        n->replica = replica_free(n->replica);
-        for (unsigned i = 0; i < n_nodes; i++)
-                if (net.node[i].replica)
-                        replica_peer_down(net.node[i].replica, id_of(n), net.now);
-        pass(1000 * MS);
 }
 
 /* By one entry; and whoever leads then promotes the new one. */
