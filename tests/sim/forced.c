@@ -55,6 +55,18 @@ static bool majority_lives(const struct world *w)
         return n_lost <= w->n_replicas / 2;
 }
 
+/* At cluster version 0.1 a core cannot know that another one is its kin: whoever shows it one
+ * only ends the writes, and the leases of a forced core end by the survivor's log. */
+static bool knows_kin(const struct replica_node *n)
+{
+        return core_state(n->node.core)->cluster_version >= CLUSTER_0_2;
+}
+
+static bool is_alarmed(const struct replica_node *n)
+{
+        return state_alarmed(core_state(n->node.core), PB__ALARM_TYPE__CORRUPT);
+}
+
 /* Whether @n is the only core that is left, and our core did not live on beside it. */
 static bool nobody_else(const struct world *w, const struct replica_node *n)
 {
@@ -105,7 +117,7 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
         for (size_t i = 0; i < n_before && n->up; i++)
                 if (!leases_find(&core_state(u)->leases, before[i]))
                         check_ended_elsewhere(W, forced_at(n->i)->history, before[i],
-                                              nobody_else(W, n));
+                                              nobody_else(W, n) && knows_kin(n));
         if (r == 0)
                 view_applied(forced_at(n->i)->history, core_state(u), core_state(u)->revision);
         if (r == 0 && index <= forced_at(n->i)->applied)
@@ -283,7 +295,7 @@ static void disarm(struct world *w, struct replica_node *n)
         Pb__AlarmRequest q = PB__ALARM_REQUEST__INIT;
         cleanup_(buf_fini) struct buf body = {0};
 
-        if (!n || !n->up || n->paused || state_sibling(core_state(n->node.core)) == 0)
+        if (!n || !n->up || n->paused || !is_alarmed(n))
                 return;
         log_debug("%.3f s: the alarm of core %u is disarmed", (double) w->now / 1e9, n->i);
         q.action = PB__ALARM_REQUEST__ALARM_ACTION__DEACTIVATE;
@@ -337,7 +349,7 @@ void forced_heal(struct world *w)
 bool forced_has_stopped(const struct world *w)
 {
         for (unsigned i = 0; w->forced && i < w->n_replicas; i++)
-                if (w->r[i].up && state_sibling(core_state(w->r[i].node.core)) != 0)
+                if (w->r[i].up && is_alarmed(&w->r[i]))
                         return true;
         return false;
 }
@@ -356,7 +368,8 @@ void forced_shown(unsigned node, uint64_t core, uint64_t ancestor)
 {
         struct forced *f = is_forced(W, node) ? forced_at(node) : NULL;
 
-        if (f && core != f->cluster && ancestor == ANCESTOR && f->shown_at == 0 &&
+        if (f && knows_kin(&W->r[node]) && core != f->cluster && ancestor == ANCESTOR &&
+            f->shown_at == 0 &&
             (f->disarmed_at == 0 || W->now > f->disarmed_at + SHOWN_AGAIN)) {
                 W->met.sibling_met++;
                 f->shown_at = W->now;
@@ -384,7 +397,7 @@ void forced_fit(struct world *w)
 {
         const char *aim = aim_name(w);
 
-        w->forced = w->forced && !w->old && !w->lasting && w->n_replicas >= 3 &&
+        w->forced = w->forced && !w->lasting && w->n_replicas >= 3 &&
                     strcmp(aim, "alone") != 0 && strcmp(aim, "overlap") != 0;
         if (!w->forced)
                 return;
