@@ -430,7 +430,7 @@ static int make_replica(struct program *p)
                                          p->opt.data_dir);
         if (p->args.restore)
                 return restore(p->loop, p->disk, &cfg, p->snapshot, p->args.restore,
-                               p->opt.data_dir);
+                               p->args.bump, p->opt.data_dir);
         r = worker_new(&p->passwords, p->loop, "passwords");
         if (r < 0)
                 return r;

@@ -110,13 +110,37 @@ static void help(const struct args_program *p, FILE *f)
         fprintf(f, "\nSee tenure-core(8).\n");
 }
 
+static int check_bump(struct arguments *a, const char *bump, bool compacted,
+                      struct conf_error *err)
+{
+        static const struct conf_option o = {
+                .type = CONF_UINT, .min = 1, .max = (int64_t) 1 << 62};
+
+        if (compacted && !bump)
+                return snprintf(err->text, sizeof(err->text),
+                                "--mark-compacted goes with --bump-revision"),
+                       -EINVAL;
+        if (!bump)
+                return 0;
+        if (!a->restore)
+                return snprintf(err->text, sizeof(err->text),
+                                "--bump-revision goes with --restore"),
+                       -EINVAL;
+        return conf_set(&o, &a->bump, bump, "--bump-revision", err);
+}
+
 int arguments_parse(struct arguments *ret, int argc, char **argv, struct conf_error *err)
 {
+        const char *bump = NULL;
+        bool compacted = false;
+        int r;
         /* clang-format off */
         const struct args_option own[] = {
                 {0, "config-file", "FILE", "settings in systemd's format, which the options below override, or in etcd's YAML, which overrides them", .value = &ret->file},
                 {0, "force-new-cluster", NULL, "make the replica in the data directory the only member of its cluster, and exit", .flag = &ret->force_new},
                 {0, "restore", "FILE", "fill a new data directory from a snapshot, and exit", .value = &ret->restore},
+                {0, "bump-revision", "N", "with --restore: raise the revision by this, and compact the history up to there", .value = &bump},
+                {0, "mark-compacted", NULL, "with --bump-revision: nothing more; as in etcd", .flag = &compacted},
                 {'t', "test", NULL, "check the settings, print them, and exit", .flag = &ret->test},
         };
         /* clang-format on */
@@ -134,7 +158,8 @@ int arguments_parse(struct arguments *ret, int argc, char **argv, struct conf_er
                 .help = help,
         };
 
-        return args_parse(&ret->all, &core, argc, argv, err);
+        r = args_parse(&ret->all, &core, argc, argv, err);
+        return r == 0 ? check_bump(ret, bump, compacted, err) : r;
 }
 
 static int complain(struct conf_error *err, const char *fmt, const char *a, const char *b)

@@ -48,6 +48,7 @@ struct arguments {
         struct args all;
         const char *file;    /* NULL: none */
         const char *restore; /* a snapshot file; NULL: run */
+        uint64_t bump;       /* raise its revision by so much, and compact it up to there */
         bool force_new;      /* restart as the only member of the cluster, and exit */
         bool test;
 };

@@ -182,10 +182,10 @@ static bool is_restored(const struct store_recovered *rec, const struct replica_
 }
 
 int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, int fd,
-            const char *path, const char *data_dir)
+            const char *path, uint64_t bump, const char *data_dir)
 {
         static struct store *volatile in_use unused_; /* a sanitizer finds it here */
-        cleanup_(buf_fini) struct buf file = {0};
+        cleanup_(buf_fini) struct buf file = {0}, bumped = {0};
         struct restore rs = {.loop = l, .data_dir = data_dir};
         struct store_error err;
         struct backup_content has = {0};
@@ -215,6 +215,13 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, in
                                                (struct view){buf_head(&file), buf_len(&file)}));
         if (r < 0)
                 return r;
+        if (bump > 0)
+                r = backup_bump(&has, bump, &bumped);
+        if (r < 0) {
+                log_error("Cannot raise revision %" PRId64 " by %" PRIu64 ": %s.", has.revision,
+                          bump, strerror(-r));
+                return r;
+        }
         r = store_open(&s, d, &(struct store_config){.directory = cfg->directory}, &ops, &rs,
                        &err);
         there = r == 0 && is_restored(store_recovered(s), cfg, has.index, has.state);

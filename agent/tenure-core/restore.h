@@ -11,9 +11,10 @@ struct loop;
  * owns it decides which files its names lead to, and has to own what is made there. */
 must_check_ int restore_begin(const char *path, const char *dir, int *ret_fd);
 
-/* --restore: a new data directory from the snapshot @fd, which is closed; @path is its name. */
+/* --restore: a new data directory from the snapshot @fd, which is closed; @path is its name. If
+ * @bump is not 0, its revision is raised by that, and its history compacted. */
 must_check_ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg,
-                        int fd, const char *path, const char *data_dir);
+                        int fd, const char *path, uint64_t bump, const char *data_dir);
 
 /* --force-new-cluster: the replica in the directory continues without the others, which are
  * lost, as the only member of the new cluster @cluster_id, a random number. A survivor that

@@ -3,10 +3,12 @@
 #include "base/crc32c.h"
 #include "base/le.h"
 #include "state/loader.h"
+#include "state/saver.h"
 
 #define MAGIC "TENSNAP1"
 #define MAGIC_LEN (sizeof(MAGIC) - 1)
 #define BLOCK 512
+#define SLICE ((size_t) 1 << 20) /* of a state, encoded at once */
 _Static_assert(MAGIC_LEN + 8 == BACKUP_HEAD, "the head of a snapshot");
 
 uint64_t backup_size(uint64_t state_len)
@@ -63,17 +65,25 @@ void backup_end(struct backup *b, struct buf *out)
         buf_add(out, digest, sizeof(digest));
 }
 
-static int check_state(struct backup_content *c)
+/* The caller finishes the state in any case. */
+static int load(struct backup_content *c, struct state *s)
 {
         struct state_loader l;
         struct budget all = BUDGET_ALL;
-        struct state s;
         int r;
 
-        state_load_start(&l, &s, c->state);
+        state_load_start(&l, s, c->state);
         r = state_load_some(&l, &all);
         state_loader_fini(&l);
         memcpy(c->wrong, l.wrong, sizeof(c->wrong));
+        return r;
+}
+
+static int check_state(struct backup_content *c)
+{
+        struct state s;
+        int r = load(c, &s);
+
         c->index = s.applied;
         c->revision = s.revision;
         c->n_keys = s.kv.n_keys;
@@ -113,4 +123,39 @@ int backup_check(struct view file, struct backup_content *ret)
             crc32c(0, ret->state.p, ret->state.len) != crc)
                 return -EBADMSG;
         return check_state(ret);
+}
+
+static int save(struct state *s, struct buf *out)
+{
+        struct state_saver sv = {0};
+        int r;
+
+        state_save_start(&sv, s);
+        do
+                r = state_save_more(&sv, SLICE);
+        while (r == 1);
+        *out = sv.out;
+        sv.out = (struct buf){0};
+        state_saver_fini(&sv);
+        return r;
+}
+
+int backup_bump(struct backup_content *c, uint64_t by, struct buf *out)
+{
+        struct budget all = BUDGET_ALL;
+        struct state s;
+        int r;
+
+        if (by > (uint64_t) (INT64_MAX - c->revision))
+                return -EOVERFLOW;
+        r = load(c, &s);
+        if (r == 0) {
+                c->revision = s.revision += (int64_t) by;
+                while (!kv_compact_some(&s.kv, s.revision, &all))
+                        all = BUDGET_ALL;
+                r = save(&s, out);
+        }
+        state_fini(&s);
+        c->state = (struct view){buf_head(out), buf_len(out)};
+        return r;
 }

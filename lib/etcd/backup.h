@@ -44,3 +44,8 @@ struct backup_content {
 
 /* Checks a file. Returns 0, -EBADMSG or -ENOMEM. */
 must_check_ int backup_check(struct view file, struct backup_content *ret);
+
+/* Raises the revision of the state by @by, and compacts it up to there: whoever has seen later
+ * revisions than the file has is refused, instead of waiting for new ones to reach those. The
+ * new state is in @out, from where it is borrowed. Returns 0, -EOVERFLOW or -ENOMEM. */
+must_check_ int backup_bump(struct backup_content *c, uint64_t by, struct buf *out);

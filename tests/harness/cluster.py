@@ -61,7 +61,7 @@ class Replica(Daemon):
 class Cluster(Replicas):
     """Serves clients when it has been made. Replicas are named a, b, c and so on. @options: of
     each replica; @authority: signs the .certificate that all replicas show, and .client's, who
-    asks; @restore: the file of a snapshot; @more: as of Replica, of each."""
+    asks; @restore: the file of a snapshot, and perhaps options; @more: as of Replica, of each."""
 
     def __init__(self, folder, ports, size=3, *options, authority=None, restore=None, **more):
         self.folder, self.ports, self.replicas = folder, ports, {}
@@ -75,7 +75,8 @@ class Cluster(Replicas):
         for replica in self.replicas.values():
             replica.configure(self.replicas.values())
             if restore:
-                run(BIN / "tenurectl", "core", "snapshot", "restore", restore, *replica.identity,
+                words = restore if isinstance(restore, tuple) else (restore,)
+                run(BIN / "tenurectl", "core", "snapshot", "restore", *words, *replica.identity,
                     PATH=f"{BIN}:{ENVIRONMENT['PATH']}")
             replica.start()
         # Before that, a member is listed without its name.

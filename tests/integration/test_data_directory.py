@@ -8,7 +8,7 @@ import pytest
 
 from harness.places import BIN
 from harness.program import run
-from harness.waiting import ProgramError
+from harness.waiting import ProgramError, eventually
 
 NOBODY = 65534
 
@@ -71,3 +71,42 @@ def test_what_root_restores_belongs_to_the_owner_of_the_directory(restore):
         assert {file.stat().st_uid for file in directory.iterdir()} == {NOBODY}
     finally:
         shutil.rmtree(place)
+
+
+def test_a_client_that_was_ahead_of_the_snapshot_is_refused_where_the_revision_was_raised(
+        new_cluster, tmp_path):  # etcd#16028
+    # Without that, its watch hears nothing until the new revisions have passed the old ones.
+    lost, snapshot = new_cluster(1), tmp_path / "snapshot"
+    lost.put("k", "chosen by anybody")
+    lost.ctl("core", "snapshot", "save", snapshot)
+    lost.replicas["a"].stop()
+    shutil.rmtree(lost.replicas["a"].data)
+    core = new_cluster(3, restore=(snapshot, "--bump-revision=1000", "--mark-compacted"))
+    raised = core.revision()
+
+    assert raised == 1002
+    assert core.get("k").value == "chosen by anybody"
+    for seen in 2, 3, raised - 1:
+        with pytest.raises(ProgramError, match="required revision has been compacted"):
+            core.etcdctl("watch", "k", f"--rev={seen}")
+        with pytest.raises(ProgramError, match="required revision has been compacted"):
+            core.get("k", f"--rev={seen}")
+
+    watch = core.watch("k", raised)
+    core.put("k", "later")
+    eventually(lambda: [event.value for event in watch.events()] == ["later"])
+    assert core.revision() == raised + 1
+    assert len({core.etcdctl("endpoint", "hashkv", at=replica).split(",")[1]
+                for replica in core.running}) == 1
+
+
+@pytest.mark.parametrize("words, sentence", [
+    (["--bump-revision=5"], "--bump-revision goes with --restore"),
+    (["--restore=/s", "--mark-compacted"], "--mark-compacted goes with --bump-revision"),
+    (["--restore=/s", "--bump-revision=0"], "--bump-revision must be a whole number from 1 to "
+                                            "4611686018427387904, not '0'"),
+])
+def test_a_revision_is_raised_by_a_number_when_a_snapshot_is_restored(words, sentence):
+    with pytest.raises(ProgramError) as refused:
+        run(BIN / "tenure-core", *words)
+    assert refused.value.err == f"tenure-core: {sentence}.\n"
