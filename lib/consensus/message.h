@@ -47,6 +47,10 @@ enum frame_type {
                          * another one runs with its data directory, and was there first */
 };
 
+/* No link takes a larger frame. The largest one has one entry: a request (MaxRequestBytes=, up
+ * to 64 MiB), and the renewals and expiries that go with it (8 MiB). */
+#define FRAME_MAX ((size_t) 80 << 20)
+
 #define SNAPSHOT_CRC 4 /* bytes */
 
 /* An entry of commands begins with the lease time at which the leader appended it. */

@@ -13,9 +13,6 @@
 #include "base/utf8.h"
 #include "consensus/message.h"
 
-/* The largest frame has one entry: a request (MaxRequestBytes=, up to 64 MiB), and the renewals
- * and expiries that go with it (8 MiB). */
-#define FRAME_MAX ((size_t) 80 << 20)
 #define STRANGERS_MAX 64 /* connections that have not identified themselves */
 #define GREETING_TIMEOUT (5 * NSEC_PER_SEC)
 

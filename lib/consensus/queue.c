@@ -15,6 +15,9 @@
 #define ENTRY_BYTES ((size_t) 1 << 20)
 /* The limit of renewals, expiries and the like, which all go into one entry. */
 #define URGENT_BYTES_MAX ((size_t) 8 << 20)
+/* The limit of the commands in one proposal: the entry of these, and of the urgent ones that go
+ * along, must fit into a frame, or no follower could be sent it, nor anything after it. */
+#define PROPOSED_MAX (FRAME_MAX - URGENT_BYTES_MAX - 4096)
 /* How much of the lost frames is sent again at once. */
 #define RESEND_BYTES ((size_t) 1 << 20)
 /* After this many frames a peer gets an acknowledgement even if nothing else is sent to it. */
@@ -123,8 +126,8 @@ int replica_propose(struct replica *r, const void *commands, size_t n,
         if (priority == REPLICA_URGENT)
                 return add_urgent(r, commands, n);
         /* The largest request that the settings allow must fit if nothing else waits. */
-        if ((queued_bytes(r) > 0 && queued_bytes(r) + n > r->cfg.queued_bytes) ||
-            r->queue.state == QUEUE_REFUSED)
+        if (n > PROPOSED_MAX || r->queue.state == QUEUE_REFUSED ||
+            (queued_bytes(r) > 0 && queued_bytes(r) + n > r->cfg.queued_bytes))
                 return -ENOBUFS;
         return add_batch(r, commands, n);
 }
@@ -198,7 +201,8 @@ int queue_proposed(struct replica *r, const struct peer_frame *in)
         uint8_t priority;
         int known, k;
 
-        if (view_u8(&commands, &priority) < 0 || priority > REPLICA_URGENT)
+        if (view_u8(&commands, &priority) < 0 || priority > REPLICA_URGENT ||
+            commands.len > PROPOSED_MAX)
                 return -EBADMSG;
         known = r->ops->check ? r->ops->check(r->userdata, commands) : 0;
         if (known < 0 && known != -ENOTSUP)

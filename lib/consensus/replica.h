@@ -283,14 +283,15 @@ enum replica_priority {
         REPLICA_URGENT,
 };
 
-/* The size of the commands that may wait, here or for the leader's acknowledgement; of a single
- * one, any size. */
+/* The size of the commands that may wait, here or for the leader's acknowledgement. A single
+ * one may be larger, up to almost 72 MiB. */
 #define REPLICA_QUEUED_MAX ((size_t) 64 << 20)
 
 /* Proposes commands for the leader's next entry. They come back through `apply`, or never: a
  * proposal made in term T that was not applied before the first entry of a later term never
  * will be. While its term lasts, it is sent until the leader has it. Returns 0; -ENOTCONN: no
- * leader is known; -ENOBUFS: too much waits, here or at the leader; -ENOMEM. */
+ * leader is known; -ENOBUFS: too much waits, here or at the leader, or @n is too much for one
+ * entry; -ENOMEM. */
 must_check_ int replica_propose(struct replica *r, const void *commands, size_t n,
                                 enum replica_priority priority);
 

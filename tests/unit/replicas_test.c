@@ -2071,6 +2071,55 @@ TEST(what_is_urgent_has_a_bound)
         stop();
 }
 
+/* As member @from, whose frame of proposals has @n bytes of commands. */
+static int proposed_bytes(struct net_node *leader, struct net_node *from, size_t n)
+{
+        cleanup_(buf_fini) struct buf f = {0};
+        uint8_t *p;
+
+        buf_add_u8(&f, FRAME_PROPOSE);
+        buf_add_u64(&f, replica_status(leader->replica).term);
+        buf_add_u64(&f, 1001);
+        buf_add_u64(&f, n);
+        buf_add_u8(&f, REPLICA_NORMAL);
+        p = buf_reserve(&f, n);
+        CHECK(p);
+        memset(p, '.', n);
+        p[0] = '!';
+        buf_commit(&f, n);
+        return replica_input(leader->replica, id_of(from),
+                             (struct view){buf_head(&f), buf_len(&f)}, net.now);
+}
+
+/* No link takes a frame of more than FRAME_MAX. A hostile member fills one with commands, and
+ * the leader's entry of them, with the urgent commands that go along, is sent in one frame,
+ * too: if that were too large, no follower would ever get it, nor anything after it. */
+TEST_BULK(what_is_proposed_fits_into_a_frame_to_the_followers)
+{
+        static const size_t sizes[] = {FRAME_MAX - 26, (size_t) 72 << 20, (size_t) 71 << 20};
+        static const uint8_t urgent[8 << 20];
+        struct net_node *leader, *from;
+        int r = 0;
+
+        start();
+        leader = elect();
+        from = follower(leader);
+        for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+                r = proposed_bytes(leader, from, sizes[i]);
+                CHECK(r == 0 || r == -EBADMSG);
+                if (r < 0)
+                        CHECK_EQ(propose(leader, sizes[i]), -ENOBUFS);
+                CHECK_EQ(replica_propose(leader->replica, urgent, sizeof(urgent),
+                                         REPLICA_URGENT),
+                         0);
+                pass(100 * MS);
+                CHECK(from->large <= FRAME_MAX);
+        }
+        CHECK_EQ(r, 0);
+        CHECK_EQ(from->applied, 1);
+        stop();
+}
+
 static unsigned sent_by_a_flush(struct net_node *n)
 {
         unsigned before = net.sent[FRAME_RAFT];
