@@ -125,12 +125,11 @@ struct health {
         uint64_t id; /* 0: unused */
         struct boot_time heard, since;
         bool broken;
-        unsigned n_lacks;    /* leader: how often in a row the member reported that it lacks
-                              * entries that it had acknowledged */
-        uint64_t lacks_of;   /* the term of these reports */
-        raft_index installs; /* the index of a snapshot that is being sent to the member, or
-                              * installed there; meanwhile its raft answers as if its log were
-                              * empty; 0: none */
+        unsigned n_lacks;    /* leader: how often in a row the member reported in this term that
+                              * it lacks entries that it had acknowledged */
+        raft_index installs; /* leader: the index of a snapshot that is being sent to the member
+                              * in this term, or installed there; meanwhile its raft answers as
+                              * if its log were empty; 0: none */
         struct boot_time lacks_log_at; /* when that may be logged again */
 };
 
@@ -699,6 +698,8 @@ void members_committed(struct replica *r);
 /* Somebody asks for a change. */
 must_check_ int members_asked(struct replica *r, const struct peer_frame *in);
 void members_heard(struct replica *r, uint64_t peer);
+/* We lead from now on. */
+void members_lead(struct replica *r);
 void members_broke(struct replica *r, uint64_t peer);
 /* Leader: a snapshot up to @index is being sent to @peer. */
 void members_restores(struct replica *r, uint64_t peer, raft_index index);

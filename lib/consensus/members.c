@@ -70,6 +70,16 @@ void members_broke(struct replica *r, uint64_t peer)
                 h->broken = true;
 }
 
+/* What a former term has shown of the members' logs does not count: they may have got entries
+ * of another leader since then, and raft begins anew, too. */
+void members_lead(struct replica *r)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(r->health); i++) {
+                r->health[i].n_lacks = 0;
+                r->health[i].installs = 0;
+        }
+}
+
 void members_restores(struct replica *r, uint64_t peer, raft_index index)
 {
         struct health *h = health_of(r, peer);
@@ -94,10 +104,8 @@ void members_answered(struct replica *r, uint64_t peer,
         if (p->rejected == 0 && p->last_log_index >= h->installs)
                 h->installs = 0;
         lacks = p->rejected != 0 && p->last_log_index < match && h->installs == 0;
-        if (!lacks || h->lacks_of != p->term)
-                h->n_lacks = 0;
-        h->lacks_of = p->term;
-        if (!lacks || ++h->n_lacks < LACKS_SURE)
+        h->n_lacks = lacks ? h->n_lacks + 1 : 0;
+        if (h->n_lacks < LACKS_SURE)
                 return;
         PROBE("a follower is notified that it lacks acknowledged entries");
         replica_send(r, peer, FRAME_LACKS, (uint64_t[]){p->term, match}, 2);
@@ -135,7 +143,6 @@ uint64_t replica_forgetful(const struct replica *r)
                 return 0;
         for (size_t i = 0; i < ARRAY_SIZE(r->health); i++)
                 if (r->health[i].n_lacks >= LACKS_SURE &&
-                    r->health[i].lacks_of == replica_term(r) &&
                     replica_position(r, r->health[i].id) >= 0)
                         return r->health[i].id;
         return 0;

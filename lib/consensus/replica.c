@@ -252,6 +252,7 @@ static void become_leader(struct replica *r)
         beacons_begin(r);
         memset(r->sent_commit, 0, sizeof(r->sent_commit));
         queue_term_begins(r);
+        members_lead(r);
         versions_lead(r);
         e.buf.len = 8;
         e.buf.base = e.batch = raft_calloc(1, 8);

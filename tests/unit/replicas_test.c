@@ -595,19 +595,26 @@ TEST(a_member_whose_disk_is_lost_elects_nobody)
         stop_founding();
 }
 
-/* Member 4, which is not one of the replicas, has all of the log. */
-static void acknowledge(struct net_node *to)
+/* As member @from, which refuses entry @rejected (0: none), and has the log up to @last. */
+static void answer_entries(struct net_node *to, uint64_t from, uint64_t rejected, uint64_t last)
 {
         cleanup_(buf_fini) struct buf f = {0};
         struct raft_message m = {.type = RAFT_APPEND_ENTRIES_RESULT};
 
         m.append_entries_result.version = 1;
         m.append_entries_result.term = replica_term(to->replica);
-        m.append_entries_result.last_log_index = log_last(&to->replica->log);
+        m.append_entries_result.rejected = rejected;
+        m.append_entries_result.last_log_index = last;
         CHECK_EQ(message_encode(&m, NULL, NULL, 0, &f), 0);
-        CHECK_EQ(replica_input(to->replica, 4, (struct view){buf_head(&f), buf_len(&f)},
+        CHECK_EQ(replica_input(to->replica, from, (struct view){buf_head(&f), buf_len(&f)},
                                net.now),
                  0);
+}
+
+/* Member 4, which is not one of the replicas, has all of the log. */
+static void acknowledge(struct net_node *to)
+{
+        answer_entries(to, 4, 0, log_last(&to->replica->log));
 }
 
 /* If it did at once, two directories could vote as one member: one acknowledges, and is lost
@@ -2585,6 +2592,35 @@ TEST(a_replica_that_lost_acknowledged_entries_is_notified)
         CHECK(!replica_status(third->replica).leader);
         CHECK(!f->replica || !replica_status(f->replica).leader);
         CHECK(f->ended);
+        stop();
+}
+
+static void hand_over(struct net_node *from, struct net_node *to)
+{
+        CHECK_EQ(replica_transfer(from->replica, id_of(to), net.now), 0);
+        pass(1000 * MS);
+        CHECK(replica_status(to->replica).leader);
+}
+
+/* A leader begins to send a snapshot, and loses its leadership; in a later term it leads again.
+ * A member that has acknowledged entries since then, and lacks them, is notified, although the
+ * snapshot was never installed. */
+TEST(a_snapshot_of_an_earlier_term_hides_no_lack_of_entries)
+{
+        struct net_node *f, *third, *leader = lag_behind(1000, 0, &f);
+        uint64_t last;
+
+        f->full = true; /* it gets nothing of the snapshot */
+        third = &net.node[6 - id_of(leader) - id_of(f) - 1];
+        pass(500 * MS);
+        hand_over(leader, third);
+        hand_over(third, leader);
+        last = leader->replica->log.first + 1;
+        answer_entries(leader, id_of(f), 0, last);
+        CHECK_EQ(replica_forgetful(leader->replica), 0);
+        for (unsigned i = 0; i < 20; i++)
+                answer_entries(leader, id_of(f), last + 1, last - 1);
+        CHECK_EQ(replica_forgetful(leader->replica), id_of(f));
         stop();
 }
 
