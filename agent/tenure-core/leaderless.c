@@ -28,7 +28,7 @@ static void on_timer(struct loop_timer *t)
         struct leaderless *l = container_of(t, struct leaderless, timer);
         struct counted c = {.l = l};
 
-        core_each_peer(l->core, count, &c);
+        replica_each_peer(core_replica(l->core), count, &c);
         log_warning("No leader for %" PRId64
                     " s: of the %u voters that this replica knows, it can reach %u (itself "
                     "included), and an election needs %u. Check that the others are running "

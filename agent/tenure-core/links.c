@@ -64,7 +64,7 @@ static bool is_member(void *userdata, uint64_t id)
         struct links *l = userdata;
         struct one o = {.links = l, .id = id};
 
-        core_each_peer(l->core, look, &o);
+        replica_each_peer(core_replica(l->core), look, &o);
         buf_fini(&o.all);
         return *o.urls || is_unconfigured(l, id);
 }
@@ -102,7 +102,7 @@ static int listen_as_needed(struct links *l)
         bool others;
         int r;
 
-        core_each_peer(l->core, look, &o);
+        replica_each_peer(core_replica(l->core), look, &o);
         buf_fini(&o.all);
         others = o.others > 0 || (extra && extra->n_members > 1);
         if (l->had_others && !others) {
@@ -131,11 +131,11 @@ static void update(struct links *l)
         const struct joined *extra = unconfigured(l);
         struct one o = {.links = l};
 
-        core_each_peer(l->core, link_to, l);
+        replica_each_peer(core_replica(l->core), link_to, l);
         for (size_t i = 0; extra && i < extra->n_members; i++) {
                 o.id = extra->members[i].id;
                 *o.urls = '\0';
-                core_each_peer(l->core, look, &o);
+                replica_each_peer(core_replica(l->core), look, &o);
                 if (!*o.urls)
                         link_to(extra->members[i].id, extra->members[i].urls, true, l);
         }
@@ -191,7 +191,7 @@ static void ask_who(struct links *l)
 
         if (l->asking || boot_before(loop_now(l->loop), l->ask_at))
                 return;
-        core_each_peer(l->core, look, &o);
+        replica_each_peer(core_replica(l->core), look, &o);
         for (size_t i = 0; who && i < who->n_members; i++)
                 look(who->members[i].id, who->members[i].urls, true, &o);
         buf_add_u8(&o.all, 0);
@@ -298,7 +298,8 @@ static void tell_who(void *userdata, const char *url, uint64_t directory, struct
         uint64_t recorded;
         char id[24];
 
-        core_each_peer(l->core, tell_member, &(struct asking){.url = url, .ret = ret});
+        replica_each_peer(core_replica(l->core), tell_member,
+                          &(struct asking){.url = url, .ret = ret});
         recorded = replica_directory(l->replica, ret->member_id);
         if (recorded != 0 && recorded != directory) {
                 PROBE("who joins would be a member that has another directory");
@@ -404,7 +405,7 @@ static void on_replace(void *userdata, const char *urls, const char *name,
         struct lost lost = {.urls = urls};
         const char *kept, *why;
 
-        core_each_peer(l->core, look_for_lost, &lost);
+        replica_each_peer(core_replica(l->core), look_for_lost, &lost);
         why = kept = keeps(l, lost.id, name);
         if (!why && l->replacement.done)
                 why = "it is being replaced";

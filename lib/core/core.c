@@ -86,6 +86,11 @@ void core_attach(struct core *c, struct replica *r)
         replica_set_version(r, c->state.cluster_version);
 }
 
+const struct replica *core_replica(const struct core *c)
+{
+        return c->replica;
+}
+
 struct state *core_state(struct core *c)
 {
         return &c->state;
@@ -101,56 +106,14 @@ struct replica_status core_status(const struct core *c)
         return c->replica ? replica_status(c->replica) : (struct replica_status){0};
 }
 
-bool core_learns(const struct core *c)
-{
-        return c->replica && replica_learns(c->replica);
-}
-
-bool core_will_vote(const struct core *c, uint64_t id)
-{
-        return c->replica && replica_will_vote(c->replica, id);
-}
-
 uint64_t core_term(const struct core *c)
 {
         return c->replica ? replica_term(c->replica) : 0;
 }
 
-uint64_t core_disk_bytes(const struct core *c)
-{
-        return c->replica ? replica_disk_bytes(c->replica) : 0;
-}
-
-void core_each_peer(const struct core *c,
-                    void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
-                    void *arg)
-{
-        replica_each_peer(c->replica, fn, arg);
-}
-
 const struct core_counts *core_counts(const struct core *c)
 {
         return &c->counts;
-}
-
-const struct replica_counts *core_replica_counts(const struct core *c)
-{
-        return replica_counts(c->replica);
-}
-
-const struct store_counts *core_store_counts(const struct core *c)
-{
-        return replica_store_counts(c->replica);
-}
-
-bool core_is_installing(const struct core *c)
-{
-        return replica_installs(c->replica);
-}
-
-bool core_awaits_snapshot(const struct core *c)
-{
-        return replica_awaits_snapshot(c->replica);
 }
 
 struct shares *core_shares(struct core *c)
@@ -161,16 +124,6 @@ struct shares *core_shares(struct core *c)
 size_t core_n_writes(const struct core *c)
 {
         return c->n_writes;
-}
-
-uint64_t core_forgetful(const struct core *c)
-{
-        return c->replica ? replica_forgetful(c->replica) : 0;
-}
-
-uint64_t core_peer_lag(const struct core *c, uint64_t id)
-{
-        return replica_lag(c->replica, id);
 }
 
 struct core_link core_link(const struct core *c, uint64_t peer)
@@ -327,11 +280,6 @@ int core_change_members(struct core *c, struct core_change *ch, nsec_t timeout)
 {
         return changes_ask(&c->changes, ch, c->now,
                            timeout > 0 ? min_of(timeout, c->cfg.timeout) : c->cfg.timeout);
-}
-
-struct replica_member core_member(const struct core *c, uint64_t id)
-{
-        return replica_member(c->replica, id);
 }
 
 uint64_t core_new_member_id(struct core *c)

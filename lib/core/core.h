@@ -147,16 +147,11 @@ void core_attach(struct core *c, struct replica *r);
  * leader, and again when it has changed. */
 must_check_ int core_set_member(struct core *c, const char *name, const char *client_urls);
 
+/* The attached replica; borrowed, valid as long as the core. */
+const struct replica *core_replica(const struct core *c);
 struct state *core_state(struct core *c);
 const struct core_config *core_config(const struct core *c);
 struct replica_status core_status(const struct core *c);
-bool core_learns(const struct core *c);                 /* replica_learns() */
-bool core_will_vote(const struct core *c, uint64_t id); /* as replica_will_vote() */
-uint64_t core_disk_bytes(const struct core *c);
-/* Calls @fn for each member of the cluster. */
-void core_each_peer(const struct core *c,
-                    void (*fn)(uint64_t id, const char *address, bool voter, void *arg),
-                    void *arg);
 /* A random lease id that is free as far as this replica knows. */
 int64_t core_new_lease_id(struct core *c);
 /* True while a command that removes many keys is half applied: then nobody may read the state,
@@ -178,24 +173,11 @@ struct core_counts {
         uint64_t covered;      /* renewals that needed no command */
 };
 extern const struct histogram_shape core_left_shape;
-/* Borrowed. The first is valid as long as the core, the others as long as its replica. */
+/* Borrowed; valid as long as the core. */
 const struct core_counts *core_counts(const struct core *c);
-const struct replica_counts *core_replica_counts(const struct core *c);
-const struct store_counts *core_store_counts(const struct core *c);
-
-/* Whether a snapshot of another replica is being installed. */
-bool core_is_installing(const struct core *c);
-/* Whether a snapshot with entries that we lack is being received or installed. No linearizable
- * read succeeds before it is installed. */
-bool core_awaits_snapshot(const struct core *c);
 
 /* The number of commands that wait for the log. */
 size_t core_n_writes(const struct core *c);
-
-/* On the leader: how many entries member @id is behind, according to its last answer. 0 for the
- * leader itself, and on other replicas. */
-uint64_t core_peer_lag(const struct core *c, uint64_t id);
-uint64_t core_forgetful(const struct core *c); /* see replica_forgetful() */
 
 /* Zeroes if the owner does not provide it. */
 struct core_link core_link(const struct core *c, uint64_t peer);
@@ -292,11 +274,6 @@ void core_move_leader(struct core *c, struct core_order *o, uint64_t member, nse
 /* Raises the cluster version as far as all members can go: done when it is in force, also if it
  * is already. Refused if a member does not know a higher version, or does not answer. */
 void core_finish_upgrade(struct core *c, struct core_order *o, nsec_t timeout);
-/* As replica_member_version(). */
-bool core_member_version(const struct core *c, uint64_t id, struct introduction *ret,
-                         bool *ret_linked);
-
-struct replica_member core_member(const struct core *c, uint64_t id); /* replica_member() */
 
 /* A number that changes whenever a snapshot replaces the state, which invalidates all pointers
  * into the old state. */

@@ -9,19 +9,13 @@
 
 #define AGAIN NSEC_PER_SEC
 
-bool core_member_version(const struct core *c, uint64_t id, struct introduction *ret,
-                         bool *ret_linked)
-{
-        return replica_member_version(c->replica, id, ret, ret_linked);
-}
-
 /* Why it cannot rise: @id is in the way. */
 static struct status in_the_way(struct core *c, uint64_t id)
 {
         char *why = c->upgrade.why, name[200];
         const struct member *m = state_member(&c->state, id);
         struct introduction in;
-        bool linked, known = core_member_version(c, id, &in, &linked);
+        bool linked, known = replica_member_version(c->replica, id, &in, &linked);
 
         snprintf(name, sizeof(name), "tenure: %s (%016" PRIx64 ")",
                  m && *m->name ? m->name : "a member", id);

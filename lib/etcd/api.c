@@ -449,7 +449,8 @@ void request_read(struct request *q, void (*then)(struct request *q))
 /* Whether the request is refused before anybody looks at its message. */
 static struct status refuse_unread(struct request *q)
 {
-        if (core_learns(q->api->core) && q->method->at_learner == LEARNER_REFUSES)
+        if (replica_learns(core_replica(q->api->core)) &&
+            q->method->at_learner == LEARNER_REFUSES)
                 return status_learner;
         if (q->call->want_leader && core_status(q->api->core).leader_id == 0)
                 return status_no_leader;
@@ -485,7 +486,7 @@ static void on_message(struct rpc_call *call, struct view m)
         if (r < 0)
                 return request_fail(q, status_unpacked(r));
         rpc_call_charge_request(call, cost);
-        if (core_learns(q->api->core) && !learner_answers(q))
+        if (replica_learns(core_replica(q->api->core)) && !learner_answers(q))
                 return request_fail(q, status_learner);
         q->own = m;
         q->method->run(q);
@@ -558,7 +559,7 @@ void api_accept(struct rpc_call *call, void *userdata)
         api_hear_of(a, call);
         if (!m->always && api_is_stopped(a, why))
                 return rpc_call_finish(call, RPC_FAILED_PRECONDITION, why);
-        if (m->stream && core_learns(a->core))
+        if (m->stream && replica_learns(core_replica(a->core)))
                 return rpc_call_finish(call, status_learner.code, status_learner.text);
         if (m->hasleader && call->want_leader) {
                 if (core_status(a->core).leader_id == 0)

@@ -33,7 +33,7 @@ static void add_member(uint64_t id, const char *address, bool voter, void *arg)
         }
         pb__member__init(m);
         m->id = id;
-        m->islearner = !voter && !core_will_vote(l->core, id);
+        m->islearner = !voter && !replica_will_vote(core_replica(l->core), id);
         if (list_split(address, l->arena, &m->peerurls, &m->n_peerurls) < 0)
                 l->failed = true;
         if (said) {
@@ -55,7 +55,7 @@ static int list_members(struct core *core, struct arena *a, Pb__MemberListRespon
         p->members = arena_alloc(a, REPLICA_PEERS_MAX * sizeof(*p->members));
         if (!p->members)
                 return -ENOMEM;
-        core_each_peer(core, add_member, &l);
+        replica_each_peer(core_replica(core), add_member, &l);
         core_header(core, h);
         p->header = h;
         return l.failed ? -ENOMEM : 0;
@@ -284,7 +284,7 @@ static void member_replace(struct request *q)
         const Pb__ReplaceMemberRequest *m = q->msg;
         struct sought sought = {.id = m->id};
 
-        core_each_peer(q->api->core, seek, &sought);
+        replica_each_peer(core_replica(q->api->core), seek, &sought);
         if (!*sought.urls)
                 return request_fail(q, status_of_change(REPLICA_E_UNKNOWN));
         if (core_state(q->api->core)->cluster_version < CLUSTER_0_2)
@@ -304,7 +304,7 @@ static void member_update(struct request *q)
         struct status st = peer_urls(q, m->peerurls, m->n_peerurls, urls);
         struct sought sought = {.id = m->id};
 
-        core_each_peer(q->api->core, seek, &sought);
+        replica_each_peer(core_replica(q->api->core), seek, &sought);
         if (st.code != RPC_OK)
                 return request_fail(q, *sought.urls ? st : status_of_change(REPLICA_E_UNKNOWN));
         change(q, REPLICA_MOVE, m->id, urls);

@@ -21,7 +21,7 @@ static void add_version(uint64_t id, const char *address, bool voter, void *arg)
         struct member_versions *all = arg;
         Pb__MemberVersion *v = &all->of[all->n];
         struct introduction *in = &all->in[all->n];
-        struct replica_member m = core_member(all->core, id);
+        struct replica_member m = replica_member(core_replica(all->core), id);
         bool linked;
 
         (void) address;
@@ -30,8 +30,8 @@ static void add_version(uint64_t id, const char *address, bool voter, void *arg)
         v->id = id;
         v->refused = m.refused;
         v->replaces = m.replaces;
-        v->behind = core_peer_lag(all->core, id);
-        if (core_member_version(all->core, id, in, &linked)) {
+        v->behind = replica_lag(core_replica(all->core), id);
+        if (replica_member_version(core_replica(all->core), id, in, &linked)) {
                 v->version = in->program;
                 v->linked = linked;
                 v->newest_cluster_version =
@@ -60,7 +60,7 @@ bool api_waits(const struct api *a, char text[static API_WAITS])
 
         if (m.id == 0)
                 return false;
-        core_each_peer(a->core, find_awaited, &m);
+        replica_each_peer(core_replica(a->core), find_awaited, &m);
         snprintf(text, API_WAITS,
                  "tenure: this replica waits for member %016" PRIx64
                  " at %.200s: start it. A new cluster begins when each of its members has "
@@ -102,14 +102,14 @@ static void status(struct request *q)
         Pb__StatusResponse p = PB__STATUS_RESPONSE__INIT;
         Pb__DowngradeInfo downgrade = PB__DOWNGRADE_INFO__INIT;
         struct replica_status s = core_status(q->api->core);
-        uint64_t disk_bytes = core_disk_bytes(q->api->core);
+        uint64_t disk_bytes = replica_disk_bytes(core_replica(q->api->core));
         struct state *state = core_state(q->api->core);
         struct member_versions versions = {.core = q->api->core};
         struct api_load load = {0};
         cleanup_(freep) void *times = NULL;
         Pb__ResponseHeader h;
 
-        core_each_peer(q->api->core, add_version, &versions);
+        replica_each_peer(core_replica(q->api->core), add_version, &versions);
         if (q->api->conns.load)
                 load = q->api->conns.load(q->api->conns_arg);
         core_header(q->api->core, &h);
@@ -145,7 +145,7 @@ static void status(struct request *q)
                 errors[p.n_errors++] = stopped;
         if (api_waits(q->api, waits))
                 errors[p.n_errors++] = waits;
-        if (core_forgetful(q->api->core) != 0)
+        if (replica_forgetful(core_replica(q->api->core)) != 0)
                 errors[p.n_errors++] = forgetful;
         request_reply(q, &p.base);
 }

@@ -351,7 +351,8 @@ static void add_lag(struct page *p, const struct metric *m, const struct peer *p
                     const char *to)
 {
         if (p->f.leads)
-                sample_whole(p->out, m->name, to, core_peer_lag(p->api->core, peer->id));
+                sample_whole(p->out, m->name, to,
+                             replica_lag(core_replica(p->api->core), peer->id));
 }
 
 static const struct replica_peer_counts *counts_of(const struct page *p, uint64_t id)
@@ -716,14 +717,14 @@ static void take_log(struct figures *f, const struct core *c)
 {
         struct replica_status s = core_status(c);
 
-        f->replica = *core_replica_counts(c);
-        f->store = *core_store_counts(c);
+        f->replica = *replica_counts(core_replica(c));
+        f->store = *replica_store_counts(core_replica(c));
         f->has_leader = s.leader_id != 0;
         f->leads = s.leader;
         f->learns = s.learner;
-        f->installs = core_is_installing(c);
+        f->installs = replica_installs(core_replica(c));
         f->short_of_room = s.short_of_room;
-        f->forgetful = core_forgetful(c) != 0;
+        f->forgetful = replica_forgetful(core_replica(c)) != 0;
         f->stopped = state_sibling(core_state((struct core *) (uintptr_t) c)) != 0;
         f->committed = s.commit;
         f->applied = s.applied;
@@ -748,7 +749,7 @@ static void take_state(struct figures *f, struct core *c)
                 next.ns == LEASE_TIME_NEVER.ns ? INT64_MAX : lease_time_diff(next, now);
         f->quota = core_config(c)->quota;
         f->state_bytes = state_bytes(s);
-        f->disk_bytes = core_disk_bytes(c);
+        f->disk_bytes = replica_disk_bytes(core_replica(c));
         f->size = max_of(f->disk_bytes, f->state_bytes);
         f->size_in_use = f->state_bytes;
 }
@@ -789,7 +790,7 @@ static void take(struct page *p)
         if (a->conns.turns)
                 f->turns = *a->conns.turns(a->conns_arg);
         process_look(&a->process, load.connections, &f->process);
-        core_each_peer(a->core, take_peer, p);
+        replica_each_peer(core_replica(a->core), take_peer, p);
 }
 
 void metrics_write(struct api *a, bool open_metrics, struct buf *out)

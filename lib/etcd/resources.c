@@ -119,7 +119,9 @@ static void probe_done(struct core_read *rd, struct status st)
         struct probe *p = container_of(rd, struct probe, read);
 
         p->call->userdata = NULL;
-        p->then(p, st.code != RPC_OK && core_awaits_snapshot(p->api->core) ? behind : st);
+        p->then(p, st.code != RPC_OK && replica_awaits_snapshot(core_replica(p->api->core))
+                           ? behind
+                           : st);
         free(p);
 }
 
@@ -133,7 +135,7 @@ static void probe(struct api *a, struct rpc_call *call, unsigned which,
                 return rpc_call_finish(call, RPC_RESOURCE_EXHAUSTED, "out of memory");
         *p = (struct probe){.api = a, .call = call, .checks = which, .then = then};
         call->userdata = p;
-        if (core_awaits_snapshot(a->core)) {
+        if (replica_awaits_snapshot(core_replica(a->core))) {
                 PROBE("a health check comes while a snapshot is awaited");
                 return probe_done(&p->read, behind);
         }
@@ -201,7 +203,8 @@ static const char *fails(struct api *a, enum check check, struct status read)
         case READ:
                 return read.code == RPC_OK ? NULL : read.text;
         case NO_LEARNER:
-                return core_learns(a->core) ? "not supported for learner" : NULL;
+                return replica_learns(core_replica(a->core)) ? "not supported for learner"
+                                                             : NULL;
         case LOCAL_READ: /* proven by answering */
                 break;
         }

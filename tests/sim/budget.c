@@ -98,7 +98,7 @@ static void check_room(struct world *w)
         for (unsigned i = 0; i < w->n_replicas; i++) {
                 struct core *c = w->r[i].node.core;
 
-                bound(w, "bytes on a disk", (double) core_disk_bytes(c),
+                bound(w, "bytes on a disk", (double) replica_disk_bytes(core_replica(c)),
                       3.0 * (double) state_bytes(core_state(c)) +
                               (double) (ENTRIES_ON_DISK * entries * entry_on_disk(w) +
                                         4 * w->segment_size + (32 << 10) + 2 * dozers_bytes()));

@@ -163,9 +163,9 @@ void check_applied(struct world *w, struct replica_node *n, uint64_t index)
                 return;
         index_end = max_of(index_end, index + 1);
         /* Disks keep what was synced here, so no replica may lack what it has acknowledged. */
-        if (core_forgetful(n->node.core) != 0 && w->n_swapped == 0)
+        if (replica_forgetful(core_replica(n->node.core)) != 0 && w->n_swapped == 0)
                 fail(w, "I5: replica %u says that member %llx has lost entries", n->i + 1,
-                     (unsigned long long) core_forgetful(n->node.core));
+                     (unsigned long long) replica_forgetful(core_replica(n->node.core)));
         hash = state_hash(core_state(n->node.core));
         if (!story[index].known) {
                 story[index].known = true;

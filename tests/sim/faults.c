@@ -51,7 +51,7 @@ unsigned roles_of(struct replica_node *n, int role[static REPLICAS_MAX])
         unsigned voters = 0;
 
         memset(role, 0, REPLICAS_MAX * sizeof(*role));
-        core_each_peer(n->node.core, has_member, role);
+        replica_each_peer(core_replica(n->node.core), has_member, role);
         for (unsigned i = 0; i < REPLICAS_MAX; i++)
                 voters += role[i] == 2;
         return voters;
@@ -70,7 +70,7 @@ uint64_t stray_of(struct replica_node *n)
 {
         uint64_t stray = 0;
 
-        core_each_peer(n->node.core, find_stray, &stray);
+        replica_each_peer(core_replica(n->node.core), find_stray, &stray);
         return stray;
 }
 

@@ -73,7 +73,7 @@ static uint64_t member_there(const struct replica_node *by, const struct replica
 {
         struct there t = {.i = n->i};
 
-        core_each_peer(by->node.core, look, &t);
+        replica_each_peer(core_replica(by->node.core), look, &t);
         return t.id;
 }
 
@@ -191,5 +191,5 @@ static void check_voter(uint64_t id, const char *address, bool voter, void *arg)
 void replaced_look(const struct world *w, const struct replica_node *n)
 {
         if (w->replaces && replica_leads(n->node.replica))
-                core_each_peer(n->node.core, check_voter, NULL);
+                replica_each_peer(core_replica(n->node.core), check_voter, NULL);
 }
