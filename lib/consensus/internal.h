@@ -740,7 +740,7 @@ void members_lack(struct replica *r, const struct peer_frame *in);
  * at the newest version. */
 unsigned versions_format(uint32_t version);
 /* What @id last said of itself, in this life of ours; NULL: nothing. */
-const struct member_version *versions_of(const struct replica *r, uint64_t id);
+struct member_version *versions_of(const struct replica *r, uint64_t id);
 /* Whether nothing is taken of @peer, and nothing sent to it: 0; -EPROTONOSUPPORT: it is too old
  * for the cluster version; -EKEYREJECTED: it has another directory than the recorded one. */
 must_check_ int versions_refuse(const struct replica *r, uint64_t peer);

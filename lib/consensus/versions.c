@@ -12,7 +12,7 @@
 /* A process that lives calls again so soon after its link has ended. */
 #define CALLS_AGAIN NSEC_PER_SEC
 
-static struct member_version *version_of(const struct replica *r, uint64_t id)
+struct member_version *versions_of(const struct replica *r, uint64_t id)
 {
         struct member_version *v = (struct member_version *) (uintptr_t) r->versions.of;
 
@@ -20,11 +20,6 @@ static struct member_version *version_of(const struct replica *r, uint64_t id)
                 if (v[i].id == id)
                         return &v[i];
         return NULL;
-}
-
-const struct member_version *versions_of(const struct replica *r, uint64_t id)
-{
-        return version_of(r, id);
 }
 
 static bool is_too_old(const struct replica *r, const struct introduction *in)
@@ -43,7 +38,7 @@ static int judge(const struct replica *r, uint64_t peer, const struct introducti
 
 int versions_refuse(const struct replica *r, uint64_t peer)
 {
-        const struct member_version *v = version_of(r, peer);
+        const struct member_version *v = versions_of(r, peer);
 
         return v ? judge(r, peer, &v->is) : 0;
 }
@@ -90,7 +85,7 @@ static int take_turn(struct replica *r, struct member_version *v, const struct i
 int replica_peer_introduced(struct replica *r, uint64_t peer, const struct introduction *in,
                             struct boot_time now)
 {
-        struct member_version *had = version_of(r, peer);
+        struct member_version *had = versions_of(r, peer);
         int k;
 
         r->now = boot_max(r->now, now);
@@ -123,7 +118,7 @@ int replica_peer_introduced(struct replica *r, uint64_t peer, const struct intro
 
 void replica_member_lost(struct replica *r, uint64_t id)
 {
-        const struct member_version *v = version_of(r, id);
+        const struct member_version *v = versions_of(r, id);
 
         if (!v || !v->linked)
                 r->versions.lost = id;
@@ -131,7 +126,7 @@ void replica_member_lost(struct replica *r, uint64_t id)
 
 void versions_link_down(struct replica *r, uint64_t peer)
 {
-        struct member_version *v = version_of(r, peer);
+        struct member_version *v = versions_of(r, peer);
 
         if (v)
                 v->linked = false;
@@ -153,7 +148,7 @@ struct introduction replica_introduction(const struct replica *r, uint64_t peer)
 bool replica_member_version(const struct replica *r, uint64_t id, struct introduction *ret,
                             bool *ret_linked)
 {
-        const struct member_version *v = version_of(r, id);
+        const struct member_version *v = versions_of(r, id);
 
         if (id == r->cfg.id)
                 *ret = replica_introduction(r, id);
@@ -223,20 +218,6 @@ uint64_t versions_awaits(const struct replica *r)
         return r->versions.founding && r->versions.rise.to == 0 ? r->versions.rise.member : 0;
 }
 
-static void log_awaited(struct replica *r, uint64_t id)
-{
-        int at = replica_position(r, id);
-        char urls[URLS_MAX];
-
-        if (at < 0 || !replica_is_due(r, &r->versions.awaits_log_at, AWAITS_AGAIN))
-                return;
-        log_notice("The new cluster waits for member %016" PRIx64
-                   " at %s: it begins when each of its members has started. If it is not "
-                   "new, the disk of this member was lost, and it waits for a member that "
-                   "has data.",
-                   id, address_urls(replica_conf(r)->servers[at].address, urls));
-}
-
 bool versions_found(struct replica *r)
 {
         uint64_t awaited = versions_awaits(r);
@@ -253,9 +234,16 @@ bool versions_found(struct replica *r)
 void versions_tell_awaited(struct replica *r)
 {
         uint64_t id = replica_status(r).awaits;
+        int at = replica_position(r, id);
+        char urls[URLS_MAX];
 
-        if (id != 0)
-                log_awaited(r, id);
+        if (at < 0 || !replica_is_due(r, &r->versions.awaits_log_at, AWAITS_AGAIN))
+                return;
+        log_notice("The new cluster waits for member %016" PRIx64
+                   " at %s: it begins when each of its members has started. If it is not "
+                   "new, the disk of this member was lost, and it waits for a member that "
+                   "has data.",
+                   id, address_urls(replica_conf(r)->servers[at].address, urls));
 }
 
 unsigned versions_format(uint32_t version)
