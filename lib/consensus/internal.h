@@ -524,6 +524,8 @@ void replica_send(struct replica *r, uint64_t peer, enum frame_type type, const 
 void replica_send_all(struct replica *r, enum frame_type type, const uint64_t *v, size_t n);
 /* Passes an event to raft, and carries out its answer. */
 void replica_step(struct replica *r, struct raft_event *ev);
+/* Leader: appends @e. Its memory is raft's afterwards, or freed if raft takes no entry now. */
+void replica_submit(struct replica *r, struct raft_entry *e);
 /* The lease time with which an entry of commands begins. */
 struct lease_time replica_stamp(const void *data);
 uint64_t replica_term_of(const struct replica *r, uint64_t index); /* 0: unknown */

@@ -408,7 +408,6 @@ static int check(const struct replica *r, enum replica_change change, uint64_t i
 
 int members_submit(struct replica *r, struct raft_configuration *c)
 {
-        struct raft_event ev = {.type = RAFT_SUBMIT};
         struct raft_entry e = {.term = replica_term(r), .type = RAFT_CHANGE};
         uint64_t last = log_last(&r->log);
         int k = raft_configuration_encode(c, &e.buf);
@@ -417,9 +416,7 @@ int members_submit(struct replica *r, struct raft_configuration *c)
         if (k != 0)
                 return -ENOMEM;
         e.batch = e.buf.base;
-        ev.submit.entries = &e;
-        ev.submit.n = 1;
-        replica_step(r, &ev);
+        replica_submit(r, &e);
         return log_last(&r->log) > last ? 0 : REPLICA_E_BUSY;
 }
 

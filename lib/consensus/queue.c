@@ -293,15 +293,6 @@ static bool entry_new(struct replica *r, size_t n, struct raft_entry *ret)
         return true;
 }
 
-static void entry_append(struct replica *r, struct raft_entry *e)
-{
-        struct raft_event ev = {.type = RAFT_SUBMIT};
-
-        ev.submit.entries = e;
-        ev.submit.n = 1;
-        replica_step(r, &ev);
-}
-
 /* Appends one entry: urgent commands first, then the oldest batch. */
 static bool submit(struct replica *r)
 {
@@ -320,7 +311,7 @@ static bool submit(struct replica *r)
                        buf_len(&b->bytes));
                 drop_first(r);
         }
-        entry_append(r, &e);
+        replica_submit(r, &e);
         return true;
 }
 
@@ -332,7 +323,7 @@ int queue_append(struct replica *r, const void *commands, size_t n)
         if (!may_submit(r) || !entry_new(r, n, &e))
                 return -EAGAIN;
         memcpy((uint8_t *) e.batch + STAMP, commands, n);
-        entry_append(r, &e);
+        replica_submit(r, &e);
         return log_last(&r->log) > last ? 0 : -EAGAIN;
 }
 

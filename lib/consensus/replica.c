@@ -242,7 +242,6 @@ static void announce(struct replica *r)
 
 static void become_leader(struct replica *r)
 {
-        struct raft_event ev = {.type = RAFT_SUBMIT};
         struct raft_entry e = {.term = replica_term(r), .type = RAFT_BARRIER};
 
         /* [libraft] It adds an entry of its own only if the log is longer than the commit
@@ -258,10 +257,8 @@ static void become_leader(struct replica *r)
         e.buf.base = e.batch = raft_calloc(1, 8);
         if (!e.batch)
                 return replica_fatal(r, "out of memory");
-        ev.submit.entries = &e;
-        ev.submit.n = 1;
         r->first_of_term = log_last(&r->log) + 1;
-        replica_step(r, &ev);
+        replica_submit(r, &e);
         beacons_ask(r);
 }
 
@@ -432,6 +429,13 @@ void replica_step(struct replica *r, struct raft_event *ev)
                 apply_committed(r);
         members_committed(r);
         announce(r);
+}
+
+void replica_submit(struct replica *r, struct raft_entry *e)
+{
+        struct raft_event ev = {.type = RAFT_SUBMIT, .submit = {.entries = e, .n = 1}};
+
+        replica_step(r, &ev);
 }
 
 /* ---- callbacks of the store ---- */
