@@ -3,8 +3,10 @@ import json
 import os
 import random
 import re
+import shutil
 import string
 import subprocess
+import tempfile
 
 import pytest
 from harness.places import BIN, TOP
@@ -209,42 +211,123 @@ def test_the_manual_page_has_each_verb_and_option(table):
 # ---- completion ----
 
 # Has bash split the line as it does for a person, and prints what it offers.
-COMPLETE = r"""
-. "$1"; COMP_LINE=$2; COMP_POINT=${#2}; COMP_WORDS=() COMP_CWORD=
+BASH = r"""
+. "$1/${3:-tenurectl}"; COMP_LINE=$2; COMP_POINT=${#2}; COMP_WORDS=() COMP_CWORD=
 while [[ $2 =~ ^([[:space:]]*)([=:]|[^[:space:]=:]+)(.*)$ ]]; do
     COMP_WORDS+=("${BASH_REMATCH[2]}"); set -- "$1" "${BASH_REMATCH[3]}"; done
 [[ $COMP_LINE != *[[:space:]] ]] || COMP_WORDS+=("")
-COMP_CWORD=$((${#COMP_WORDS[@]} - 1))
-$(complete -p "${COMP_WORDS[0]}" | sed 's/.*-F \([^ ]*\).*/\1/') "${COMP_WORDS[0]}"
+COMP_CWORD=$((${#COMP_WORDS[@]} - 1)); name=${COMP_WORDS[0]##*/}
+$(complete -p "$name" | sed 's/.*-F \([^ ]*\).*/\1/') "${COMP_WORDS[0]}"
 printf '%s\n' "${COMPREPLY[@]}"
 """
+# Has zsh at a terminal complete the line as it does for a person who presses TAB, and prints what
+# it offers, and then what has become of the line. compadd is what offers.
+ZSH = r"""
+zmodload zsh/zpty
+zpty shell zsh -f -i
+zpty -w shell "PS1= fpath=(${(q)1} \$fpath); autoload -Uz compinit; compinit -u -d $3/known; stty -echo"
+zpty -w shell 'compadd() {
+    local -a hits
+    [[ " $* " == *\ -[AOD]\ * ]] || builtin compadd -A hits "$@"
+    printf "<offer>%s<offered>" "${hits[@]}"
+    builtin compadd "$@"
+}
+tab() { zle complete-word; print -r -- "<line>$BUFFER<end>" }
+zle -N tab; bindkey "^I" tab; print read""y'
+zpty -r shell seen '*ready*'
+zpty -w -n shell "$2"$'\t'
+zpty -r shell seen '*<end>*'
+print -r -- "$seen"
+"""
+ZSH_FOLDER = tempfile.TemporaryDirectory() # where it notes which functions there are
+NEEDS_ZSH = pytest.mark.skipif(not shutil.which("zsh"),
+                               reason="zsh is not installed (as root: apt install zsh)")
+SHELLS = pytest.mark.parametrize("shell", ["bash", pytest.param("zsh", marks=NEEDS_ZSH)])
 
 
-def offered(line, program="tenurectl"):
-    return set(run("bash", "-c", COMPLETE, "bash", TOP / "conf/completion" / program, line,
-                   PATH=f"{BIN}:/usr/bin:/bin").split())
+def completed(line, PATH=f"{BIN}:/usr/bin:/bin", **environment):
+    """What zsh offers for a line, and what it makes of the line."""
+    seen = run("zsh", "-f", "-c", ZSH, "zsh", TOP / "conf/completion", line,
+               ZSH_FOLDER.name, PATH=PATH, **environment)
+    return (set(re.findall(r"<offer>([^<]+)<offered>", seen)),
+            re.search(r"<line>(.*?)<end>", seen)[1])
 
 
-def test_words_and_options_are_offered_as_the_table_has_them(table):
-    assert offered("tenurectl ") == {verb.words[0] for verb in table.values()}
-    assert offered("tenurectl lease ") == {
+def offered(line, program="tenurectl", shell="bash", **environment):
+    if shell == "zsh": # which offers whole words, and bash what follows a =
+        return {re.sub("^-[^=]*=(?=.)", "", word) for word in completed(line, **environment)[0]}
+    return set(run("bash", "-c", BASH, "bash", TOP / "conf/completion", line, program,
+                   **{"PATH": f"{BIN}:/usr/bin:/bin", **environment}).split())
+
+
+@SHELLS
+def test_words_and_options_are_offered_as_the_table_has_them(table, shell):
+    def offers(line, program="tenurectl"):
+        return offered(line, program, shell)
+
+    assert offers("tenurectl ") == {verb.words[0] for verb in table.values()}
+    assert offers("tenurectl lease ") == {
         verb.words[1] for verb in table.values() if verb.words[0] == "lease"}
-    assert offered("tenurectl core snapshot s") == {"save"}
-    assert offered("tenurectl leave --p") == {"--persistent"}
-    assert not offered("tenurectl nodes --w")
-    assert offered("tenurectl nodes --json=s") == {"short"}
-    assert offered("tenurectl top --sort=") >= {"node", "zone"}
-    assert offered("tenured --fence-l", "tenured") == {"--fence-lead"}
-    assert "--data-dir" in offered("tenure-core --data", "tenured")
+    assert offers("tenurectl core snapshot s") == {"save"}
+    assert offers("tenurectl leave --p") == {"--persistent"}
+    assert not offers("tenurectl nodes --w")
+    assert offers("tenurectl nodes --json=s") == {"short"}
+    assert offers("tenurectl top --sort=") >= {"node", "zone"}
+    for name in "nodes", "put", "lock", "core upgrade":
+        assert offers(f"tenurectl {name} --") == {
+            f"--{option}" + ("=" if hint else "") for option, hint in table[name].options.items()}
+    assert offers("tenured --fence-l", "tenured") == {"--fence-lead"}
+    assert "--data-dir" in offers("tenure-core --data", "tenured")
 
 
-def test_names_are_offered_by_whom_the_options_on_the_line_name(agent, shared_cluster):
+@SHELLS
+def test_names_are_offered_by_whom_the_options_on_the_line_name(agent, shared_cluster, shell):
     eventually(agent.nodes)
     core = f"--endpoints={shared_cluster.endpoints}"
-    assert offered(f"tenurectl --bus={agent.bus.address} nodes ") == {"h1"}
-    assert offered(f"tenurectl --bus={agent.bus.address} switchover job h") == {"h1"}
-    assert set(shared_cluster.members()) < offered(f"tenurectl {core} core move-leader ")
-    assert offered("tenurectl --endpoints=http://127.0.0.1:1 core move-leader ") == set()
+    assert offered(f"tenurectl --bus={agent.bus.address} nodes ", shell=shell) == {"h1"}
+    assert offered(f"tenurectl --bus={agent.bus.address} switchover job h", shell=shell) == {
+        "h1"}
+    assert set(shared_cluster.members()) < offered(f"tenurectl {core} core move-leader ",
+                                                   shell=shell)
+    assert offered("tenurectl --endpoints=http://127.0.0.1:1 core move-leader ",
+                   shell=shell) == set()
+
+
+@SHELLS
+def test_a_program_that_is_called_by_its_path_completes_its_own_line(shell):
+    assert offered(f"{BIN}/tenurectl nod", shell=shell, PATH="/usr/bin:/bin") == {"nodes"}
+
+
+@NEEDS_ZSH
+def test_zsh_makes_of_a_line_what_was_begun(new_cluster, tmp_path):
+    core = new_cluster(1)
+    core.ctl("lease", "grant", "300", "$(touch${IFS}ran)")
+    core.ctl("lease", "grant", "300", "two words; touch ran")
+    (tmp_path / "ca file.pem").touch()
+
+    def made_of(line):
+        return completed(line, cwd=tmp_path, TENURE_ENDPOINTS=core.endpoints)[1]
+
+    assert made_of("tenurectl serv") == "tenurectl services "
+    assert made_of("tenurectl leave --re") == "tenurectl leave --reason="
+    assert made_of("tenurectl nodes --json=p") == "tenurectl nodes --json=pretty "
+    assert made_of("tenurectl cache k --cacert=ca") == r"tenurectl cache k --cacert=ca\ file.pem "
+    assert made_of("tenurectl core snapshot save ca") == (
+        r"tenurectl core snapshot save ca\ file.pem ")
+    assert made_of("tenured --conf") == "tenured --config="
+    assert made_of("tenured --config=ca") == r"tenured --config=ca\ file.pem "
+    assert made_of("tenure-core --data-d") == "tenure-core --data-dir "
+    assert made_of("tenure-core --data-dir ca") == r"tenure-core --data-dir ca\ file.pem "
+    assert made_of("tenure-core --cert-file=ca") == r"tenure-core --cert-file=ca\ file.pem "
+    assert made_of("tenurectl lease revoke t") == (
+        r"tenurectl lease revoke two\ words\;\ touch\ ran ")
+    assert made_of(r"tenurectl lease revoke \$") == (
+        r"tenurectl lease revoke \$\(touch\$\{IFS\}ran\) ")
+    assert made_of("tenurectl lease revoke $(touch ran) --en") == (
+        "tenurectl lease revoke $(touch ran) --endpoints=")
+    assert not (tmp_path / "ran").exists()
+
+
 
 
 # ---- JSON ----
