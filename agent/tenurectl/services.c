@@ -224,19 +224,27 @@ struct registering {
         int r;
 };
 
-/* Takes Port= and Address=. Returns 0, or -1 after printing what is wrong. */
+/* Takes Port= and Address=, and refuses tags that look like them. Returns 0, or -1 after
+ * printing what is wrong. */
 static int take_properties(struct registering *g)
 {
-        for (int i = 0; i < g->argc; i++) {
-                if (strcmp(g->argv[i], "Address") == 0)
-                        g->address = value_of(g->argv[i]);
-                else if (strcmp(g->argv[i], "Port") != 0)
-                        continue;
-                else if (operand_count("Port=", value_of(g->argv[i]), 1, UINT16_MAX, &g->port) <
-                         0)
-                        return -1;
-                g->argv[i] = NULL;
-        }
+        static const char *const names[] = {"Address", "Port"};
+
+        for (int i = 0; i < g->argc; i++)
+                for (size_t k = 0; k < 2 && g->argv[i]; k++) {
+                        const char *value = value_of(g->argv[i]);
+
+                        if (strcasecmp(g->argv[i], names[k]) != 0)
+                                continue;
+                        if (strcmp(g->argv[i], names[k]) != 0)
+                                return say("'%s' is no tag of a service; write %s=", g->argv[i],
+                                           names[k]);
+                        if (k == 0)
+                                g->address = value;
+                        else if (operand_count("Port=", value, 1, UINT16_MAX, &g->port) < 0)
+                                return -1;
+                        g->argv[i] = NULL;
+                }
         return 0;
 }
 

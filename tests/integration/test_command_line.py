@@ -139,6 +139,8 @@ def test_what_is_wrong_is_named(words, said):
     (["wait-revision", "x"], "REVISION must be a whole number from 0 to 9223372036854775807, "
      "not 'x'"),
     (["register", "web", "8080"], "'8080' is not NAME=VALUE"),
+    (["register", "web", "port=80"], "'port' is no tag of a service; write Port="),
+    (["register", "web", "ADDRESS=::1"], "'ADDRESS' is no tag of a service; write Address="),
     (["register", "web", "Port=http"], "Port= must be a whole number from 1 to 65535, not 'http'"),
     (["register", "web", "=b"], "'=b' is not NAME=VALUE"),
     (["set-tags", "zone"], "'zone' is not NAME=VALUE")])
