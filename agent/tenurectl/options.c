@@ -1,6 +1,7 @@
 #include "options.h"
 
 #include "base/conf.h"
+#include "pick.h"
 #include "text.h"
 
 #define ENDPOINTS "http://127.0.0.1:2379"
@@ -15,7 +16,8 @@ struct row {
         enum options_of of; /* which verbs take it; 0: those that name it */
         int64_t min, max;
         char letter;        /* 0: none */
-        const char *values; /* its values, for shells: "a|b"; NULL: any */
+        const char *values; /* its values, separated by commas; NULL: any */
+        bool list;          /* the value is a list of these */
 };
 
 #define AT(field) offsetof(struct ctl, field)
@@ -24,7 +26,7 @@ struct row {
 static const struct row rows[] = {
         {"cluster", "NAME", "the cluster [the agent's]", CONF_STRING, AT(o.cluster), .of = 0},
         {"conflict-exit-code", "N", "the exit status if another holder has the lock [124]", CONF_UINT, AT(o.conflict), .of = 0, .letter = 'E', .min = 0, .max = 255},
-        {"event", "EVENTS", "only these events, separated by commas", CONF_STRING, AT(o.event), .values = "NodeJoined|NodeLeft|NodeChanged|ServiceAdded|ServiceRemoved|ServiceChanged|LeaseHeld|LeaseJeopardy|LeaseLost", .of = 0},
+        {"event", "EVENTS", "only these events, separated by commas", CONF_STRING, AT(o.event), .values = "NodeJoined,NodeLeft,NodeChanged,ServiceAdded,ServiceRemoved,ServiceChanged,LeaseHeld,LeaseJeopardy,LeaseLost", .list = true, .of = 0},
         {"file", "FILE", "read the value from this file; -: standard input", CONF_STRING, AT(o.file), .of = 0},
         {"filter", "WORDS", "only members that match all these words; !WORD: that do not match it", CONF_STRING, AT(o.filter), .of = 0},
         {"finish", NULL, "raise the cluster version, after which no replica can be downgraded", CONF_BOOL, AT(o.finish), .of = 0},
@@ -44,8 +46,8 @@ static const struct row rows[] = {
         {"prefix", NULL, "all keys that begin with KEY", CONF_BOOL, AT(o.prefix), .of = 0},
         {"reason", "TEXT", "why, for the logs: one line of at most 127 bytes", CONF_STRING, AT(o.reason), .of = 0},
         {"since", "REVISION", "begin with what has happened after this revision of the core", CONF_UINT, AT(o.since), .of = 0, .min = 1, .max = INT64_MAX - 1},
-        {"sort", "[-]COLUMN", "sort by node, state, left, ttl, age, address, zone or services [node]", CONF_STRING, AT(o.sort), .values = "node|state|left|ttl|age|address|zone|services", .of = 0},
-        {"state", "STATES", "only nodes in these states, separated by commas: held, degraded, leaving", CONF_STRING, AT(o.state), .values = "held|degraded|leaving", .of = 0},
+        {"sort", "[-]COLUMN", "sort by node, state, left, ttl, age, address, zone or services [node]", CONF_STRING, AT(o.sort), .values = "node,state,left,ttl,age,address,zone,services", .of = 0},
+        {"state", "STATES", "only nodes in these states, separated by commas: held, degraded, leaving", CONF_STRING, AT(o.state), .values = "held,degraded,leaving", .list = true, .of = 0},
         {"tag", "TAGS", "only those with all these tags, NAME or NAME=VALUE, separated by commas", CONF_STRING, AT(o.tag), .of = 0},
         {"tasks", "TASKS", "the tasks: N for 1 to N, names separated by commas, or @FILE with one name per line", CONF_STRING, AT(o.tasks), .of = 0},
         {"ttl", "TIME", "the TTL of the member's lease [10s]", CONF_NSEC, AT(o.ttl), .of = 0, .min = NSEC_PER_MSEC, .max = YEAR},
@@ -61,7 +63,7 @@ static const struct row rows[] = {
         {"key", "FILE", "the key of the client's certificate", CONF_STRING, AT(core.key), .of = OF_CORE},
         {"user", "NAME[:PASSWORD]", "log in as this user; the password is asked for unless it is given", CONF_STRING, AT(core.user), .of = OF_CORE},
         {"password-file", "FILE", "read the password from this file", CONF_STRING, AT(core.password_file), .of = OF_CORE},
-        {"json", "short|pretty|off", "print JSON [off]; --json alone: pretty", CONF_ENUM, AT(json), .values = "short|pretty|off", .of = OF_JSON},
+        {"json", "short|pretty|off", "print JSON [off]; --json alone: pretty", CONF_ENUM, AT(json), .values = "short,pretty,off", .of = OF_JSON},
         {"no-legend", NULL, "omit headings and totals", CONF_BOOL, AT(o.no_legend), .of = OF_TABLE},
         {"no-ask-password", NULL, "do not let polkit ask for a password", CONF_BOOL, AT(o.no_ask), .of = OF_POLKIT},
         {"no-pager", NULL, "accepted and ignored; there is no pager", CONF_BOOL, AT(o.no_pager), .of = OF_ALL},
@@ -91,6 +93,18 @@ static bool takes(const struct row *o, const char *own, unsigned of)
 
 /* ---- to read them ---- */
 
+/* Returns 0, or -1 after printing which item of @list is none of the option's values. */
+static int check_items(const struct row *o, const char *list)
+{
+        struct view item;
+
+        while (pick_next(&list, &item))
+                if (!pick_item(o->values, item))
+                        return say("--%s knows no '%.*s', but %s", o->name, (int) item.len,
+                                   (const char *) item.p, o->values);
+        return 0;
+}
+
 static int set(struct ctl *c, const struct row *o, const char *value)
 {
         const struct conf_option option = {
@@ -108,7 +122,7 @@ static int set(struct ctl *c, const struct row *o, const char *value)
                 return say("%s needs a value", name);
         if (o->type == CONF_STRING) {
                 *(const char **) (void *) ((char *) c + o->offset) = value;
-                return 0;
+                return o->list ? check_items(o, value) : 0;
         }
         return conf_set(&option, c, value, name, &err) < 0 ? say("%s", err.text) : 0;
 }
@@ -193,10 +207,12 @@ void options_print_help(const char *own, unsigned of, FILE *f)
 
 static void print_values(const struct row *o)
 {
+        struct view value;
+
         if (!o->values)
                 puts(":file");
-        for (const char *p = o->values; p && *p; p += strcspn(p, "|"), p += *p == '|')
-                printf("--%s=%.*s\n", o->name, (int) strcspn(p, "|"), p);
+        for (const char *list = o->values; pick_next(&list, &value);)
+                printf("--%s=%.*s\n", o->name, (int) value.len, (const char *) value.p);
 }
 
 void options_print_words(const char *typed, const char *own, unsigned of)

@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <time.h>
 
-#include "base/conf.h"
 #include "base/utf8.h"
 #include "bus/signals.h"
 #include "hook.h"
@@ -37,21 +36,6 @@ static bool is_event(const char *word)
                 if (strcmp(events[i], word) == 0)
                         return true;
         return false;
-}
-
-/* Returns 0, or -1 after printing which event there is none of. */
-static int check_events(const char *list)
-{
-        char item[64], all[256] = "";
-
-        for (size_t i = 0; i < ARRAY_SIZE(events); i++) {
-                strcat(all, i > 0 ? ", " : "");
-                strcat(all, events[i]);
-        }
-        while (list && list_next(&list, item, sizeof(item)))
-                if (!is_event(item))
-                        return say("no event is called '%s'; there are: %s", item, all);
-        return 0;
 }
 
 /* Who does not hear of a resync would go by what is out of date. */
@@ -272,9 +256,9 @@ int verb_watch(struct ctl *c, int argc, char **argv)
         struct watching w = {
                 .ctl = c, .names = argv, .n_names = min_of(c->n_before, (size_t) argc)};
         bool plain = argc == 0 && !c->o.event && c->o.since == 0 && c->json == JSON_OFF;
-        int r = check_events(c->o.event);
+        int r = 0;
 
-        if (r == 0 && w.n_names < (size_t) argc)
+        if (w.n_names < (size_t) argc)
                 r = hook_new(&w.hook, argv + w.n_names);
         /* First subscribe, then list, so that no change in between is missed. */
         if (r == 0)

@@ -39,6 +39,7 @@ def test_nodes_are_listed_by_state_tag_and_zone(agents, core):
     eventually_is({"h1": ["held", "a"], "h2": ["held", "b"]}, listed)
     assert set(listed("--zone=b,c")) == set(listed("--tag=zone=b")) == {"h2"}
     assert set(listed("--tag=rack,zone=a", "--state=held")) == {"h1"}
+    assert set(listed(f"--tag={'x' * 5000}")) == set(listed(f"--zone=b,{'x' * 5000}")) - {"h2"}
     assert listed("h1", "--state=leaving,degraded") == {}
 
     for name, more in ("h3", {"leaving": "shutdown"}), ("h4", {"degraded": "memory pressure"}):

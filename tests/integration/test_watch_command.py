@@ -40,8 +40,16 @@ def test_only_the_named_events_of_the_named_nodes_and_services_are_told(agents):
     eventually(lambda: set(told(by_name)) == {
         ("NodeJoined", "h2", ""), ("ServiceAdded", "web", ""), ("ServiceAdded", "cache", ""),
         ("ServiceRemoved", "cache", "left"), ("NodeLeft", "h2", "left")})
-    assert agent.refusal("watch", "--event=NodeLost")[0].startswith(
-        "no event is called 'NodeLost'; there are: NodeJoined, ")
+
+
+@pytest.mark.parametrize("words, wrong, known", [
+    (["watch", "--event=NodeLost"], "NodeLost", "NodeJoined,NodeLeft,"),
+    (["watch", f"--event=NodeLeft,{'x' * 64}"], "x" * 64, "NodeJoined,"),
+    (["nodes", "--state=held,dead"], "dead", "held,degraded,leaving")])
+def test_a_word_that_an_option_does_not_know_is_refused(agent, words, wrong, known):
+    sentence, status = agent.refusal(*words)
+    option = words[1].partition("=")[0]
+    assert status == 1 and sentence.startswith(f"{option} knows no '{wrong}', but {known}")
 
 
 # ---- since ----
