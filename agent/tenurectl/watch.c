@@ -250,6 +250,28 @@ static int subscribe(struct watching *w, struct signals *agent)
         return r < 0 ? ctl_fail("cannot subscribe", r, NULL) : 0;
 }
 
+/* The bus answers after it has made the matches, which nobody else has waited for. Returns 0,
+ * or -1 after printing what is wrong. */
+static int tell_subscribed(struct watching *w)
+{
+        cleanup_(sd_bus_error_free) sd_bus_error error = SD_BUS_ERROR_NULL;
+        struct timespec now;
+        int r = sd_bus_call_method(w->ctl->bus, DBUS, DBUS_PATH, DBUS, "GetId", &error, NULL,
+                                   "");
+
+        if (r < 0)
+                return ctl_fail("cannot subscribe", r, &error);
+        clock_gettime(CLOCK_REALTIME, &now);
+        ctl_print(w->ctl, to_json(&(struct happening){.event = "Subscribed",
+                                                      .name = "",
+                                                      .id = "",
+                                                      .node = "",
+                                                      .instance = "",
+                                                      .reason = ""},
+                                  &now));
+        return 0;
+}
+
 int verb_watch(struct ctl *c, int argc, char **argv)
 {
         cleanup_(signals_end) struct signals agent = {0};
@@ -267,6 +289,8 @@ int verb_watch(struct ctl *c, int argc, char **argv)
                 r = verb_nodes(c, 0, NULL);
         if (r == 0 && c->o.since > 0)
                 r = watch_since_new(&w.since, c, (int64_t) c->o.since, tell, &w);
+        if (r == 0 && c->json != JSON_OFF && !w.hook && !w.since)
+                r = tell_subscribed(&w);
         if (r == 0)
                 r = follow(&w);
         watch_since_free(w.since);

@@ -64,7 +64,8 @@ class Event:
 class Watch(Daemon):
     def events(self):
         """What the agent has announced since the watch was made, in order."""
-        return [value(Event, said) for said in json_lines(self.lines())]
+        return [value(Event, said) for said in json_lines(self.lines())
+                if said["event"] != "Subscribed"]
 
     def told_of(self, node):
         """What was announced of that node and its services: "NodeLeft expired"."""

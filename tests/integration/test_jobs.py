@@ -199,7 +199,7 @@ def test_what_is_closed_to_lock_is_closed_to_its_command(agent, duty, tmp_path):
 
 
 def test_no_socket_comes_in_the_place_of_what_is_closed(agent):
-    closed = without_descriptors(agent, "--json=short", "watch")  # has nothing to write yet
+    closed = without_descriptors(agent, "watch", "--event=NodeLeft")  # has nothing to write yet
     eventually(lambda: closed.pid in agent.bus.subscribers("org.tenure.Membership1.Manager"))
     assert {os.readlink(f"/proc/{closed.pid}/fd/{n}") for n in range(3)} == {"/dev/null"}
 

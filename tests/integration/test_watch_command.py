@@ -52,6 +52,13 @@ def test_a_word_that_an_option_does_not_know_is_refused(agent, words, wrong, kno
     assert status == 1 and sentence.startswith(f"{option} knows no '{wrong}', but {known}")
 
 
+def test_a_watch_in_json_tells_from_when_on_it_misses_nothing(agent):
+    watch = agent.background("--json=short", "watch", "--event=NodeChanged", "nobody", kind=Watch)
+    first = json.loads(eventually(watch.lines)[0])
+    assert watch.pid in agent.bus.subscribers(MANAGER)
+    assert first.keys() == {"event", "realtime_usec"} and first["event"] == "Subscribed"
+
+
 # ---- since ----
 
 def test_what_has_happened_since_a_revision_is_told_as_it_was_then_and_what_follows(agents):
