@@ -40,10 +40,12 @@ static void on_standstill(struct standstill *s, const char *sign)
 
 static void retry_bus(struct agent *a, const char *why)
 {
+        const char *address = getenv("DBUS_SYSTEM_BUS_ADDRESS");
+
         if (!a->bus_missing_logged)
-                log_warning("Not on the system bus: %s. Until that changes, local programs "
-                            "cannot reach the agent.",
-                            why);
+                log_warning("Not on the system bus at %s: %s. Until that changes, local "
+                            "programs cannot reach the agent.",
+                            address ? address : "unix:path=/run/dbus/system_bus_socket", why);
         a->bus_missing_logged = true;
         a->on_bus = false;
         loop_timer_in(&a->bus_retry, BUS_RETRY);

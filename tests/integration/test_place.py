@@ -369,7 +369,7 @@ def test_a_name_that_is_taken_is_refused_and_its_holder_holds_on(agents):
 
 def test_an_agent_without_a_bus_holds_its_place_and_says_so(agents):
     agent = agents("h1", held=False, environment={"DBUS_SYSTEM_BUS_ADDRESS": "unix:path=/none"})
-    agent.log_has("Not on the system bus")
+    agent.log_has("Not on the system bus at unix:path=/none: ")
     agent.log_has("Node h1 holds its place")
 
 
