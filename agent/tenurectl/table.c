@@ -1,7 +1,10 @@
 #include "table.h"
 
 #include <inttypes.h>
+#include <locale.h>
 #include <stdio.h>
+
+#include "top_view.h"
 
 #define COLUMNS_MAX 8
 
@@ -54,14 +57,9 @@ static const char *cell(struct json_object *o, const struct column *c,
         return out;
 }
 
-/* In characters. */
 static int width_of(const char *text)
 {
-        int n = 0;
-
-        for (; *text; text++)
-                n += ((unsigned char) *text & 0xc0) != 0x80;
-        return n;
+        return (int) top_width(text, true);
 }
 
 static void print_cell(const char *text, int width, bool right, bool last)
@@ -80,6 +78,7 @@ void table_print(const struct ctl *c, struct json_object *list, const struct col
         char out[TEXT_CELL];
 
         assert(n <= COLUMNS_MAX);
+        setlocale(LC_CTYPE, "C.UTF-8"); /* the names are UTF-8, whatever the user's locale is */
         if (c->json != JSON_OFF)
                 return ctl_print(c, json_object_get(list));
         for (size_t k = 0; k < n; k++) {

@@ -7,6 +7,7 @@ import shutil
 import string
 import subprocess
 import tempfile
+import unicodedata
 
 import pytest
 from harness.places import BIN, TOP
@@ -466,6 +467,18 @@ def test_a_table_has_the_same_columns_whatever_the_names_are(new_cluster):
     heads, *leases = core.ctl("lease", "list").splitlines()[:3]
     at = heads.index("NAME")
     assert [line[at:] for line in leases] == ["-", "two words"]
+
+
+def test_columns_are_below_each_other_beside_wide_and_combining_characters(agents):
+    agents("h1", Tags="zone=\u6771\u4eac")
+    agent = agents("h2", Tags="zone=e\u0301")
+    heads, *nodes = eventually(lambda: (lines := agent.ctl("nodes").splitlines())[-1].startswith(
+        "2 ") and lines[:3])
+    at = heads.index("DEGRADED")
+    for line in nodes:
+        seen = "".join(char * (2 if unicodedata.east_asian_width(char) == "W" else
+                               not unicodedata.combining(char)) for char in line)
+        assert seen[at - 1:] == " -", line
 
 
 def test_names_that_do_not_exist_are_reported(agent):
