@@ -64,14 +64,14 @@ $(O)/tests/soak/%.so: tests/soak/%.c
 
 # Searches for inputs that break what reads them, each fuzzer for SECONDS=n, or FUZZER=name alone; what is found new goes into the
 # corpus, or into NEW=dir.
-FUZZERS := http rpc-server rpc-client wire state snapshot service peers message files netlink place records settings conf json-read json-write
+FUZZERS := http rpc-server rpc-client wire state snapshot service peers message files netlink place records settings conf args json-read json-write
 FUZZER ?= $(FUZZERS)
 FUZZ_LEN ?= 16384
 NEW ?= tests/fuzz/corpus
 fuzz: build/.deps-test
 	@$(MAKE) --no-print-directory -s -j2 MODE=fuzz CC=clang build/fuzz/tests/fuzz/fuzz
 	@for f in $(FUZZER); do mkdir -p $(NEW)/$$f tests/fuzz/corpus/$$f; \
-		FUZZER=$$f ASAN_OPTIONS=malloc_context_size=5:quarantine_size_mb=16 build/fuzz/tests/fuzz/fuzz -max_total_time=$(SECONDS) -max_len=$(FUZZ_LEN) -timeout=20 -entropic=0 -print_final_stats=1 $(NEW)/$$f tests/fuzz/corpus/$$f || exit 1; done
+		FUZZER=$$f ASAN_OPTIONS=malloc_context_size=5:quarantine_size_mb=16 build/fuzz/tests/fuzz/fuzz -max_total_time=$(SECONDS) -max_len=$(FUZZ_LEN) -dict=tests/fuzz/words -timeout=20 -entropic=0 -print_final_stats=1 $(NEW)/$$f tests/fuzz/corpus/$$f || exit 1; done
 
 # What the corpora, the unit tests and 100 simulated worlds reach; WITH= for the corpora alone.
 WITH ?= build/cov/tests/unit/unit build/cov/tests/sim/sim

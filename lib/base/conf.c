@@ -269,6 +269,16 @@ int bool_parse(const char *s, bool *ret)
         return -EINVAL;
 }
 
+/* Where the first control character is, other than a tab; @n: there is none. */
+static size_t control_at(const char *text, size_t n)
+{
+        size_t i = 0;
+
+        while (i < n && ((unsigned char) text[i] >= ' ' || text[i] == '\t') && text[i] != 0x7f)
+                i++;
+        return i;
+}
+
 /* Returns 0, -ENOMEM, or -EINVAL with the reason in @why. */
 static int set_option(const struct conf_option *o, void *target, const char *value, bool append,
                       char *why, size_t why_size)
@@ -495,15 +505,12 @@ static size_t line_len(const char *line, size_t n)
  * be cut off. */
 static bool has_control(struct reading *rd, const char *line, size_t n)
 {
-        for (size_t i = 0; i < n; i++) {
-                unsigned char c = (unsigned char) line[i];
+        size_t at = control_at(line, n);
 
-                if ((c < ' ' && c != '\t') || c == 0x7f) {
-                        complain(rd, "the line has a control character (0x%02x)", c);
-                        return true;
-                }
-        }
-        return false;
+        if (at < n)
+                complain(rd, "the line has a control character (0x%02x)",
+                         (unsigned char) line[at]);
+        return at < n;
 }
 
 /* Keeps the line of a section, which read_line() passes to inih with each later line. */
@@ -660,9 +667,11 @@ const struct conf_option *conf_find_flag(const struct conf_option *o, size_t n_o
 int conf_set(const struct conf_option *o, void *target, const char *value, const char *name,
              struct conf_error *err)
 {
-        char why[256];
-        int r = set_option(o, target, value, false, why, sizeof(why));
+        char why[256] = "must not contain control characters";
+        int r = -EINVAL;
 
+        if (!value[control_at(value, strlen(value))]) /* as in a file, which it is printed as */
+                r = set_option(o, target, value, false, why, sizeof(why));
         if (r == -EINVAL)
                 snprintf(err->text, sizeof(err->text), "%s %s", name, why);
         return r;

@@ -24,7 +24,7 @@ struct fuzzer {
 extern const struct fuzzer fuzz_rpc_server, fuzz_rpc_client, fuzz_wire, fuzz_state,
         fuzz_snapshot, fuzz_service, fuzz_peers, fuzz_files, fuzz_netlink, fuzz_place,
         fuzz_records, fuzz_settings, fuzz_conf, fuzz_message, fuzz_http, fuzz_json_read,
-        fuzz_json_write;
+        fuzz_json_write, fuzz_args;
 
 /* NULL: there is none of that name. */
 const struct fuzzer *fuzzer_find(const char *name);

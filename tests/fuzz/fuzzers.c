@@ -4,7 +4,7 @@ static const struct fuzzer *const all[] = {
         &fuzz_files,     &fuzz_peers,      &fuzz_message,  &fuzz_rpc_server, &fuzz_rpc_client,
         &fuzz_service,   &fuzz_state,      &fuzz_snapshot, &fuzz_netlink,    &fuzz_place,
         &fuzz_records,   &fuzz_settings,   &fuzz_conf,     &fuzz_wire,       &fuzz_http,
-        &fuzz_json_read, &fuzz_json_write,
+        &fuzz_json_read, &fuzz_json_write, &fuzz_args,
 };
 
 const struct fuzzer *fuzzer_find(const char *name)

@@ -1,8 +1,6 @@
 /* Smaller parsers: messages of the kernel, the place file, records of nodes and services,
- * settings and their files, addresses, and answers of name servers. */
+ * settings, addresses, and answers of name servers. */
 #include <stdio.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "../sim/worker.h"
 #include "base/conf.h"
@@ -213,106 +211,7 @@ static void run_settings(struct view in)
         free(text);
 }
 
-/* ---- files of settings ---- */
-
-struct settings {
-        char *text, *list;
-        bool flag;
-        uint64_t number;
-        nsec_t time;
-        int mood;
-};
-
-static const struct conf_word moods[] = {{"calm", 7}, {"glad", -1}, {"sad", 0}, {NULL, 0}};
-
-static const struct conf_option options[] = {
-        {.section = "Core",
-         .key = "Name",
-         .flag = "name",
-         .type = CONF_STRING,
-         .offset = offsetof(struct settings, text),
-         .def = "x"},
-        {.section = "Core",
-         .key = "Peers",
-         .flag = "peers",
-         .type = CONF_LIST,
-         .offset = offsetof(struct settings, list),
-         .def = "a,b"},
-        {.section = "Other",
-         .key = "Flag",
-         .flag = "flag",
-         .type = CONF_BOOL,
-         .offset = offsetof(struct settings, flag),
-         .def = "no"},
-        {.section = "Other",
-         .key = "Number",
-         .flag = "number",
-         .type = CONF_UINT,
-         .offset = offsetof(struct settings, number),
-         .def = "5",
-         .min = 1,
-         .max = 1000},
-        {.section = "Other",
-         .key = "Time",
-         .flag = "time",
-         .type = CONF_NSEC,
-         .offset = offsetof(struct settings, time),
-         .def = "1s",
-         .min = 0,
-         .max = 3600 * NSEC_PER_SEC},
-        {.section = "Other",
-         .key = "Mood",
-         .flag = "mood",
-         .type = CONF_ENUM,
-         .offset = offsetof(struct settings, mood),
-         .def = "glad",
-         .words = moods},
-};
-
-#define N ARRAY_SIZE(options)
-
-/* A file that is no file. */
-static int read_text(struct view text, struct settings *ret)
-{
-        static int fd = -1;
-        struct conf_error err = {""};
-        char path[64];
-        int r;
-
-        if (fd < 0)
-                fd = memfd_create("settings", MFD_CLOEXEC);
-        if (fd < 0 || ftruncate(fd, 0) < 0 ||
-            pwrite(fd, text.p, text.len, 0) != (ssize_t) text.len)
-                abort();
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        memset(ret, 0, sizeof(*ret));
-        if (conf_defaults(options, N, ret) < 0)
-                abort();
-        r = conf_read_file(options, N, ret, path, &err);
-        HOLDS(r == 0 || *err.text);
-        return r;
-}
-
-static void run_conf(struct view in)
-{
-        cleanup_(buf_fini) struct buf printed = {0}, again = {0};
-        struct settings a, b;
-
-        if (read_text(in, &a) == 0) {
-                conf_print(options, N, &a, &printed);
-                HOLDS(read_text((struct view){printed.data, buf_len(&printed)}, &b) == 0);
-                conf_print(options, N, &b, &again);
-                HOLDS(buf_len(&printed) == buf_len(&again) &&
-                      memcmp(printed.data, again.data, buf_len(&again)) == 0);
-                for (size_t i = 0; i < N; i++)
-                        HOLDS(!conf_differs(&options[i], &a, &b));
-                conf_clear(options, N, &b);
-        }
-        conf_clear(options, N, &a);
-}
-
 const struct fuzzer fuzz_netlink = {.name = "netlink", .run = run_netlink, .steps = true};
 const struct fuzzer fuzz_place = {.name = "place", .run = run_place};
 const struct fuzzer fuzz_records = {.name = "records", .run = run_records};
 const struct fuzzer fuzz_settings = {.name = "settings", .run = run_settings};
-const struct fuzzer fuzz_conf = {.name = "conf", .run = run_conf};
