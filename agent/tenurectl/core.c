@@ -28,15 +28,6 @@ static const char *role_of(const Pb__Member *m, const Pb__StatusResponse *s)
         return m->islearner ? "learner" : m->id == s->leader ? "leader" : "voter";
 }
 
-static void add_id(struct json_object *o, const char *key, uint64_t id)
-{
-        char text[24] = "";
-
-        if (id != 0)
-                snprintf(text, sizeof(text), "%016" PRIx64, id);
-        json_put_text(o, key, text);
-}
-
 static struct json_object *json_member(const Pb__Member *m, const Pb__StatusResponse *s)
 {
         struct json_object *o = json_object_new_object(), *urls = json_object_new_array();
@@ -44,14 +35,14 @@ static struct json_object *json_member(const Pb__Member *m, const Pb__StatusResp
 
         for (size_t k = 0; k < m->n_clienturls; k++)
                 json_object_array_add(urls, json_object_new_string(m->clienturls[k]));
-        add_id(o, "id", m->id);
+        json_put_id(o, "id", m->id);
         json_put_text(o, "name", m->name);
         json_put_text(o, "role", role_of(m, s));
         json_put_text(o, "version", v ? v->version : "");
         json_put_text(o, "peer_url", m->n_peerurls ? m->peerurls[0] : "");
         json_object_object_add(o, "client_urls", urls);
-        add_id(o, "cluster", s->header ? s->header->cluster_id : 0);
-        add_id(o, "ancestor", s->header ? s->header->ancestor : 0);
+        json_put_id(o, "cluster", s->header ? s->header->cluster_id : 0);
+        json_put_id(o, "ancestor", s->header ? s->header->ancestor : 0);
         return o;
 }
 
@@ -154,7 +145,7 @@ int verb_core_add(struct ctl *c, int argc unused_, char **argv)
         if (buf_error(&all) < 0)
                 return ctl_fail("cannot show it", -ENOMEM, NULL);
         o = json_object_new_object();
-        add_id(o, "id", p->member ? p->member->id : 0);
+        json_put_id(o, "id", p->member ? p->member->id : 0);
         json_put_text(o, "role", c->o.voter ? "voter" : "learner");
         json_put_text(o, "initial_cluster", (const char *) buf_head(&all));
         ctl_did(c, o,
@@ -173,7 +164,7 @@ static int did(struct ctl *c, const char *before, uint64_t id, const char *role,
 {
         struct json_object *o = json_object_new_object();
 
-        add_id(o, "id", id);
+        json_put_id(o, "id", id);
         if (role)
                 json_put_text(o, "role", role);
         ctl_did(c, o, "%s%016" PRIx64 "%s.", before, id, behind);
@@ -233,7 +224,7 @@ static struct json_object *json_versions(const Pb__MemberListResponse *p,
                 const Pb__MemberVersion *v = version_of(s, p->members[i]->id);
                 struct json_object *o = json_object_new_object();
 
-                add_id(o, "id", p->members[i]->id);
+                json_put_id(o, "id", p->members[i]->id);
                 json_put_text(o, "name", p->members[i]->name);
                 json_put_text(o, "version", v ? v->version : "");
                 json_put_text(o, "newest_cluster_version", v ? v->newest_cluster_version : "");

@@ -237,10 +237,8 @@ static int follow(struct replacing *p)
              m->islearner ? "learner, as the one before" : "voter");
         if (p->c->json) {
                 struct json_object *j = json_object_new_object();
-                char id[24];
 
-                snprintf(id, sizeof(id), "%016" PRIx64, p->id);
-                json_put_text(j, "id", id);
+                json_put_id(j, "id", p->id);
                 json_put_text(j, "name", m->name);
                 json_put_text(j, "role", m->islearner ? "learner" : "voter");
                 json_put_text(j, "peer_url", m->n_peerurls > 0 ? m->peerurls[0] : "");

@@ -48,10 +48,8 @@ static struct view view_of(const ProtobufCBinaryData *d)
 static struct json_object *json_lease(int64_t id, const ProtobufCBinaryData *name)
 {
         struct json_object *j = json_object_new_object();
-        char text[24];
 
-        snprintf(text, sizeof(text), "%016" PRIx64, (uint64_t) id);
-        json_put_text(j, "id", text);
+        json_put_id(j, "id", (uint64_t) id);
         json_object_object_add(j, "name", text_json(view_of(name)));
         return j;
 }

@@ -1,5 +1,6 @@
 #include "text.h"
 
+#include <inttypes.h>
 #include <stdarg.h>
 
 #include "base/utf8.h"
@@ -59,6 +60,15 @@ void json_put_text(struct json_object *o, const char *key, const char *text)
 void json_put_number(struct json_object *o, const char *key, int64_t n)
 {
         json_object_object_add(o, key, json_object_new_int64(n));
+}
+
+void json_put_id(struct json_object *o, const char *key, uint64_t id)
+{
+        char text[24] = "";
+
+        if (id != 0)
+                snprintf(text, sizeof(text), "%016" PRIx64, id);
+        json_put_text(o, key, text);
 }
 
 void json_put_time(struct json_object *o, const struct timespec *t)

@@ -17,6 +17,8 @@ struct json_object *text_json(struct view v);
 /* Adds a field of that type to @o. */
 void json_put_text(struct json_object *o, const char *key, const char *text);
 void json_put_number(struct json_object *o, const char *key, int64_t n);
+/* Adds 16 hexadecimal digits as text, or "" for 0. */
+void json_put_id(struct json_object *o, const char *key, uint64_t id);
 /* Adds "realtime_usec", the microseconds since the Epoch. */
 void json_put_time(struct json_object *o, const struct timespec *t);
 
