@@ -5,8 +5,8 @@
 
 #include "runtime.h"
 
-/* A line for each unit, the root first: its name, and its control group if it has one; then one
- * for each stray: its unit's name again, and its group. */
+/* A line for each unit, the root first, as HeldTarget= names it: its name, and its control
+ * group if it has one; then one for each stray: its unit's name again, and its group. */
 static void write_units(const void *userdata, FILE *f)
 {
         size_t n;
@@ -14,7 +14,8 @@ static void write_units(const void *userdata, FILE *f)
         const struct bound_stray *s;
 
         for (size_t i = 0; i < n; i++)
-                fprintf(f, "%s %s\n", u[i].name, u[i].control_group ? u[i].control_group : "");
+                fprintf(f, "%s %s\n", i == 0 ? bound_root(userdata) : u[i].name,
+                        u[i].control_group ? u[i].control_group : "");
         s = bound_strays(userdata, &n);
         for (size_t i = 0; i < n; i++)
                 fprintf(f, "%s %s\n", s[i].unit, s[i].group);

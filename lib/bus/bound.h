@@ -61,7 +61,7 @@ static inline bool bound_is_kind(const char *unit, const char *suffix)
  * again was also in that group, as a stray. */
 void bound_remember(struct bound *b, const char *name, const char *group);
 
-/* The root is the first. Valid until the next turn of the loop. */
+/* The root is the first, by its first name. Valid until the next turn of the loop. */
 const struct bound_unit *bound_units(const struct bound *b, size_t *ret_n);
 const struct bound_stray *bound_strays(const struct bound *b, size_t *ret_n);
 

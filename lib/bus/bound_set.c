@@ -120,7 +120,14 @@ static int read_property(void *userdata, const char *key, sd_bus_message *m)
                 return read_names(m, add_name, to->set, to->unit);
         if (strcmp(key, "After") == 0)
                 return read_names(m, add_after, to->set, to->unit);
-        if (strcmp(key, "ActiveState") == 0) {
+        /* The root may have been given by an alias; everybody else names it by this name. */
+        if (strcmp(key, "Id") == 0 && to->unit == 0) {
+                r = sd_bus_message_read(m, "v", "s", &text);
+                if (r >= 0) {
+                        free(u->name);
+                        u->name = fatal_null(strdup(text));
+                }
+        } else if (strcmp(key, "ActiveState") == 0) {
                 r = sd_bus_message_read(m, "v", "s", &text);
                 if (r >= 0)
                         u->is_down = bound_is_down_state(text);
@@ -158,16 +165,17 @@ bool bound_is_ours(const char *group, const char *own)
 
 int bound_set_read(struct bound_set *s, size_t unit, sd_bus_message *m, const char *own)
 {
-        const char *name = s->units[unit].name;
         char path[PATH_MAX];
         struct reading to = {.set = s, .unit = unit};
         int r = manager_read_properties(m, read_property, &to);
         cleanup_(freep) char *slice = to.slice;
         struct bound_unit *u;
+        const char *name;
 
         if (r < 0)
                 return r;
         u = &s->units[unit];
+        name = u->name;
         /* It gets a control group when it starts, and the manager may then be too busy to
          * report which. */
         if (!u->control_group && (slice || bound_is_kind(name, ".slice")) &&

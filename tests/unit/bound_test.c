@@ -188,6 +188,31 @@ TEST(the_main_process_of_a_unit_is_known)
         close(fd);
 }
 
+static void alias(sd_bus_message *m)
+{
+        add_text(m, "Id", "root.target");
+        root(m);
+        add_list(m, "RequisiteOf", "root.target", NULL);
+}
+
+/* Units name the root by its first name, whichever of its names it was asked for by. */
+TEST(the_root_may_be_given_by_an_alias)
+{
+        struct bound_set s = {0};
+        int fd;
+        sd_bus *bus = nobodys_bus(&fd);
+
+        bound_set_add(&s, "alias.target");
+        CHECK_EQ(read_one(bus, &s, 0, alias), 0);
+        CHECK_EQ(s.n, 4); /* and not once more by its first name */
+        CHECK_EQ(read_one(bus, &s, 1, a), 0);
+        bound_set_order(&s);
+        CHECK(s.units[1].is_after);
+        bound_set_clear(&s);
+        sd_bus_unref(bus);
+        close(fd);
+}
+
 static bool is_it(const void *userdata, const char *group)
 {
         return strcmp(group, userdata) == 0;
