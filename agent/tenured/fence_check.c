@@ -133,6 +133,11 @@ bool fence_check(struct fence *f, nsec_t ttl)
         if (!f->bound)
                 return false;
         check_times(cfg, ttl, f->guarded, &b);
+        if (bound_has_more(f->bound))
+                buf_printf(&b,
+                           "More than %d units are bound to %s: of the others only those in %s "
+                           "are fenced; set Slice=%s.\n",
+                           BOUND_MAX, bound_root(f->bound), FENCE_SLICE, FENCE_SLICE);
         u = bound_units(f->bound, &n);
         for (size_t i = 1; i < n; i++)
                 if (!bound_is_kind(u[i].name, ".target"))

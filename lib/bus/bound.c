@@ -476,6 +476,11 @@ const struct bound_unit *bound_units(const struct bound *b, size_t *ret_n)
         return b->known.units;
 }
 
+bool bound_has_more(const struct bound *b)
+{
+        return b->known.is_full;
+}
+
 const struct bound_stray *bound_strays(const struct bound *b, size_t *ret_n)
 {
         *ret_n = b->strays.n;

@@ -65,6 +65,10 @@ void bound_remember(struct bound *b, const char *name, const char *group);
 const struct bound_unit *bound_units(const struct bound *b, size_t *ret_n);
 const struct bound_stray *bound_strays(const struct bound *b, size_t *ret_n);
 
+/* Whether more units go down with the root than that, the rest of which are not known. */
+#define BOUND_MAX 4096
+bool bound_has_more(const struct bound *b);
+
 /* Orders to the root: each may be given as often as one likes. A stop cannot be undone by a
  * start while it is under way; from @accepted on nothing bound is started again by its
  * Restart=.

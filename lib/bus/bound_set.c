@@ -6,8 +6,6 @@
 #include "bus/manager.h"
 #include "cgroup/cgroup.h"
 
-#define UNITS_MAX 4096
-
 static void *fatal_null(void *p)
 {
         if (!p)
@@ -36,8 +34,12 @@ struct bound_unit *bound_set_find(const struct bound_set *s, const char *name)
 
 void bound_set_add(struct bound_set *s, const char *name)
 {
-        if (bound_set_find(s, name) || s->n == UNITS_MAX)
+        if (bound_set_find(s, name))
                 return;
+        if (s->n == BOUND_MAX) {
+                s->is_full = true;
+                return;
+        }
         if (s->n == s->size) {
                 s->size = s->size ? 2 * s->size : 16;
                 s->units = fatal_null(reallocarray(s->units, s->size, sizeof(*s->units)));
@@ -215,7 +217,7 @@ void bound_set_order(struct bound_set *s)
 
 bool bound_set_is_other(const struct bound_set *a, const struct bound_set *b)
 {
-        if (a->n != b->n)
+        if (a->n != b->n || a->is_full != b->is_full)
                 return true;
         for (size_t i = 0; i < a->n; i++)
                 if (strcmp(a->units[i].name, b->units[i].name) != 0 ||

@@ -9,12 +9,13 @@
 struct bound_set {
         struct bound_unit *units;
         size_t n, size;
+        bool is_full; /* there are more units */
 };
 
 void bound_set_clear(struct bound_set *s);
 struct bound_unit *bound_set_find(const struct bound_set *s, const char *name);
 
-/* Once, and no more than 4096 of them. */
+/* Once. What is beyond BOUND_MAX is left out. */
 void bound_set_add(struct bound_set *s, const char *name);
 
 /* @m: all properties of the unit with that index, as GetAll has them. Adds what goes down with

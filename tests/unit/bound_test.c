@@ -1,3 +1,4 @@
+#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -211,6 +212,23 @@ TEST(the_root_may_be_given_by_an_alias)
         bound_set_clear(&s);
         sd_bus_unref(bus);
         close(fd);
+}
+
+TEST(a_set_says_that_it_lacks_units)
+{
+        struct bound_set s = {0};
+        char name[32];
+
+        for (int i = 0; i < 4096; i++) {
+                snprintf(name, sizeof(name), "a%d.service", i);
+                bound_set_add(&s, name);
+        }
+        bound_set_add(&s, "a7.service");
+        CHECK(!s.is_full);
+        bound_set_add(&s, "b.service");
+        CHECK(s.is_full && s.n == 4096);
+        bound_set_clear(&s);
+        CHECK(!s.is_full);
 }
 
 static bool is_it(const void *userdata, const char *group)
