@@ -1,5 +1,6 @@
 #include "bus/notify.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,7 +19,7 @@
 
 struct word {
         char text[600];
-        int fd; /* sent with the message; -1: none */
+        int fd; /* sent with the message, and ours while it waits; -1: none */
 };
 
 /* Messages that could not be sent yet, oldest first. There is at most one of each kind, and
@@ -62,14 +63,21 @@ static int say(const struct word *w)
         return errno == EAGAIN || errno == ENOBUFS || errno == EINTR ? -EAGAIN : 0;
 }
 
+static void forget(size_t i)
+{
+        if (waiting[i].fd >= 0)
+                close(waiting[i].fd);
+        memmove(&waiting[i], &waiting[i + 1], (--n_waiting - i) * sizeof(waiting[0]));
+}
+
 void notify_flush(void)
 {
         size_t i = 0;
 
         while (i < n_waiting && say(&waiting[i]) == 0)
                 i++;
-        n_waiting -= i;
-        memmove(waiting, waiting + i, n_waiting * sizeof(waiting[0]));
+        for (; i > 0; i--)
+                forget(0);
 }
 
 /* Only the newest message of a kind counts; they are sent in the order in which they were
@@ -87,15 +95,17 @@ static void tell(int fd, const char *fmt, ...)
         kind = fd >= 0 ? sizeof(w.text) : strcspn(w.text, "=") + 1;
         for (size_t i = 0; i < n_waiting; i++)
                 if (strncmp(waiting[i].text, w.text, kind) == 0) {
-                        memmove(&waiting[i], &waiting[i + 1],
-                                (--n_waiting - i) * sizeof(waiting[0]));
+                        forget(i);
                         break;
                 }
         notify_flush();
         if (n_waiting == 0 && say(&w) == 0)
                 return;
         assert(n_waiting < WORDS_MAX);
-        waiting[n_waiting++] = w;
+        /* Until it is sent, the caller may close the descriptor. */
+        w.fd = fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 0);
+        if (fd < 0 || w.fd >= 0)
+                waiting[n_waiting++] = w;
 }
 
 void notify_ready(void)

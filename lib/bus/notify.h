@@ -26,7 +26,7 @@ void notify_flush(void);
 bool notify_is_unit(const char *prefix);
 
 /* The service manager keeps a duplicate of @fd for our next life, under @name (FDSTORE=1 in
- * sd_notify(3)). @fd is borrowed, and stays open. */
+ * sd_notify(3)). @fd is borrowed, and may be closed afterwards. */
 void notify_keep_fd(const char *name, int fd);
 
 /* The descriptor that it kept under each name, now ours; -1: none. Call it once, early: it

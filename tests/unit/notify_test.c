@@ -1,6 +1,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -65,6 +66,51 @@ TEST(a_service_manager_that_does_not_read_is_notified_later)
         CHECK_STR(next(fd), "");
         close(fd);
         close(kept);
+        unlink(path);
+}
+
+/* The descriptor that comes with the next message of a kept one; -1: it has none. */
+static int next_kept(int fd)
+{
+        char text[2048], control[CMSG_SPACE(sizeof(int))];
+        struct iovec iov = {text, sizeof(text)};
+        int kept = -1;
+
+        do {
+                struct msghdr m = {.msg_iov = &iov,
+                                   .msg_iovlen = 1,
+                                   .msg_control = control,
+                                   .msg_controllen = sizeof(control)};
+
+                notify_flush();
+                CHECK(recvmsg(fd, &m, MSG_CMSG_CLOEXEC) > 0);
+                if (CMSG_FIRSTHDR(&m))
+                        memcpy(&kept, CMSG_DATA(CMSG_FIRSTHDR(&m)), sizeof(kept));
+        } while (strncmp(text, "FDSTORE=1", 9) != 0);
+        return kept;
+}
+
+/* The agent creates the file of its place anew if somebody has removed it, and closes the one
+ * before; the service manager would otherwise keep whichever file has got its number. */
+TEST(a_descriptor_that_is_closed_while_it_waits_is_kept_all_the_same)
+{
+        char path[108];
+        int fd = reader(path), kept = open("/dev/null", O_RDONLY | O_CLOEXEC), got;
+        struct stat a, b;
+
+        setenv("NOTIFY_SOCKET", path, 1);
+        for (int i = 0; i < 1000; i++)
+                notify_status("%d", i);
+        notify_keep_fd("place", kept);
+        CHECK_EQ(fstat(kept, &a), 0);
+        close(kept);
+        CHECK_EQ(open("/dev/zero", O_RDONLY | O_CLOEXEC), kept);
+        got = next_kept(fd);
+        CHECK(got >= 0 && fstat(got, &b) == 0 && a.st_rdev == b.st_rdev);
+        unsetenv("NOTIFY_SOCKET");
+        close(kept);
+        close(got);
+        close(fd);
         unlink(path);
 }
 
