@@ -36,6 +36,17 @@ static void queue_push(struct queue *q, struct worker_job *job)
         q->tail = &job->next;
 }
 
+static struct worker_job *queue_pop(struct queue *q)
+{
+        struct worker_job *job = q->head;
+
+        if (job)
+                q->head = job->next;
+        if (!q->head)
+                q->tail = &q->head;
+        return job;
+}
+
 static struct worker_job *queue_take(struct queue *q)
 {
         struct worker_job *all = q->head;
@@ -76,12 +87,7 @@ static void *thread_main(void *arg)
                 while (sem_wait(&w->wake) < 0 && errno == EINTR)
                         ;
                 pthread_mutex_lock(&w->lock);
-                job = w->todo.head;
-                if (job) {
-                        w->todo.head = job->next;
-                        if (!w->todo.head)
-                                w->todo.tail = &w->todo.head;
-                }
+                job = queue_pop(&w->todo);
                 w->running = job != NULL;
                 pthread_mutex_unlock(&w->lock);
                 if (!job)
@@ -105,22 +111,20 @@ static void *thread_main(void *arg)
         }
 }
 
+/* Hands back one job, since it may free the worker: then the others are dropped. */
 static void on_finished(struct loop_io *io, int events unused_)
 {
         struct worker *w = container_of(io, struct worker, io);
-        struct worker_job *job, *next;
+        struct worker_job *job;
         uint64_t n;
 
         if (read(w->event_fd, &n, sizeof(n)) < 0)
                 return;
         pthread_mutex_lock(&w->lock);
-        job = queue_take(&w->finished);
+        job = queue_pop(&w->finished);
         pthread_mutex_unlock(&w->lock);
-        for (; job; job = next) {
-                next = job->next;
-                job->took_in_all = boot_diff(boot_glance(), job->submitted_at);
-                job->done(job);
-        }
+        job->took_in_all = boot_diff(boot_glance(), job->submitted_at);
+        job->done(job);
 }
 
 int worker_new(struct worker **ret, struct loop *l, const char *thread_name)
@@ -135,7 +139,7 @@ int worker_new(struct worker **ret, struct loop *l, const char *thread_name)
         sem_init(&w->wake, 0, 0);
         queue_init(&w->todo);
         queue_init(&w->finished);
-        w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+        w->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK | EFD_SEMAPHORE);
         if (w->event_fd < 0)
                 return -errno;
         w->io.what = "what a thread has done";
