@@ -29,7 +29,7 @@ bool gate_is_guarded(void)
 
 /* A failure needs no retry: a guard that does not run yet checks the gate when it starts, and a
  * guard whose queue is full has not read it yet. */
-static void tell_guard(void)
+void gate_tell_guard(void)
 {
         (void) !helper_send(GATE_GUARD, "", 1);
 }
@@ -62,7 +62,7 @@ static void answer_for(struct gate *g, int fd)
         if (fcntl(fd, F_SETLK, &l) < 0)
                 log_warning("%s: cannot lock it: %s. The guard may consider this agent dead.",
                             GATE_OPEN, strerror(errno));
-        tell_guard();
+        gate_tell_guard();
 }
 
 void gate_take(struct gate *g)
@@ -123,7 +123,7 @@ void gate_forget(struct gate *g)
         if (g->fd >= 0)
                 close(g->fd);
         g->fd = -1;
-        tell_guard();
+        gate_tell_guard();
 }
 
 pid_t gate_keeper(void)

@@ -41,8 +41,9 @@ must_check_ int gate_keep_open(void);
 /* The process id of the responsible agent; 0: there is none, or no gate. */
 pid_t gate_keeper(void);
 
-/* Whether a guard listens. */
+/* Whether a guard listens; and has it look at the files of the agent. */
 bool gate_is_guarded(void);
+void gate_tell_guard(void);
 
 /* For the guard: a socket that becomes readable when the gate may have changed. Returns it or a
  * negative errno; -EADDRINUSE: another guard has it. */

@@ -32,6 +32,7 @@ struct guard {
         struct fence fence;
         bool fences; /* there is a fence */
         char target[256];
+        struct fencing_config fencing;
         bool ending;              /* SIGTERM */
         bool restarting;          /* SIGUSR1 */
         bool settings_old;        /* they may have changed */
@@ -132,6 +133,17 @@ static bool find_agent(struct guard *g)
 
 /* ---- the fence ---- */
 
+/* What may be up, and how the agent fences it: its settings may have changed since, or be those
+ * of its command line. A fence borrows the name. */
+static void read_target(struct guard *g)
+{
+        if (g->fences)
+                return;
+        g->fencing = options_fencing(&g->opt);
+        if (!names_target(NAMES_TARGET, g->target, &g->fencing))
+                snprintf(g->target, sizeof(g->target), "%s", g->opt.held_target);
+}
+
 static void put_down(struct guard *g)
 {
         if (g->fences) {
@@ -143,15 +155,11 @@ static void put_down(struct guard *g)
 
 static bool take_up(struct guard *g)
 {
-        struct fencing_config fencing = options_fencing(&g->opt);
         int r;
 
         if (g->fences)
                 return true;
-        /* The target may have changed in the settings; use the one that is up. */
-        if (!names_target(NAMES_TARGET, g->target))
-                snprintf(g->target, sizeof(g->target), "%s", g->opt.held_target);
-        r = fence_init(&g->fence, g->loop, g->pid1, g->target, &fencing, NULL);
+        r = fence_init(&g->fence, g->loop, g->pid1, g->target, &g->fencing, NULL);
         if (r < 0)
                 log_error("Cannot reach the service manager: %s.", strerror(-r));
         g->fences = r == 0;
@@ -195,6 +203,7 @@ static struct guarding_sight see(struct guard *g)
         }
         s.agent_lives = find_agent(g);
         s.known = read_place(g);
+        read_target(g);
         s.place.deadline = session_deadline(&g->session);
         s.place.ttl = g->session.ttl;
         return s;
@@ -203,12 +212,11 @@ static struct guarding_sight see(struct guard *g)
 static struct boot_time look(struct guard *g)
 {
         struct guarding_sight s = see(g);
-        struct fencing_config fencing = options_fencing(&g->opt);
         struct boot_time now = boot_now(), again; /* reading files took time */
         unsigned acts;
 
         s.place.held = session_holds(&g->session, now);
-        acts = guarding_next(&g->machine, &s, &fencing, now, &again);
+        acts = guarding_next(&g->machine, &s, &g->fencing, now, &again);
         if (acts & GUARDING_RELEASE)
                 put_down(g);
         if (acts & GUARDING_THAW)

@@ -157,7 +157,8 @@ static struct boot_time fence(struct agent *a, struct boot_time now)
 
 static struct boot_time forget_place(struct agent *a, struct boot_time now unused_)
 {
-        names_run(&a->names, &a->opt, !fence_is_down(&a->fence));
+        if (names_run(&a->names, &a->opt, !fence_is_down(&a->fence)))
+                gate_tell_guard();
         if (!a->has_place && a->keep.has)
                 keep_clear(&a->keep);
         return BOOT_TIME_NEVER;

@@ -1,5 +1,6 @@
 #include "names.h"
 
+#include <inttypes.h>
 #include <unistd.h>
 
 #include "base/log.h"
@@ -14,11 +15,16 @@ const char *names_when(const char *key)
         return NULL;
 }
 
-bool names_target(const char *file, char out[static 256])
+bool names_target(const char *file, char out[static 256], struct fencing_config *cfg)
 {
         FILE *f = *file ? fopen(file, "re") : NULL;
         bool ok = f && fgets(out, 256, f);
+        int64_t lead;
+        int reboot;
 
+        /* Earlier releases have written no second line, and read none. */
+        if (ok && fscanf(f, "%" SCNd64 " %d", &lead, &reboot) == 2)
+                *cfg = (struct fencing_config){.lead = lead, .reboot = reboot};
         if (f)
                 fclose(f);
         if (!ok)
@@ -46,6 +52,7 @@ static void stay(struct names *n, const char *key, char **setting, const char *h
 
 void names_init(struct names *n, struct options *o, const struct keep *k, const char *boot_id)
 {
+        struct fencing_config cfg;
         char target[256];
         struct place p;
 
@@ -56,25 +63,32 @@ void names_init(struct names *n, struct options *o, const struct keep *k, const 
                 stay(n, "NodeName", &o->node_name, p.self.name);
                 stay(n, "NodeId", &o->node_id, p.self.id);
         }
-        n->target_kept = names_target(n->target_file, target);
+        n->target_kept = names_target(n->target_file, target, &cfg);
         if (n->target_kept)
                 stay(n, "HeldTarget", &o->held_target, target);
 }
 
 static void write_target(const void *userdata, FILE *f)
 {
-        fprintf(f, "%s\n", (const char *) userdata);
+        const struct options *o = userdata;
+        struct fencing_config cfg = options_fencing(o);
+
+        fprintf(f, "%s\n%" PRId64 " %d\n", o->held_target, cfg.lead, cfg.reboot);
 }
 
-void names_run(struct names *n, const struct options *o, bool up)
+bool names_run(struct names *n, const struct options *o, bool up)
 {
+        struct fencing_config cfg = options_fencing(o);
+        bool same = cfg.lead == n->fencing_kept.lead && cfg.reboot == n->fencing_kept.reboot;
+
         up = up && *o->held_target;
-        if (up == n->target_kept || !*n->target_file)
-                return;
+        if ((up == n->target_kept && (!up || same)) || !*n->target_file)
+                return false;
         if (up)
-                runtime_write(n->target_file, write_target, o->held_target,
-                              "not know which target is up");
+                runtime_write(n->target_file, write_target, o, "not know which target is up");
         else
                 unlink(n->target_file);
         n->target_kept = up;
+        n->fencing_kept = cfg;
+        return up;
 }

@@ -16,6 +16,7 @@ struct names {
         char target_file[RUNTIME_PATH_MAX]; /* exists while the target may be up; "": not
                                              * kept */
         bool target_kept;
+        struct fencing_config fencing_kept; /* in that file, too */
         bool waiting; /* new settings wait until the place is given back */
 };
 
@@ -23,11 +24,13 @@ struct names {
  * places of earlier boots do not count. */
 void names_init(struct names *n, struct options *o, const struct keep *k, const char *boot_id);
 
-/* @up: whether the target may be up. */
-void names_run(struct names *n, const struct options *o, bool up);
+/* @up: whether the target may be up. Returns whether what the guard has to know of it has
+ * changed. */
+bool names_run(struct names *n, const struct options *o, bool up);
 
-/* For the guard: the target that may be up. False if none is known. */
-bool names_target(const char *file, char out[static 256]);
+/* For the guard: the target that may be up, and how the agent fences it, which its command line
+ * may say. False if none is known. Leaves @cfg alone if that is not known. */
+bool names_target(const char *file, char out[static 256], struct fencing_config *cfg);
 
 /* When a change of the setting @key takes effect; NULL if it does not depend on the place. */
 const char *names_when(const char *key);

@@ -51,13 +51,14 @@ def hosts(rigs):
 
 @pytest.fixture
 def part(hosts):
-    """part("tenured", text): what h4's unit has in [Service] until the test is over."""
-    h4, made = hosts.h4, []
+    """part("tenured", text): what h4's unit has in [Service] until the next part of it, or until the
+    test is over."""
+    h4, made = hosts.h4, {}
 
     def write(unit, text):
         directory = h4.root / f"run/systemd/system/{unit}.service.d"
-        directory.mkdir()
-        made.append(directory)
+        directory.mkdir(exist_ok=True)
+        made[directory] = None
         (directory / "part.conf").write_text(f"[Service]\n{text}\n")
         h4.systemctl("daemon-reload")
 

@@ -66,6 +66,18 @@ def test_a_guard_that_cannot_start_where_no_agent_can_stops_what_is_bound(hosts,
     eventually_is("inactive", lambda: h4.show("only-one", "ActiveState"))
 
 
+def test_a_guard_fences_by_the_settings_of_its_agents_command_line(hosts, part):
+    h4 = hosts.h4
+    part("tenured", "ExecStart=\nExecStart=/usr/bin/tenured --fence-lead=5s")
+    h4.systemctl("restart", "tenured")
+    eventually(h4.is_back)
+    part("tenured", "ExecStart=\nExecStart=/bin/false")
+
+    h4.signal("tenured", "KILL")
+
+    h4.said(r"is down after \d+ ms, [2-4]\d{3} ms before the deadline", GUARD)
+
+
 def test_a_guard_stops_and_starts_with_its_agent(hosts):
     h4 = hosts.h4
     h4.systemctl("stop", "tenured")

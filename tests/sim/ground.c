@@ -547,10 +547,11 @@ struct fencing_config options_fencing(const struct options *o)
         return here->cfg;
 }
 
-bool names_target(const char *file, char out[static 256])
+bool names_target(const char *file, char out[static 256], struct fencing_config *cfg)
 {
         (void) file;
         (void) out;
+        (void) cfg;
         return false;
 }
 
