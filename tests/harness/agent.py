@@ -133,7 +133,8 @@ class Asked:
 
 # The settings that are not in [Agent].
 SECTIONS = {"FlapLimit": "Steadiness", "FlapRest": "Steadiness", "FenceLead": "Fencing",
-            "FenceAction": "Fencing", "TrustedCAFile": "TLS", "CertFile": "TLS", "KeyFile": "TLS"}
+            "FenceAction": "Fencing", "HeldTarget": "Fencing", "TrustedCAFile": "TLS",
+            "CertFile": "TLS", "KeyFile": "TLS"}
 
 
 class Agent(Asked, Daemon):

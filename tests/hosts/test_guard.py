@@ -4,6 +4,7 @@ from harness.program import ProgramError
 from harness.waiting import eventually, eventually_is
 
 GUARD = "tenure-guard"
+OTHER_TARGET = "[Unit]\nAssertPathExists=/run/tenure/held\nAfter=tenured.service\n"
 
 
 def pid_of_guard(host):
@@ -56,14 +57,38 @@ def test_a_guard_that_fails_while_the_agent_is_restarted_stops_nothing(hosts, pa
     assert h4.show("only-one", "MainPID") == bound
 
 
-def test_a_guard_that_cannot_start_where_no_agent_can_stops_what_is_bound(hosts, part):
-    h4 = hosts.h4
+@pytest.fixture
+def other_target(hosts):
+    """Another HeldTarget= of h4, which nothing is bound to."""
+    h4, name = hosts.h4, "other-held.target"
+    h4.on("sh", "-c", f"cat >/run/systemd/system/{name}", stdin=OTHER_TARGET)
+    h4.systemctl("daemon-reload")
+    h4.configure(HeldTarget=name)
+    eventually(lambda: h4.is_active(name))
+    yield name
+    h4.systemctl("start", "tenured")
+    eventually(h4.holds)
+    h4.configure(HeldTarget=None)
+
+
+def stop_both_for_good(h4, part):
     for unit in "tenured", GUARD:
         part(unit, "ExecStart=\nExecStart=/bin/false")
-
     kill_both(h4)
 
-    eventually_is("inactive", lambda: h4.show("only-one", "ActiveState"))
+
+def test_a_guard_that_cannot_start_where_no_agent_can_stops_what_is_bound(hosts, part):
+    stop_both_for_good(hosts.h4, part)
+
+    eventually_is("inactive", lambda: hosts.h4.show("only-one", "ActiveState"))
+
+
+def test_it_stops_the_target_of_the_settings(hosts, part, other_target):
+    stop_both_for_good(hosts.h4, part)
+
+    eventually_is("inactive", lambda: hosts.h4.show(other_target, "ActiveState"))
+    for unit in "tenured", GUARD:
+        part(unit, "")
 
 
 def test_a_guard_fences_by_the_settings_of_its_agents_command_line(hosts, part):
