@@ -483,6 +483,14 @@ static void on_changed(void *userdata)
         f->changed(f);
 }
 
+static void on_settled(void *userdata)
+{
+        struct fence *f = userdata;
+
+        fencing_settled(&f->machine);
+        loop_timer_in(&f->timer, 0);
+}
+
 int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *target,
                const struct fencing_config *cfg, void (*changed)(struct fence *f))
 {
@@ -493,7 +501,7 @@ int fence_init(struct fence *f, struct loop *l, struct pid1 *pid1, const char *t
         if (!*target || !pid1)
                 return 0;
         fencing_init(&f->machine, cfg, gate_is_open(), gate_is_stopping());
-        r = bound_new(&f->bound, l, target, on_changed, f);
+        r = bound_new(&f->bound, l, target, on_changed, on_settled, f);
         if (r < 0)
                 return r;
         fence_known_load(f->bound);

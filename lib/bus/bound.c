@@ -28,6 +28,7 @@ struct bound {
         struct bound_set known;
         struct strays strays;
         void (*changed)(void *userdata);
+        void (*settled)(void *userdata);
         void *userdata;
 
         struct bound_set walk; /* the next set, while we ask for it; empty: no walk */
@@ -101,30 +102,56 @@ static void set_main(const struct bound_set *s, const char *unit, uint32_t pid)
                 u->main_pid = (pid_t) pid;
 }
 
-static int read_main(void *userdata, const char *key, sd_bus_message *m)
+/* Of the targets only the root counts (bound_set_read()). */
+static void set_state(const struct bound *b, struct bound_unit *u, const char *state)
 {
-        return strcmp(key, "MainPID") == 0 ? sd_bus_message_read(m, "v", "u", userdata) : 0;
+        if (u->control_group || !bound_is_kind(u->name, ".target") || u == b->known.units)
+                u->is_down = bound_is_down_state(state);
 }
 
-/* A unit that we know has another main process; or a scope begins or ends, to which a session
- * manager may have moved one. */
+struct report {
+        const char *state; /* NULL: not among what has changed ... */
+        uint32_t main_pid; /* ... and UINT32_MAX */
+};
+
+static int read_report(void *userdata, const char *key, sd_bus_message *m)
+{
+        struct report *to = userdata;
+
+        if (strcmp(key, "ActiveState") == 0)
+                return sd_bus_message_read(m, "v", "s", &to->state);
+        return strcmp(key, "MainPID") == 0 ? sd_bus_message_read(m, "v", "u", &to->main_pid)
+                                           : 0;
+}
+
+/* A unit that we know has another state or main process; or a scope begins or ends, to which a
+ * session manager may have moved one. */
 static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error unused_)
 {
         struct bound *b = userdata;
         cleanup_(freep) char *unit = NULL;
-        uint32_t pid = UINT32_MAX; /* not among what has changed */
+        struct report now = {.main_pid = UINT32_MAX};
+        struct bound_unit *u;
+        bool was_down;
 
         if (sd_bus_path_decode(sd_bus_message_get_path(m), SYSTEMD_UNITS, &unit) <= 0)
                 return 0;
-        if (!bound_is_kind(unit, ".scope")) {
-                if (!bound_set_find(&b->known, unit) || sd_bus_message_skip(m, "s") < 0 ||
-                    manager_read_properties(m, read_main, &pid) < 0 || pid == UINT32_MAX)
-                        return 0;
-                /* The walk may have read the one before. */
-                set_main(&b->known, unit, pid);
-                set_main(&b->walk, unit, pid);
+        u = bound_set_find(&b->known, unit);
+        if (u && (sd_bus_message_skip(m, "s") < 0 ||
+                  manager_read_properties(m, read_report, &now) < 0))
+                return 0;
+        if (now.state) {
+                was_down = u->is_down;
+                set_state(b, u, now.state);
+                if (!was_down && bound_set_sight(&b->known) == BOUND_NONE)
+                        b->settled(b->userdata);
         }
-        if (find_strays(b))
+        if (now.main_pid != UINT32_MAX) {
+                /* The walk may have read the one before. */
+                set_main(&b->known, unit, now.main_pid);
+                set_main(&b->walk, unit, now.main_pid);
+        }
+        if ((now.main_pid != UINT32_MAX || bound_is_kind(unit, ".scope")) && find_strays(b))
                 b->changed(b->userdata);
         return 0;
 }
@@ -368,8 +395,8 @@ static void on_states(struct manager_call *c, sd_bus_message *reply, int r)
                 struct bound_unit *u =
                         is_root ? b->known.units : bound_set_find(&b->known, unit.name);
 
-                if (u && (u->control_group || !bound_is_kind(unit.name, ".target") || is_root))
-                        u->is_down = bound_is_down_state(unit.active_state);
+                if (u)
+                        set_state(b, u, unit.active_state);
                 if (is_root)
                         active = strcmp(unit.active_state, "active") == 0;
         }
@@ -410,7 +437,7 @@ void bound_look(struct bound *b, void (*fn)(void *userdata, enum bound_sight s),
 /* ---- ---- */
 
 int bound_new(struct bound **ret, struct loop *l, const char *root,
-              void (*changed)(void *userdata), void *userdata)
+              void (*changed)(void *userdata), void (*settled)(void *userdata), void *userdata)
 {
         cleanup_(bound_freep) struct bound *b = calloc(1, sizeof(*b));
 
@@ -418,6 +445,7 @@ int bound_new(struct bound **ret, struct loop *l, const char *root,
                 return -ENOMEM;
         b->root = root;
         b->changed = changed;
+        b->settled = settled;
         b->userdata = userdata;
         manager_init(&b->manager, l, on_connected);
         LIST_INIT(&b->open);

@@ -35,11 +35,13 @@ struct bound_stray {
         bool is_ours; /* must not be fenced: it holds this process, or the service manager */
 };
 
-/* @changed: another set is known, or other strays. @root, a unit's name, is borrowed. Sends
- * nothing to the service manager before the first order, look, or bound_follow(). -ENOENT where
- * systemd does not run. */
+/* @changed: another set is known, or other strays. @settled: as far as units have reported by
+ * themselves, the last one is down, so that a look is worth its cost. @root, a unit's name, is
+ * borrowed. Sends nothing to the service manager before the first order, look, or
+ * bound_follow(). -ENOENT where systemd does not run. */
 must_check_ int bound_new(struct bound **ret, struct loop *l, const char *root,
-                          void (*changed)(void *userdata), void *userdata);
+                          void (*changed)(void *userdata), void (*settled)(void *userdata),
+                          void *userdata);
 struct bound *bound_free(struct bound *b);
 DEFINE_CLEANUP(struct bound *, bound_free)
 

@@ -11,9 +11,11 @@
 #define FREEZE_SHARE 8
 #define FREEZE_LEAST (20 * NSEC_PER_MSEC)
 
-/* How often we check, while the target is stopping, whether it is down. Not more often: systemd
- * runs jobs only when it has nothing else to do, and answering us keeps it busy. */
-#define LOOK_AGAIN (10 * NSEC_PER_MSEC)
+/* How soon we look again, while the target is stopping, whether it is down; then less and less
+ * often, until fencing_settled(): systemd runs jobs only when it has nothing else to do, and
+ * answering us keeps it busy. */
+#define LOOK_FIRST (10 * NSEC_PER_MSEC)
+#define LOOK_MOST (500 * NSEC_PER_MSEC)
 
 #define KILL_AGAIN (20 * NSEC_PER_MSEC)
 
@@ -43,6 +45,7 @@ void fencing_init(struct fencing *f, const struct fencing_config *cfg, bool up, 
                               .freeze_at = BOOT_TIME_NEVER,
                               .kill_at = BOOT_TIME_NEVER,
                               .patience = ORDER_FIRST,
+                              .pace = LOOK_FIRST,
                               .steady_since = BOOT_TIME_NEVER};
 }
 
@@ -135,7 +138,8 @@ static unsigned look(struct fencing *f, struct boot_time now)
         if (f->looking || boot_before(now, f->look_again))
                 return 0;
         f->looking = true;
-        f->look_again = boot_add(now, LOOK_AGAIN);
+        f->look_again = boot_add(now, f->pace);
+        f->pace = min_of(2 * f->pace, LOOK_MOST);
         return FENCING_LOOK;
 }
 
@@ -168,12 +172,13 @@ static unsigned begin_to_stop(struct fencing *f, const struct fencing_place *p,
         if (p->held && !p->leave && !f->closed)
                 starve(f, p, now);
         f->state = FENCING_STOPPING;
-        f->began = f->look_again = now;
+        f->began = now;
         f->deadline = p->held ? p->deadline : now;
         f->lost = f->killed = f->alarmed = f->leftover = f->accepted = false;
         f->dirty = f->ordered = true;
         f->stale = f->looking; /* a look begun before the stop says nothing about it */
         order(f, now);
+        fencing_settled(f);
         return FENCING_CLOSE | FENCING_STOP;
 }
 
@@ -275,6 +280,8 @@ void fencing_saw(struct fencing *f, enum fencing_sight s)
                 s = FENCING_SAW_NOTHING;
         f->looking = f->stale = false;
         f->leftover = s == FENCING_SAW_LEFTOVER;
+        if (f->leftover) /* nobody reports when a process ends */
+                f->pace = LOOK_FIRST;
         if (f->state == FENCING_UP) {
                 f->started |= s == FENCING_SAW_STARTED;
                 return;
@@ -291,6 +298,12 @@ void fencing_saw(struct fencing *f, enum fencing_sight s)
                  * hence we look before we order it. */
                 f->known = f->found = f->ordered = f->dirty = true;
         }
+}
+
+void fencing_settled(struct fencing *f)
+{
+        f->pace = LOOK_FIRST;
+        f->look_again.ns = 0;
 }
 
 void fencing_accepted(struct fencing *f)
@@ -345,7 +358,13 @@ struct boot_time fencing_wakeup(const struct fencing *f, const struct fencing_pl
         case FENCING_STOPPING:
                 break;
         }
-        next = boot_add(now, LOOK_AGAIN);
+        next = f->looking ? BOOT_TIME_NEVER : f->look_again;
+        if (f->ordered)
+                next = boot_min(next, f->order_again);
+        if (f->lost || f->leftover)
+                next = boot_min(next, f->kill_again);
+        if (f->lost && !f->alarmed)
+                next = boot_min(next, boot_add(f->began, DYING));
         if (boot_before(now, f->kill_at))
                 next = boot_min(next, f->kill_at);
         if (boot_before(now, f->freeze_at))

@@ -82,7 +82,8 @@ struct fencing {
         bool perhaps_frozen; /* by an earlier life; a thaw is never wrong */
         struct boot_time began, deadline;
         struct boot_time freeze_at, kill_at, kill_again, order_again, look_again;
-        nsec_t patience; /* until an order is repeated */
+        nsec_t patience; /* until an order is repeated ... */
+        nsec_t pace;     /* ... and a look */
         /* How fast renewals of the place are acknowledged: */
         struct boot_time judged;       /* the deadline that the last one gave */
         struct boot_time steady_since; /* none has been too slow; NEVER: the last one was */
@@ -104,6 +105,9 @@ struct boot_time fencing_wakeup(const struct fencing *f, const struct fencing_pl
                                 struct boot_time now);
 
 void fencing_saw(struct fencing *f, enum fencing_sight s);
+
+/* Perhaps everything is inactive now: look at once. */
+void fencing_settled(struct fencing *f);
 
 /* The service manager has accepted the order to stop. */
 void fencing_accepted(struct fencing *f);

@@ -223,11 +223,12 @@ static LIST_HEAD(, bound) bounds = LIST_HEAD_INITIALIZER(bounds);
 static unsigned numbers;
 
 int bound_new(struct bound **ret, struct loop *l, const char *root,
-              void (*changed)(void *userdata), void *userdata)
+              void (*changed)(void *userdata), void (*settled)(void *userdata), void *userdata)
 {
         struct bound *b = calloc(1, sizeof(*b));
         size_t n = 0;
 
+        (void) settled; /* such reports may be lost, and here all are */
         if (!b)
                 return -ENOMEM;
         *b = (struct bound){

@@ -338,7 +338,7 @@ TEST(a_look_by_who_knows_nothing_yet_walks)
         struct bound *b;
 
         begin();
-        CHECK_EQ(bound_new(&b, w.loop, "a.target", on_other_set, NULL), 0);
+        CHECK_EQ(bound_new(&b, w.loop, "a.target", on_other_set, NULL, NULL), 0);
         bound_look(b, on_sight, &sight);
         loop_run(w.loop);
         CHECK_EQ(sight, BOUND_NONE);
@@ -353,7 +353,7 @@ TEST(a_look_sees_a_root_that_is_known_by_another_name)
         struct bound *b;
 
         begin();
-        CHECK_EQ(bound_new(&b, w.loop, "another-name.target", on_other_set, NULL), 0);
+        CHECK_EQ(bound_new(&b, w.loop, "another-name.target", on_other_set, NULL, NULL), 0);
         bound_remember(b, "another-name.target", NULL);
         bound_look(b, on_sight, &sight);
         loop_run(w.loop);
@@ -369,7 +369,7 @@ TEST(a_look_at_what_is_bound_ends_where_the_service_manager_hangs)
 
         begin();
         w.hangs = true;
-        CHECK_EQ(bound_new(&b, w.loop, "a.target", on_other_set, NULL), 0);
+        CHECK_EQ(bound_new(&b, w.loop, "a.target", on_other_set, NULL, NULL), 0);
         bound_remember(b, "a.target", NULL);
         bound_look(b, on_sight, &sight);
         loop_run(w.loop);
@@ -389,7 +389,7 @@ TEST(an_order_that_ended_with_the_connection_is_given_again)
         struct bound *b;
 
         begin();
-        CHECK_EQ(bound_new(&b, w.loop, "a.target", on_other_set, NULL), 0);
+        CHECK_EQ(bound_new(&b, w.loop, "a.target", on_other_set, NULL, NULL), 0);
         bound_stop(b, on_accepted, &accepted);
         loop_run(w.loop);
         CHECK(accepted);

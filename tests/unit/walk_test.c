@@ -57,7 +57,37 @@ static int on_call(sd_bus_message *m, void *userdata, sd_bus_error *error unused
         return 1;
 }
 
-static void manage(int listener)
+static void report_inactive(sd_bus *bus, const char *path)
+{
+        sd_bus_message *m;
+
+        sd_bus_message_new_signal(bus, &m, path, "org.freedesktop.DBus.Properties",
+                                  "PropertiesChanged");
+        sd_bus_message_append(m, "sa{sv}as", SYSTEMD ".Unit", 1, "ActiveState", "s", "inactive",
+                              0);
+        sd_bus_send(bus, m, NULL);
+        sd_bus_message_unref(m);
+}
+
+/* Bound to the target is first.service. Once both have been read, both become inactive. */
+static int on_call_of_two(sd_bus_message *m, void *userdata unused_,
+                          sd_bus_error *error unused_)
+{
+        bool root = strstr(sd_bus_message_get_path(m), "_2etarget");
+        sd_bus *bus = sd_bus_message_get_bus(m);
+
+        if (!sd_bus_message_is_method_call(m, "org.freedesktop.DBus.Properties", "GetAll"))
+                return 0;
+        sd_bus_reply_method_return(m, "a{sv}", 2, "ActiveState", "s", "active", "BoundBy", "as",
+                                   root ? 1 : 0, "first.service");
+        if (root)
+                return 1;
+        report_inactive(bus, SYSTEMD_PATH "/unit/first_2eservice");
+        report_inactive(bus, SYSTEMD_PATH "/unit/a_2etarget");
+        return 1;
+}
+
+static void manage(int listener, sd_bus_message_handler_t answer)
 {
         int fd = accept(listener, NULL, NULL);
         bool loaded = false;
@@ -66,7 +96,7 @@ static void manage(int listener)
         sd_bus_new(&bus);
         sd_bus_set_fd(bus, fd, fd);
         sd_bus_set_server(bus, 1, (sd_id128_t){.bytes = {1}});
-        sd_bus_add_filter(bus, NULL, on_call, &loaded);
+        sd_bus_add_filter(bus, NULL, answer, &loaded);
         sd_bus_start(bus);
         while (sd_bus_process(bus, NULL) > 0 || sd_bus_wait(bus, UINT64_MAX) >= 0)
                 ;
@@ -105,9 +135,9 @@ TEST(a_bound_unit_that_is_loaded_during_a_walk_is_found)
         }
         manager = fork();
         if (manager == 0)
-                manage(listener);
+                manage(listener, on_call);
         CHECK_EQ(loop_new(&loop), 0);
-        CHECK_EQ(bound_new(&b, loop, "a.target", on_changed, &b), 0);
+        CHECK_EQ(bound_new(&b, loop, "a.target", on_changed, on_changed, &b), 0);
         bound_remember(b, "a.target", NULL);
         bound_remember(b, "late.service", NULL);
         bound_follow(b);
@@ -120,4 +150,44 @@ TEST(a_bound_unit_that_is_loaded_during_a_walk_is_found)
         bound_free(b);
         loop_timer_disarm(&late);
         loop_free(loop);
+}
+
+static void on_settled(void *userdata)
+{
+        *(bool *) userdata = true;
+        loop_stop(loop);
+}
+
+static void on_other_set(void *userdata unused_)
+{
+}
+
+/* As each does by itself when it stops: so nobody has to ask again and again. */
+TEST(a_set_is_settled_when_its_last_unit_has_reported_that_it_is_inactive)
+{
+        int listener = listen_as_manager();
+        bool settled = false;
+        struct loop_timer late;
+        struct bound *b;
+        pid_t manager;
+
+        if (listener < 0) {
+                CHECK(geteuid() != 0);
+                return;
+        }
+        manager = fork();
+        if (manager == 0)
+                manage(listener, on_call_of_two);
+        CHECK_EQ(loop_new(&loop), 0);
+        CHECK_EQ(bound_new(&b, loop, "a.target", on_other_set, on_settled, &settled), 0);
+        bound_follow(b);
+        loop_timer_init(&late, loop, on_late);
+        loop_timer_in(&late, 5 * NSEC_PER_SEC);
+        loop_run(loop);
+        kill(manager, SIGKILL);
+        CHECK(settled);
+        bound_free(b);
+        loop_timer_disarm(&late);
+        loop_free(loop);
+        close(listener);
 }
