@@ -75,16 +75,15 @@ static bool is_no_stray(const void *userdata, const char *group)
         return cgroup_is_populated(group) == 0 || is_in_a_unit(userdata, group);
 }
 
-/* Asks the kernel, which knows at once and in any case, and more exactly than GetUnitByPID()
- * does for what runs below a user's service manager. Returns whether there is news. */
-static bool find_strays(struct bound *b)
+/* Looks at @n of the units. Asks the kernel, which knows at once and in any case, and more
+ * exactly than GetUnitByPID() does for what runs below a user's service manager. Returns
+ * whether there is news. */
+static bool find_strays(struct bound *b, const struct bound_unit *units, size_t n)
 {
         bool news = strays_forget(&b->strays, is_no_stray, b);
         char group[PATH_MAX];
 
-        for (size_t i = 0; i < b->known.n; i++) {
-                const struct bound_unit *u = &b->known.units[i];
-
+        for (const struct bound_unit *u = units; u < units + n; u++) {
                 if (u->main_pid > 0 &&
                     cgroup_of_process(u->main_pid, group, sizeof(group)) == 0 &&
                     !is_in_a_unit(b, group))
@@ -151,7 +150,8 @@ static int on_properties(sd_bus_message *m, void *userdata, sd_bus_error *error 
                 set_main(&b->known, unit, now.main_pid);
                 set_main(&b->walk, unit, now.main_pid);
         }
-        if ((now.main_pid != UINT32_MAX || bound_is_kind(unit, ".scope")) && find_strays(b))
+        if ((now.main_pid != UINT32_MAX && find_strays(b, u, 1)) ||
+            (bound_is_kind(unit, ".scope") && find_strays(b, b->known.units, b->known.n)))
                 b->changed(b->userdata);
         return 0;
 }
@@ -212,7 +212,7 @@ static void walk_end(struct bound *b)
         bound_set_clear(&b->known);
         b->known = b->walk;
         b->walk = (struct bound_set){0};
-        if (find_strays(b) || other)
+        if (find_strays(b, b->known.units, b->known.n) || other)
                 b->changed(b->userdata);
         look_has_walked(b, bound_set_sight(&b->known));
         walk_for_news(b);
