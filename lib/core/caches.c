@@ -4,6 +4,7 @@
 #include "core/internal.h"
 
 #define AGAIN (5 * NSEC_PER_MSEC)
+#define CHECKED_AT_ONCE 2000 /* waiting commands, in one turn: at most 1 ms */
 
 void core_write_waits(struct core *c, struct core_write *w, const struct cached_wait *wait)
 {
@@ -17,7 +18,7 @@ void core_write_waits(struct core *c, struct core_write *w, const struct cached_
         w->term = 0;
         w->waits_for = wait->serial;
         w->again_at = boot_add(c->now, left);
-        TAILQ_INSERT_TAIL(&c->waiting, w, next_waiting);
+        TAILQ_INSERT_HEAD(&c->waiting, w, next_waiting); /* a check under way is beyond that */
         c->waiting_at = boot_min(c->waiting_at, w->again_at);
 }
 
@@ -26,6 +27,8 @@ void core_write_waits_no_more(struct core *c, struct core_write *w)
         if (w->waits_for == 0)
                 return;
         w->waits_for = 0;
+        if (w == c->waiting_check)
+                c->waiting_check = TAILQ_NEXT(w, next_waiting);
         TAILQ_REMOVE(&c->waiting, w, next_waiting);
 }
 
@@ -39,28 +42,32 @@ static bool is_over(const struct core *c, const struct core_write *w)
         return !r || !cached_is_live(r, c->state.time);
 }
 
-bool core_waiting_returned(const struct core *c)
+bool core_waiting_is_due(const struct core *c)
 {
-        return !TAILQ_EMPTY(&c->waiting) && c->state.cached.n_returned != c->waiting_returned;
+        return c->waiting_check ||
+               (!TAILQ_EMPTY(&c->waiting) && c->state.cached.n_returned != c->waiting_returned);
 }
 
 void core_waiting_run(struct core *c)
 {
-        struct core_write *w, *next;
+        unsigned left = CHECKED_AT_ONCE;
+        struct core_write *w;
 
-        if (!core_waiting_returned(c) && boot_before(c->now, c->waiting_at))
+        if (!core_waiting_is_due(c) && boot_before(c->now, c->waiting_at))
                 return;
-        c->waiting_returned = c->state.cached.n_returned;
-        c->waiting_at = BOOT_TIME_NEVER;
-        for (w = TAILQ_FIRST(&c->waiting); w; w = next) {
-                next = TAILQ_NEXT(w, next_waiting);
+        if (!c->waiting_check) {
+                c->waiting_returned = c->state.cached.n_returned;
+                c->waiting_at = BOOT_TIME_NEVER;
+                c->waiting_check = TAILQ_FIRST(&c->waiting);
+        }
+        for (; (w = c->waiting_check) && left > 0; left--)
                 if (is_over(c, w)) {
                         core_write_waits_no_more(c, w);
                         core_writes_again(c, w->seq);
                 } else {
+                        c->waiting_check = TAILQ_NEXT(w, next_waiting);
                         c->waiting_at = boot_min(c->waiting_at, w->again_at);
                 }
-        }
 }
 
 struct status core_cache(struct core *c, struct core_write *w, const struct cmd_user *user,

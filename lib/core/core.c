@@ -343,7 +343,7 @@ struct boot_time core_next(struct core *c)
         struct replica_status st = core_status(c);
 
         if (c->skipped.on || (c->repropose_from != NO_WRITE && st.leader_id != 0) ||
-            !TAILQ_EMPTY(&c->arrived) || core_reads_ready(c) || core_waiting_returned(c))
+            !TAILQ_EMPTY(&c->arrived) || core_reads_ready(c) || core_waiting_is_due(c))
                 next = boot_min(next, c->now);
         if (!STAILQ_EMPTY(&c->gone))
                 next = boot_min(next, c->gone_at);

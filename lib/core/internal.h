@@ -92,11 +92,13 @@ struct core {
         } skipped;
 
         TAILQ_HEAD(core_waiting, core_write) waiting; /* writes that wait for cache leases */
-        struct boot_time waiting_at;                  /* when to check them */
-        uint64_t waiting_returned;                    /* the count of returned terms at the last
-                                                       * check */
-        uint64_t issuer;                              /* our id as an issuer of cache leases: a
-                                                       * new one in each life */
+        struct core_write *waiting_check; /* the next one to check; NULL: no check is under
+                                           * way */
+        struct boot_time waiting_at;      /* when to check those again that have been checked */
+        uint64_t waiting_returned;        /* the count of returned terms when the last check
+                                           * began */
+        uint64_t issuer;                  /* our id as an issuer of cache leases: a
+                                           * new one in each life */
 
         TAILQ_HEAD(core_reads, core_read) reads;   /* by their ids, which ascend */
         struct confirmed confirmed[CONFIRMED_MAX]; /* both numbers ascend */
@@ -176,10 +178,11 @@ must_check_ int core_propose_own(struct core *c, enum cmd_type type, const struc
 /* @w was refused because of @wait: proposes it again later. */
 void core_write_waits(struct core *c, struct core_write *w, const struct cached_wait *wait);
 void core_write_waits_no_more(struct core *c, struct core_write *w);
-/* Whether cache terms have been given back, so that some commands may not have to wait. */
-bool core_waiting_returned(const struct core *c);
-/* Proposes again the commands that need not wait any longer. */
+/* Proposes again the commands that need not wait any longer, some of them in each turn. */
 void core_waiting_run(struct core *c);
+/* Whether it has more to do at once: a check is under way, or cache terms have been given back
+ * since the last one began. */
+bool core_waiting_is_due(const struct core *c);
 
 /* ---- orders.c ---- */
 

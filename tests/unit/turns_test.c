@@ -1,5 +1,6 @@
 /* Work that may be much is done in slices: no turn of the loop has more of it than another. */
 #include "compares.h"
+#include "core/internal.h"
 #include "one.h"
 #include "rig.h"
 
@@ -412,5 +413,96 @@ TEST(a_compaction_ahead_of_its_revision_goes_in_steps)
         CHECK(strstr(call.text, "is a future revision"));
         CHECK(s->kv.compacted < s->revision);
         rig_forget(&call);
+        rig_end();
+}
+
+#define WAITING 20000
+
+/* Of each of @n commands that wait for the cached range @serial, for @left more. */
+static void wait_for(struct core_write *w, unsigned n, uint64_t serial, nsec_t left)
+{
+        struct cached_wait wait = {serial, lease_time_add(core_lease_time(rig.core), left)};
+
+        for (unsigned i = 0; i < n; i++) {
+                w[i].seq = i + 1;
+                core_write_waits(rig.core, &w[i], &wait);
+        }
+}
+
+static uint64_t cache_range(const char *name)
+{
+        struct state *s = core_state(rig.core);
+        ProtobufCBinaryData key = pb_bytes(name, strlen(name)), none = {0};
+        struct kv_span span = kv_span(&key, &none);
+        struct cached_range *r;
+
+        CHECK_EQ(cached_promise(&s->cached, &span, 1, s->time,
+                                lease_time_add(s->time, 100 * NSEC_PER_SEC), &r),
+                 0);
+        return r->serial;
+}
+
+static unsigned n_waiting(void)
+{
+        struct core_write *w;
+        unsigned n = 0;
+
+        TAILQ_FOREACH (w, &rig.core->waiting, next_waiting)
+                n++;
+        return n;
+}
+
+/* 100,000 commands that waited for one of 256 cached ranges were looked at for 39 ms each time
+ * that a cache term was given back. */
+TEST(commands_that_wait_for_cache_terms_are_checked_in_slices)
+{
+        static struct core_write early[WAITING], late[WAITING], more;
+        uint64_t a, b;
+        struct core *c;
+
+        rig_begin();
+        c = rig.core;
+        a = cache_range("a");
+        b = cache_range("b");
+        wait_for(early, WAITING, a, NSEC_PER_SEC);
+        wait_for(late, WAITING, b, 9 * NSEC_PER_SEC);
+        core_waiting_run(c);
+        CHECK_EQ(n_waiting(), 2 * WAITING);
+
+        /* Those that may go on do so in slices. One that comes meanwhile, and one that ends, do
+         * not disturb that. */
+        c->now = boot_add(c->now, NSEC_PER_SEC);
+        for (unsigned i = 0; n_waiting() > WAITING; i++) {
+                unsigned was = n_waiting();
+
+                core_waiting_run(c);
+                CHECK(was - n_waiting() <= 2000);
+                CHECK(i < 100);
+                CHECK(n_waiting() == WAITING || core_waiting_is_due(c));
+                if (i == 1)
+                        core_write_waits_no_more(c, c->waiting_check);
+                if (i == 2)
+                        wait_for(&more, 1, b, 9 * NSEC_PER_SEC);
+        }
+
+        /* And then nothing is due before the others are, unless a cache term is given back
+         * while a check is under way: then another one follows. */
+        for (unsigned i = 0; core_waiting_is_due(c); i++) {
+                CHECK(i < 100);
+                core_waiting_run(c);
+        }
+        CHECK_EQ(n_waiting(), WAITING);
+        CHECK(boot_before(boot_add(c->now, 7 * NSEC_PER_SEC), c->waiting_at));
+        c->state.cached.n_returned++;
+        core_waiting_run(c);
+        CHECK_EQ(n_waiting(), WAITING);
+        cached_return(&c->state.cached, b, 1,
+                      lease_time_add(c->state.time, 100 * NSEC_PER_SEC));
+        for (unsigned i = 0; core_waiting_is_due(c); i++) {
+                CHECK(i < 100);
+                core_waiting_run(c);
+        }
+        CHECK_EQ(n_waiting(), 0);
+        cached_fini(&c->state.cached);
         rig_end();
 }
