@@ -310,7 +310,7 @@ static void look_at_changes(struct claim_queues *qs, const struct kv *kv, int64_
                 look_at_all(qs);
         else if (!RB_EMPTY(&qs->by_before))
                 for (size_t i = kv_place_seek(kv, &qs->place); i < kv->history_to; i++) {
-                        const struct kv_version *v = kv->history[i];
+                        const struct kv_version *v = kv_history_at(kv, i);
 
                         if (left == 0)
                                 return;

@@ -274,7 +274,7 @@ static void look_at_changes(struct observe_hub *h)
         } else if (span_index_any(&h->index)) {
                 h->looks = LOOKS;
                 for (size_t i = kv_place_seek(kv, &h->place); i < kv->history_to; i++) {
-                        const struct kv_version *v = kv->history[i];
+                        const struct kv_version *v = kv_history_at(kv, i);
 
                         if (h->looks == 0)
                                 return;

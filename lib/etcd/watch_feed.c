@@ -289,7 +289,7 @@ static bool gather(struct watch_feed *f, struct watch_budget *b)
         const struct kv *kv = &state_of(f)->kv;
 
         for (size_t i = kv_place_seek(kv, &f->place); i < kv->history_to; i++) {
-                struct match m = {f, kv->history[i], b, false};
+                struct match m = {f, kv_history_at(kv, i), b, false};
 
                 if (m.event->mod_revision > f->upto)
                         break;

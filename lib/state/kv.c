@@ -2,8 +2,9 @@
 
 #include "state/charge.h"
 
-#define COMPACT_MAX 2048                  /* changes in one compaction: about 5 ms ... */
-#define COMPACT_BYTES ((size_t) 64 << 20) /* ... and bytes, which take about 3 ms to free */
+#define BLOCK_BYTES (KV_HISTORY_BLOCK * 8) /* of the history, on a 64-bit machine */
+#define COMPACT_MAX 2048                   /* changes in one compaction: about 5 ms ... */
+#define COMPACT_BYTES ((size_t) 64 << 20)  /* ... and bytes, which take about 3 ms to free */
 
 static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
 {
@@ -202,6 +203,15 @@ bool kv_free_some(struct kv *kv, struct budget *left)
 
         if (!kept_free_some(&kv->kept, left))
                 return false;
+        /* First, since in memory they lie between the versions. */
+        for (; kv->n_history_blocks > 0; kv->n_history_blocks--) {
+                if (budget_is_spent(left))
+                        return false;
+                budget_charge_free(left, BLOCK_BYTES);
+                free(kv->history[kv->n_history_blocks - 1]);
+        }
+        free(kv->history);
+        kv->history = NULL;
         for (; k; k = next) {
                 next = RB_LEFT(k, by_key) ? RB_LEFT(k, by_key) : RB_RIGHT(k, by_key);
                 if (next)
@@ -212,8 +222,6 @@ bool kv_free_some(struct kv *kv, struct budget *left)
                 next = RB_PARENT(k, by_key);
                 leaf_free(kv, k);
         }
-        free(kv->history);
-        kv->history = NULL;
         return true;
 }
 
@@ -428,7 +436,7 @@ struct kv_key *kv_span_eldest(const struct kv *kv, const struct kv_span *span)
 bool kv_is_newest(const struct kv *kv, int64_t revision)
 {
         return revision <= 0 || kv->history_from == kv->history_to ||
-               kv->history[kv->history_to - 1]->mod_revision <= revision;
+               kv_history_at(kv, kv->history_to - 1)->mod_revision <= revision;
 }
 
 static struct kv_key *key_new(struct kv *kv, const void *key, size_t key_len)
@@ -444,27 +452,34 @@ static struct kv_key *key_new(struct kv *kv, const void *key, size_t key_len)
         return k;
 }
 
-static void history_move_down(struct kv *kv)
-{
-        size_t n = kv->history_to - kv->history_from;
-
-        if (n > 0)
-                memmove(kv->history, kv->history + kv->history_from,
-                        n * sizeof(struct kv_version *));
-        kv->history_from = 0;
-        kv->history_to = n;
-}
-
+/* Makes room for one more version. */
 static int history_reserve(struct kv *kv)
 {
-        if (kv->history_to < kv->history_cap)
+        size_t n = kv->history_to / KV_HISTORY_BLOCK - kv->history_from / KV_HISTORY_BLOCK;
+
+        if (n < kv->n_history_blocks)
                 return 0;
-        if (kv->history_from > kv->history_cap / 2) {
-                history_move_down(kv);
-                return 0;
-        }
-        return array_reserve(&kv->history, &kv->history_cap, kv->history_to + 1,
-                             sizeof(struct kv_version *));
+        if (array_reserve(&kv->history, &kv->history_cap, n + 1, sizeof(*kv->history)) < 0)
+                return -ENOMEM;
+        kv->history[n] = malloc(KV_HISTORY_BLOCK * sizeof(**kv->history));
+        if (!kv->history[n])
+                return -ENOMEM;
+        kv->n_history_blocks++;
+        return 0;
+}
+
+static void history_add(struct kv *kv, struct kv_version *v)
+{
+        kv->history[kv->n_history_blocks - 1][kv->history_to++ % KV_HISTORY_BLOCK] = v;
+}
+
+static void history_drop_first(struct kv *kv, struct budget *left)
+{
+        if (++kv->history_from % KV_HISTORY_BLOCK != 0)
+                return;
+        budget_charge_free(left, BLOCK_BYTES);
+        free(kv->history[0]);
+        memmove(kv->history, kv->history + 1, --kv->n_history_blocks * sizeof(*kv->history));
 }
 
 static int version_add(struct kv *kv, struct kv_key *k, int64_t revision, uint32_t sub,
@@ -504,7 +519,7 @@ static int version_add(struct kv *kv, struct kv_key *k, int64_t revision, uint32
                 k->newest->newer = v;
         k->newest = v;
         count(k, was_live);
-        kv->history[kv->history_to++] = v;
+        history_add(kv, v);
         kv->bytes += version_cost(v);
         return 0;
 }
@@ -563,28 +578,21 @@ static void version_compact(struct kv *kv, struct kv_version *v, int64_t revisio
         }
 }
 
-static void history_shrink(struct kv *kv)
-{
-        if (kv->history_to - kv->history_from > kv->history_cap / 8)
-                return;
-        history_move_down(kv);
-        array_shrink(&kv->history, &kv->history_cap, kv->history_to,
-                     sizeof(struct kv_version *));
-}
-
 bool kv_compact_some(struct kv *kv, int64_t revision, struct budget *left)
 {
-        history_shrink(kv);
         if (kv->compacted != revision)
                 kv->compacted_before = kv->compacted;
         kv->compacted = revision;
-        for (; kv->history_from < kv->history_to &&
-               kv->history[kv->history_from]->mod_revision < revision;
-             kv->history_from++) {
+        while (kv->history_from < kv->history_to) {
+                struct kv_version *v = kv_history_at(kv, kv->history_from);
+
+                if (v->mod_revision >= revision)
+                        break;
                 if (budget_is_spent(left))
                         return false;
                 budget_charge(left, 1);
-                version_compact(kv, kv->history[kv->history_from], revision, left);
+                version_compact(kv, v, revision, left);
+                history_drop_first(kv, left);
         }
         return true;
 }
@@ -595,14 +603,14 @@ int64_t kv_compact_step(const struct kv *kv, int64_t revision)
 
         for (size_t end = at + COMPACT_MAX;
              at < end && at < kv->history_to && bytes < COMPACT_BYTES; at++) {
-                const struct kv_version *v = kv->history[at];
+                const struct kv_version *v = kv_history_at(kv, at);
 
                 bytes += v->value_len + (v->older ? v->older->value_len : 0);
         }
-        if (at >= kv->history_to || kv->history[at]->mod_revision >= revision)
+        if (at >= kv->history_to || kv_history_at(kv, at)->mod_revision >= revision)
                 return revision;
         /* A revision is compacted as a whole, however many changes it has. */
-        return max_of(kv->history[at]->mod_revision, kv->compacted + 1);
+        return max_of(kv_history_at(kv, at)->mod_revision, kv->compacted + 1);
 }
 
 size_t kv_history_seek(const struct kv *kv, int64_t revision)
@@ -612,7 +620,7 @@ size_t kv_history_seek(const struct kv *kv, int64_t revision)
         while (lo < hi) {
                 size_t mid = lo + (hi - lo) / 2;
 
-                if (kv->history[mid]->mod_revision < revision)
+                if (kv_history_at(kv, mid)->mod_revision < revision)
                         lo = mid + 1;
                 else
                         hi = mid;
@@ -635,7 +643,7 @@ int kv_restore(struct kv *kv, struct view key, struct kv_version *v, struct kv_k
                 r = history_reserve(kv);
                 if (r < 0)
                         return r;
-                kv->history[kv->history_to++] = v;
+                history_add(kv, v);
         }
         if (!k) {
                 *at = k = key_new(kv, key.p, key.len);

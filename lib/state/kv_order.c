@@ -16,13 +16,21 @@ static int history_cmp(const void *a, const void *b)
         return x->sub < y->sub ? -1 : x->sub > y->sub;
 }
 
+_Static_assert(KV_HISTORY_BLOCK % RUN == 0, "a run is within one block");
+
+/* Nothing of the history is compacted yet: the first block has position 0. */
+static struct kv_version **at(struct kv_version ***blocks, size_t i)
+{
+        return &blocks[i / KV_HISTORY_BLOCK][i % KV_HISTORY_BLOCK];
+}
+
 static bool make_runs(struct kv *kv, struct kv_order *o, struct budget *left)
 {
         for (; o->done < kv->history_to; o->done += RUN) {
                 if (budget_is_spent(left))
                         return false;
                 budget_charge(left, RUN_STEPS);
-                qsort(kv->history + o->done, min_of(RUN, kv->history_to - o->done),
+                qsort(at(kv->history, o->done), min_of(RUN, kv->history_to - o->done),
                       sizeof(struct kv_version *), history_cmp);
         }
         o->done = 0;
@@ -33,7 +41,7 @@ static bool make_runs(struct kv *kv, struct kv_order *o, struct budget *left)
 /* Merges two adjacent runs, then the next two, and so on. */
 static bool merge_runs(const struct kv *kv, struct kv_order *o, struct budget *left)
 {
-        struct kv_version **from = kv->history;
+        struct kv_version ***from = kv->history;
 
         while (o->done < kv->history_to) {
                 size_t begin = o->done & ~(2 * o->width - 1),
@@ -48,25 +56,34 @@ static bool merge_runs(const struct kv *kv, struct kv_order *o, struct budget *l
                         o->b = middle;
                 }
                 for (size_t stop = min_of(o->done + AT_ONCE, end); o->done < stop; o->done++)
-                        o->to[o->done] =
-                                o->b >= end || (o->a < middle &&
-                                                history_cmp(&from[o->a], &from[o->b]) <= 0)
-                                        ? from[o->a++]
-                                        : from[o->b++];
+                        *at(o->to, o->done) = o->b >= end || (o->a < middle &&
+                                                              history_cmp(at(from, o->a),
+                                                                          at(from, o->b)) <= 0)
+                                                      ? *at(from, o->a++)
+                                                      : *at(from, o->b++);
         }
         return true;
 }
 
+static int make_room(const struct kv *kv, struct kv_order *o)
+{
+        o->to = calloc(kv->history_cap, sizeof(*o->to));
+        for (; o->to && o->n_blocks < kv->n_history_blocks; o->n_blocks++) {
+                o->to[o->n_blocks] = malloc(KV_HISTORY_BLOCK * sizeof(**o->to));
+                if (!o->to[o->n_blocks])
+                        return -ENOMEM;
+        }
+        return o->to ? 0 : -ENOMEM;
+}
+
 int kv_restore_end(struct kv *kv, struct kv_order *o, struct budget *left)
 {
-        struct kv_version **sorted;
+        struct kv_version ***sorted;
 
         if (o->width == 0 && !make_runs(kv, o, left))
                 return 1;
         for (; o->width < kv->history_to; o->width *= 2, o->done = 0) {
-                if (!o->to)
-                        o->to = calloc(kv->history_cap, sizeof(struct kv_version *));
-                if (!o->to)
+                if (!o->to && make_room(kv, o) < 0)
                         return -ENOMEM;
                 if (!merge_runs(kv, o, left))
                         return 1;
@@ -79,6 +96,8 @@ int kv_restore_end(struct kv *kv, struct kv_order *o, struct budget *left)
 
 void kv_order_fini(struct kv_order *o)
 {
+        while (o->n_blocks > 0)
+                free(o->to[--o->n_blocks]);
         free(o->to);
         *o = (struct kv_order){0};
 }

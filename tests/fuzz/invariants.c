@@ -66,12 +66,12 @@ static void check_keys(const struct state *s)
         /* The history has every change since the last compaction, in its order, once. */
         HOLDS(s->kv.history_to - s->kv.history_from == n_kept);
         for (size_t i = s->kv.history_from; i < s->kv.history_to; i++) {
-                const struct kv_version *v = s->kv.history[i], *u;
+                const struct kv_version *v = kv_history_at(&s->kv, i), *u;
 
                 HOLDS(v->mod_revision >= s->kv.compacted);
                 if (i == s->kv.history_from)
                         continue;
-                u = s->kv.history[i - 1];
+                u = kv_history_at(&s->kv, i - 1);
                 HOLDS(u->mod_revision < v->mod_revision ||
                       (u->mod_revision == v->mod_revision && u->sub < v->sub));
         }

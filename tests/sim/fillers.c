@@ -55,11 +55,11 @@ void fillers_applied(struct world *w, const struct state *s, struct view command
             has_alarm(commands))
                 return;
         for (size_t i = kv_history_seek(kv, before.revision + 1); i < kv->history_to; i++)
-                if (kv->history[i]->version > 0)
+                if (kv_history_at(kv, i)->version > 0)
                         fail(w,
                              "quota: a key was put at revision %" PRId64
                              " while the alarm stood",
-                             kv->history[i]->mod_revision);
+                             kv_history_at(kv, i)->mod_revision);
                 else
                         w->counts.deleted_full++;
 }

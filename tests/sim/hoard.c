@@ -204,7 +204,7 @@ void hoard_applied(struct world *w, const struct state *s, int64_t upto)
                 return fail(w, "hoard: revision %" PRId64 " is compacted, and nobody had it",
                             known + 1);
         for (size_t i = kv_history_seek(kv, known + 1); i < kv->history_to; i++) {
-                const struct kv_version *v = kv->history[i];
+                const struct kv_version *v = kv_history_at(kv, i);
                 int64_t key = hoard_number((struct view){v->key->bytes, v->key->len});
 
                 if (v->mod_revision > upto)

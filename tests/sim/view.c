@@ -101,7 +101,7 @@ void view_applied(unsigned history, const struct state *s, int64_t upto)
                 return;
         y->incomplete = kv->compacted > y->known + 1;
         for (size_t i = kv_history_seek(kv, y->known + 1); i < kv->history_to; i++) {
-                const struct kv_version *v = kv->history[i];
+                const struct kv_version *v = kv_history_at(kv, i);
                 unsigned key;
 
                 if (v->mod_revision > upto)

@@ -885,3 +885,29 @@ TEST(a_reader_with_little_to_spend_comes_to_its_end)
         kv_iter_fini(&it);
         kv_fini(&kv);
 }
+
+/* Ten million pointers were moved within one put, for 16 ms. */
+TEST(the_history_is_never_moved)
+{
+        struct budget all = BUDGET_ALL;
+        struct kv_version **block;
+        struct kv_key *k;
+        struct kv kv;
+        size_t at;
+
+        kv_init(&kv);
+        for (int64_t i = 1; i <= 40000; i++)
+                CHECK_EQ(kv_put(&kv, i, 0, "k", 1, "v", 1, 0, &k), 0);
+        at = kv_history_seek(&kv, 40000);
+        block = kv.history[at / KV_HISTORY_BLOCK];
+        CHECK(kv_compact_some(&kv, 39000, &all));
+        for (int64_t i = 40001; i <= 140000; i++)
+                CHECK_EQ(kv_put(&kv, i, 0, "k", 1, "v", 1, 0, &k), 0);
+        CHECK_EQ(kv_history_seek(&kv, 40000), at);
+        CHECK_EQ(kv_history_at(&kv, at)->mod_revision, 40000);
+        CHECK(kv.history[0] == block);
+        CHECK(kv_compact_some(&kv, 140000, &all));
+        CHECK_EQ(kv.n_history_blocks, 1);
+        CHECK_EQ(kv_history_at(&kv, kv.history_to - 1)->mod_revision, 140000);
+        kv_fini(&kv);
+}

@@ -59,7 +59,8 @@ static void check_history(const struct state *s)
         const struct kv *kv = &s->kv;
 
         for (size_t i = kv->history_from + 1; i < kv->history_to; i++)
-                CHECK(kv->history[i - 1]->mod_revision < kv->history[i]->mod_revision);
+                CHECK(kv_history_at(kv, i - 1)->mod_revision <
+                      kv_history_at(kv, i)->mod_revision);
 }
 
 static void go(struct state *s)
