@@ -18,18 +18,11 @@ void cmd_append(struct buf *b, enum cmd_type type, uint64_t origin, uint64_t seq
         buf_add_bytes(b, body, body_len);
 }
 
-/* The cluster version that a program must know to apply @c. */
-static int needs(const struct cmd *c, uint32_t *ret)
-{
-        *ret = CLUSTER_0_1;
-        return c->type == CMD_VERSION ? cmd_version_read(c->body, ret) : 0;
-}
-
 int cmd_next(struct view *entry, uint32_t newest, struct cmd *ret)
 {
         struct view at = *entry;
         struct cmd c = {0};
-        uint32_t needed;
+        uint32_t raised_to;
         uint8_t type;
         int r;
 
@@ -56,11 +49,13 @@ int cmd_next(struct view *entry, uint32_t newest, struct cmd *ret)
         if (type < CMD_PUT || type > (newest > CLUSTER_0_1 ? CMD_LAST_ : CMD_RENEW_AHEAD))
                 return -ENOTSUP;
         c.type = type;
-        r = needs(&c, &needed);
-        if (r < 0)
-                return r;
-        if (needed > newest)
-                return -ENOTSUP;
+        if (type == CMD_VERSION) {
+                r = cmd_version_read(c.body, &raised_to);
+                if (r < 0)
+                        return r;
+                if (raised_to > newest)
+                        return -ENOTSUP;
+        }
         *ret = c;
         *entry = at;
         return 0;
