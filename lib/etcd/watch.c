@@ -8,11 +8,12 @@
 
 #include "base/probe.h"
 
-#define PROGRESS_MAX 1000 /* watches that are notified in one turn */
-#define TURN_STEPS 40000  /* in one turn of the loop: about 2 ms */
-#define CHECK_STEPS 10    /* to check whether a watch is still permitted */
-#define FREE_AT_ONCE 1000 /* watches of a stream that has ended: about 1 ms; the others ... */
-#define FREE_IN_TURN 2000 /* ... in the following turns */
+#define PROGRESS_MAX 1000   /* watches that are notified in one turn */
+#define TURN_STEPS 40000    /* in one turn of the loop: about 2 ms */
+#define CHECK_STEPS 10      /* to check whether a watch is still permitted */
+#define FREE_AT_ONCE 1000   /* watches of a stream that has ended: about 1 ms; the others ... */
+#define FREE_IN_TURN 2000   /* ... in the following turns */
+#define RESUMED_AT_ONCE 500 /* streams that waited for the current revision: about 2 ms */
 
 static int watch_id_cmp(const struct watch *a, const struct watch *b)
 {
@@ -142,8 +143,9 @@ static uint64_t auth_version(const struct watch_hub *h)
         return a->revision << 1 | a->enabled;
 }
 
-/* Continues the check. Returns true when all have been checked. */
-static bool check_more(struct watch_hub *h, struct watch_budget *b)
+/* Goes on to check which watches are still permitted. Returns true when all have been checked.
+ */
+static bool check_watches(struct watch_hub *h, struct watch_budget *b)
 {
         while (h->check_at) {
                 struct watch key = {.id = h->check_id}, *w, *next;
@@ -184,7 +186,7 @@ static bool check_permits(struct watch_hub *h, struct watch_budget *b)
                         core_state(h->api->core)->auth.enabled ? LIST_FIRST(&h->streams) : NULL;
                 h->check_id = INT64_MIN;
         }
-        return check_more(h, b);
+        return check_watches(h, b);
 }
 
 static void ask_for_now(struct watch_hub *h);
@@ -355,14 +357,15 @@ static bool asks_for_now(const struct watch_stream *s, const Pb__WatchRequest *q
                q->create_request->start_revision == 0 && !core_caught_up(s->hub->api->core);
 }
 
-/* Holds the stream's requests back; what the client sends meanwhile waits in its window. */
-static void hold(struct watch_stream *s, struct view m)
+/* The request waits here until resume_waiting(); what the client sends meanwhile waits in its
+ * window. */
+static void wait_for_now(struct watch_stream *s, struct view m)
 {
-        s->waits = s->hub->waited_for = true;
-        buf_add(&s->held, m.p, m.len);
-        if (buf_error(&s->held) < 0)
+        buf_add(&s->request, m.p, m.len);
+        if (buf_error(&s->request) < 0)
                 return rpc_call_finish(s->call, status_nomem.code, status_nomem.text);
-        rpc_call_charge(s->call, buf_len(&s->held));
+        LIST_INSERT_HEAD(&s->hub->waiting, s, by_waiting);
+        rpc_call_charge(s->call, buf_len(&s->request));
         rpc_call_hold(s->call);
 }
 
@@ -378,7 +381,7 @@ static void on_message(struct rpc_call *call, struct view m)
                 return rpc_call_finish(call, status_unpacked(r).code, status_unpacked(r).text);
         if (asks_for_now(s, q)) {
                 pb_free(q);
-                return hold(s, m);
+                return wait_for_now(s, m);
         }
         switch (q->request_union_case) {
         case PB__WATCH_REQUEST__REQUEST_UNION_CREATE_REQUEST:
@@ -402,24 +405,25 @@ static void on_message(struct rpc_call *call, struct view m)
         pb_free(q);
 }
 
-/* The current revision is known: continue with the requests that were held back. */
-static void replay_held(struct watch_hub *h)
+/* The current revision is known: goes on with the requests that wait for it, some of them in
+ * each turn. */
+static void resume_waiting(struct watch_hub *h)
 {
-        struct watch_stream *s, *next;
+        unsigned left = RESUMED_AT_ONCE;
+        struct watch_stream *s;
 
-        h->waited_for = false;
-        LIST_FOREACH_SAFE (s, &h->streams, next, next) {
-                cleanup_(buf_fini) struct buf held = s->held;
+        for (; left > 0 && (s = LIST_FIRST(&h->waiting)); left--) {
+                cleanup_(buf_fini) struct buf request = s->request;
 
-                if (!s->waits)
-                        continue;
-                s->held = (struct buf){0};
-                s->waits = false;
+                s->request = (struct buf){0};
+                LIST_REMOVE(s, by_waiting);
                 rpc_call_charge(s->call, 0);
-                on_message(s->call, (struct view){buf_head(&held), buf_len(&held)});
+                on_message(s->call, (struct view){buf_head(&request), buf_len(&request)});
                 rpc_call_release(s->call);
                 api_kick(h->api, s->call);
         }
+        if (!LIST_EMPTY(&h->waiting))
+                h->next = core_now(h->api->core);
 }
 
 static void now_known(struct core_read *rd, struct status st)
@@ -430,10 +434,10 @@ static void now_known(struct core_read *rd, struct status st)
 
 static void ask_for_now(struct watch_hub *h)
 {
-        if (!h->waited_for || h->asking)
+        if (LIST_EMPTY(&h->waiting) || h->asking)
                 return;
         if (core_caught_up(h->api->core))
-                return replay_held(h);
+                return resume_waiting(h);
         h->asking = true;
         h->now.done = now_known;
         core_read(h->api->core, &h->now, 0);
@@ -455,7 +459,9 @@ static void on_close(struct rpc_call *call)
         LIST_REMOVE(s, next);
         h->counts.streams--;
         identity_fini(&s->who);
-        buf_fini(&s->held);
+        if (buf_len(&s->request) > 0)
+                LIST_REMOVE(s, by_waiting);
+        buf_fini(&s->request);
         if (free_watches(s, &n))
                 return free(s);
         LIST_INSERT_HEAD(&h->leaving, s, next);
@@ -500,6 +506,7 @@ int watch_hub_new(struct watch_hub **ret, struct api *a)
         LIST_INIT(&h->leaving);
         TAILQ_INIT(&h->blocked);
         LIST_INIT(&h->asked);
+        LIST_INIT(&h->waiting);
         TAILQ_INIT(&h->by_sent);
         watch_feeds_init(h);
         *ret = h;

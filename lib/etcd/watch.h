@@ -98,8 +98,8 @@ struct watch_stream {
         struct watch_hub *hub;
         struct rpc_call *call; /* NULL: it has ended, and its watches are freed in slices */
         struct identity who;   /* when the last watch was created */
-        bool waits;            /* until this replica knows the current revision */
-        struct buf held;       /* the request that waits for that */
+        LIST_ENTRY(watch_stream) by_waiting; /* linked while `request` is not empty */
+        struct buf request; /* waits until this replica knows the current revision */
         struct watch_ids watches;
         struct watch_list blocked; /* watches that wait for the client to read */
         size_t n_behind;           /* how many of its watches are not up to date */
@@ -111,6 +111,7 @@ struct watch_hub {
         struct api *api;
         struct watch_feed feeds[N_FEEDS];
         LIST_HEAD(, watch_stream) streams, asked;
+        LIST_HEAD(, watch_stream) waiting; /* for `now` */
         TAILQ_HEAD(blocked_streams, watch_stream) blocked;
         LIST_HEAD(, watch_stream) leaving; /* streams that have no call any more */
         struct watch_list by_sent;     /* watches with progress notifications, the one that was
@@ -118,8 +119,8 @@ struct watch_hub {
         uint64_t auth_seen;            /* auth_version() when permissions were last checked */
         struct watch_stream *check_at; /* the stream that is being checked; NULL: none */
         int64_t check_id;              /* the id from which the check continues */
-        struct core_read now;          /* the read that streams wait for */
-        bool waited_for, asking;
+        struct core_read now;          /* the read that `waiting` streams wait for */
+        bool asking;
         struct boot_time next, passes_at, blocked_at;
         struct watch_counts counts;
 };
