@@ -13,7 +13,8 @@
  * cannot tell whether its directory is the member's first one, so it waits for all members: it
  * takes part in an election when each has introduced itself and all are founding, too. If one
  * is not, the cluster has begun, and a founding replica votes only for a candidate that has
- * this directory recorded; or for any, if all have introduced themselves and none has one.
+ * this directory recorded; or for any, if all have introduced themselves and none has one. Then
+ * it also stands, if it has got entries of a leader: whoever lacks these cannot be elected.
  */
 #include "base/probe.h"
 #include "consensus/internal.h"
@@ -113,7 +114,13 @@ uint64_t directories_awaits(const struct replica *r)
 
 bool directories_may_stand(const struct replica *r)
 {
-        return !directories_founding(r) || (!has_begun(r) && directories_awaits(r) == 0);
+        if (!directories_founding(r))
+                return true;
+        if (!has_begun(r))
+                return directories_awaits(r) == 0;
+        PROBE_IF(none_recorded(r) && log_last(&r->log) > 1,
+                 "a founding replica stands for election in a cluster of version 0.1");
+        return none_recorded(r) && log_last(&r->log) > 1;
 }
 
 bool directories_may_vote(const struct replica *r, uint64_t candidate)

@@ -667,9 +667,14 @@ TEST(a_founding_replica_votes_in_a_cluster_that_has_begun_at_version_0_1)
         CHECK_EQ(replica_peer_introduced(r, 3, &in, net.now), 0);
         CHECK(directories_may_vote(r, 2));
         CHECK(!directories_may_stand(r));
+        /* With entries of a later term, it would not vote for who has begun. */
+        CHECK_EQ(log_push(&r->log, 2, RAFT_BARRIER, NULL, 0), 0);
+        CHECK(directories_may_stand(r));
         in.yours = 55; /* it is at version 0.2, and our disk was lost */
         CHECK_EQ(replica_peer_introduced(r, 3, &in, net.now), 0);
         CHECK(!directories_may_vote(r, 2));
+        CHECK(!directories_may_stand(r));
+        log_cut(&r->log, log_last(&r->log));
         stop_founding();
 }
 
