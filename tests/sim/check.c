@@ -634,11 +634,12 @@ static const char *views(const struct world *w, int64_t id)
 
 /* What a lease may live longer than its TTL, and than the time in which nobody served. A
  * network that loses 3 of 100 frames costs beacons and commits; a disk that stalls holds up
- * what queues behind it; a leader that hands over to a replica that is down serves nobody for
- * an election timeout or two; lease time stands still while a leader, each once, learns how
- * long a round trip is; and when a majority crashes at once, lease time continues from the log
- * (TICK_AFTER in core/expiry.c). If all has been well since the lease was renewed, it takes
- * what an entry takes to be committed. */
+ * what queues behind it; where heartbeats are so frequent that one late frame is longer than
+ * what a leader takes for well, each of them is an outage; a leader that hands over to a
+ * replica that is down serves nobody for an election timeout or two; lease time stands still
+ * while a leader, each once, learns how long a round trip is; and when a majority crashes at
+ * once, lease time continues from the log (TICK_AFTER in core/expiry.c). If all has been well
+ * since the lease was renewed, it takes what an entry takes to be committed. */
 static nsec_t undead_most(const struct world *w, const struct lease_seen *l, uint64_t lulls)
 {
         nsec_t age = w->now - l->renewed_at, more = 100 * MSEC;
@@ -646,7 +647,10 @@ static nsec_t undead_most(const struct world *w, const struct lease_seen *l, uin
         if (age < well_for(w))
                 return 15 * MSEC;
         more += (nsec_t) lulls * LULL_GRAIN;
-        more += w->faults.loss ? 5 * MSEC * w->slower + age / (w->slows ? 2 : 3) : 0;
+        more += w->faults.loss
+                        ? 5 * MSEC * w->slower +
+                                  age / (w->slows || 5 * w->heartbeat / 2 < FRAME_LATE ? 2 : 3)
+                        : 0;
         more += w->faults.stalls ? 500 * MSEC : 0;
         more += w->faults.transfers ? 12 * MSEC * w->slower + age / 2 : 0;
         more += w->faults.crashes || w->faults.memory ? (nsec_t) (lulls + 1) * TICK_GRAIN : 0;
