@@ -594,8 +594,11 @@ static bool end_is_free(const struct world *w, const struct holder *h, unsigned 
             is_stranger(h->ends[i].wire.to) || is_stranger(elsewhere_leads(&h->ends[i])) ||
             w->now < h->ends[i].wire.late_until || wire_repeats(&h->ends[i].wire))
                 return false;
+        /* If it keeps up, there is a leader, which needs a majority. */
         for (unsigned j = 0; j < w->n_replicas; j++)
-                if (is_disturbed(w, i, j) || is_disturbed(w, j, i))
+                if (is_disturbed(w, i, j) || is_disturbed(w, j, i) ||
+                    (j != w->leads &&
+                     (is_disturbed(w, w->leads, j) || is_disturbed(w, j, w->leads))))
                         return false;
         return true;
 }

@@ -170,7 +170,8 @@ static void account(struct world *w)
                         spells_see(w, s[i].term,
                                    could_lead(w, s, i, false) && !hears_quickly(w, s, i));
         }
-        for (unsigned i = 0, by = leader_in(w, s); i < w->n_replicas; i++)
+        w->leads = leader_in(w, s);
+        for (unsigned i = 0, by = w->leads; i < w->n_replicas; i++)
                 w->r[i].keeps_up = by < w->n_replicas && !s[by].hands_over && s[i].runs &&
                                    !s[i].waits && s[i].term == s[by].term &&
                                    s[i].last + KEEPS_UP >= s[by].commit;
