@@ -455,6 +455,31 @@ static int resolve_compaction(struct options *o)
         return nsec_parse(text, &o->compact_age) < 0 || o->compact_age < 0 ? -EINVAL : 0;
 }
 
+/* Whoever compares a certificate with such a list ends at an item that is too long for a name,
+ * and would refuse those behind it. */
+static int check_names(const struct options *o, struct conf_error *err)
+{
+        const struct {
+                const char *flag, *names;
+        } lists[] = {
+                {"client-cert-allowed-cn", o->client_cert_allowed_cn},
+                {"client-cert-allowed-hostname", o->client_cert_allowed_hostname},
+                {"peer-cert-allowed-cn", o->peer_cert_allowed_cn},
+                {"peer-cert-allowed-hostname", o->peer_cert_allowed_hostname},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
+                const char *cursor = lists[i].names;
+                char name[256];
+
+                while (list_next(&cursor, name, sizeof(name)))
+                        ;
+                if (cursor && *cursor)
+                        return complain(err, "--%s: '%s' is too long", lists[i].flag, cursor);
+        }
+        return 0;
+}
+
 static int check_tls(const struct options *o, struct conf_error *err)
 {
         const char *cursor = o->cipher_suites;
@@ -478,7 +503,8 @@ static int check_tls(const struct options *o, struct conf_error *err)
                                         "suites such as "
                                         "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256%s",
                                         suite, "");
-        return *cursor ? complain(err, "--cipher-suites: '%s' is too long%s", cursor, "") : 0;
+        return *cursor ? complain(err, "--cipher-suites: '%s' is too long%s", cursor, "")
+                       : check_names(o, err);
 }
 
 static int resolve(struct options *o, struct options_cluster *c, struct conf_error *err)

@@ -61,15 +61,24 @@ int ctl_hear(struct ctl *c)
         return ctl_hear_for(c, UINT64_MAX);
 }
 
+static int check_endpoints(const char *list)
+{
+        const char *cursor = list;
+        char url[TALK_URL_MAX];
+
+        if (!list_next(&cursor, url, sizeof(url)) || !*url)
+                return say("'%s' names no endpoint of the core", list);
+        while (list_next(&cursor, url, sizeof(url)))
+                ;
+        return *cursor ? say("--endpoints: '%s' is too long", cursor) : 0;
+}
+
 int verb_call(struct ctl *c, const struct verb *v, int argc, char **argv)
 {
-        char user[TALK_USER], password[TALK_PASSWORD], url[TALK_URL_MAX];
-        const char *cursor = c->core.endpoints;
-        int r = 0;
+        char user[TALK_USER], password[TALK_PASSWORD];
+        int r = v->of & OF_CORE ? check_endpoints(c->core.endpoints) : 0;
 
-        if ((v->of & OF_CORE) && (!list_next(&cursor, url, sizeof(url)) || !*url))
-                return say("'%s' names no endpoint of the core", c->core.endpoints);
-        if (v->of & VERB_AGENT)
+        if (r == 0 && (v->of & VERB_AGENT))
                 r = ctl_open_bus(c);
         if (r == 0 && (v->of & OF_CORE))
                 r = talk_log_in(&c->core, user, password);

@@ -124,6 +124,8 @@ def test_three_hundred_wrong_lines_get_one_sentence_each(table):
     (["status", "now"], "status does not take 'now'; see tenurectl status --help"),
     (["lease", "list", "--endpoints="], "--endpoints needs a value"),
     (["lease", "list", "--endpoints=,"], "',' names no endpoint of the core"),
+    (["lease", "list", f"--endpoints=http://x:1,{'a' * 400},http://y:1"],
+     f"--endpoints: '{'a' * 400},http://y:1' is too long"),
     (["cache", "x", "--endpoints=,"], "',' names no endpoint of the core"),
     (["cache", "", "--prefix"], "cache: KEY is empty"),
     (["lease", "grant", "soon", ENDPOINTS], "TTL must be a time from 1ms to 876000h such as 500ms "

@@ -88,6 +88,8 @@ def test_an_option_is_read_as_by_etcd(wanted, options):
      "--cipher-suites TLS_RSA_WITH_RC4_128_SHA"),
     ("--tls-min-version is newer than --tls-max-version",
      "--tls-min-version TLS1.3 --tls-max-version TLS1.2"),
+    (f"--peer-cert-allowed-cn: '{'a' * 256},b' is too long",
+     "--peer-cert-allowed-cn " + "x," + "a" * 256 + ",b"),
     ("--client-crl-file needs --trusted-ca-file", "--client-crl-file x"),
     ("not by sockets of a host", "--listen-peer-urls unix:///x"),
     ("--name must be 1 to 127 bytes without commas and equals signs, not ''", "--name="),
