@@ -258,9 +258,14 @@ def test_any_tool_reads_what_any_agent_and_core_say(release, core, agents):
     for host in hosts:
         eventually(lambda: len(host.services()) == 2)
     lease, at = f"{hosts[0].status().lease_id:016x}", f"--endpoints={core.endpoints}"
-    for words in (["status"], ["nodes"], ["services"], ["describe"], ["ttl", "advise"],
-                  [at, "core", "members"], [at, "lease", "list"], [at, "lease", "ttl", lease]):
-        earliest, *others = (names(json.loads(tool("--json=short", *words))) for tool in tools)
+    askers = [functools.partial(run, bin / "tenurectl", at) for bin in (release.programs(), BIN)]
+    for programs, words in (
+            *((tools, words) for words in (["status"], ["nodes"], ["services"], ["describe"],
+                                           ["ttl", "advise"])),
+            *((askers, words) for words in (["core", "members"], ["lease", "list"],
+                                            ["lease", "ttl", lease]))):
+        earliest, *others = (names(json.loads(program("--json=short", *words)))
+                             for program in programs)
         assert len(earliest) > 1
         for said in others:
             assert earliest - said == set()
