@@ -29,10 +29,12 @@ static bool is_program(struct view v)
 int introduction_read(struct view frame, struct introduction *ret)
 {
         struct reader rd = {.in = frame};
-        bool it = reader_u8(&rd) == FRAME_TIME_ASK && reader_u64(&rd) == 0;
+        uint8_t type = reader_u8(&rd);
+        bool it = type == FRAME_TIME_ASK && reader_u64(&rd) == 0;
         struct introduction in = {0};
         struct view program;
 
+        reader_check(&rd, type >= FRAME_RAFT && type <= FRAME_LACKS); /* as 0.1.0 sends them */
         if (!it && rd.r == 0) {
                 *ret = introduction_0_1;
                 return -ENODATA;

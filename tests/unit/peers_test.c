@@ -11,6 +11,7 @@
 #include "virtual_time.h"
 
 #define CLUSTER 7
+#define VOTE "\1ote" /* a frame that raft sends */
 #define MS NSEC_PER_MSEC
 
 static struct {
@@ -32,7 +33,7 @@ static int on_frame(void *userdata, uint64_t id, struct view frame)
                 notice_len = frame.len;
                 memcpy(notice_bytes, frame.p, frame.len);
         }
-        if (id == 1 && frame.len == 4 && memcmp(frame.p, "vote", 4) == 0) {
+        if (id == 1 && frame.len == 4 && memcmp(frame.p, VOTE, 4) == 0) {
                 w.got++;
                 if (w.act)
                         w.act();
@@ -108,7 +109,7 @@ static void on_end(struct loop_timer *t)
 
 static void on_beat(struct loop_timer *t)
 {
-        peers_send(w.from, 2, (struct view){(const uint8_t *) "vote", 4});
+        peers_send(w.from, 2, (struct view){(const uint8_t *) VOTE, 4});
         loop_timer_in(t, 5 * MS);
 }
 
@@ -251,7 +252,7 @@ TEST(who_calls_is_called_back_although_an_attempt_hangs)
 static void on_burst(struct loop_timer *t)
 {
         for (unsigned i = 0; i < 8; i++)
-                peers_send(w.from, 2, (struct view){(const uint8_t *) "vote", 4});
+                peers_send(w.from, 2, (struct view){(const uint8_t *) VOTE, 4});
         loop_timer_in(t, 5 * MS);
 }
 
@@ -435,7 +436,7 @@ static int call_as(uint64_t member, const char *url)
         le64_put(said + 8, CLUSTER);
         le64_put(said + 16, member);
         le32_put(said + 24, 4);
-        memcpy(said + 28, "vote", 4);
+        memcpy(said + 28, VOTE, 4);
         CHECK_EQ(write(fd, said, sizeof(said)), (ssize_t) sizeof(said));
         return fd;
 }
@@ -741,7 +742,7 @@ TEST(who_floods_ends_its_own_connections)
         le64_put(said + 8, CLUSTER);
         le64_put(said + 16, 1);
         le32_put(said + 24, 4);
-        memcpy(said + 28, "vote", 4);
+        memcpy(said + 28, VOTE, 4);
 
         first = call_from("127.0.0.3", to);
         run_for(20 * MS);

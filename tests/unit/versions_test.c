@@ -64,6 +64,16 @@ TEST(a_damaged_introduction_is_refused)
         CHECK_EQ(read_it(&b, &in), 0);
 }
 
+/* A member that is taken for one of 0.1.0 keeps a new cluster at version 0.1. */
+TEST(a_frame_that_0_1_0_does_not_send_is_no_sign_of_it)
+{
+        static const uint8_t types[] = {0, FRAME_DOUBLED, 0xff};
+        struct introduction in;
+
+        for (size_t i = 0; i < ARRAY_SIZE(types); i++)
+                CHECK_EQ(introduction_read((struct view){&types[i], 1}, &in), -EBADMSG);
+}
+
 static unsigned n_sent;
 
 static void count_sent(void *u, uint64_t peer, struct view frame)
