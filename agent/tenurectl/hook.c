@@ -65,8 +65,7 @@ static void skip(struct hook *h, const struct json_object *o)
         skipped = e->o;
         json_put_text(skipped, "event", WATCH_RESYNC);
         json_put_text(skipped, "reason", reason);
-        json_object_object_foreach((struct json_object *) (uintptr_t) o, key, value)
-        {
+        json_object_object_foreach ((struct json_object *) (uintptr_t) o, key, value) {
                 if (strcmp(key, "revision") == 0 || strcmp(key, "realtime_usec") == 0)
                         json_object_object_add(skipped, key, json_object_get(value));
         }

@@ -40,10 +40,10 @@ static bool has_tag(struct json_object *tags, struct view tag)
         struct view name = {tag.p, eq ? (size_t) (eq - tag.p) : tag.len};
         struct view value = {tag.p + name.len + 1, eq ? tag.len - name.len - 1 : 0};
 
-        json_object_object_foreach(tags, key,
-                                   text) if (is(name, key, strlen(key))) return !eq ||
-                is(value, json_object_get_string(text),
-                   (size_t) json_object_get_string_len(text));
+        json_object_object_foreach (tags, key, text)
+                if (is(name, key, strlen(key)))
+                        return !eq || is(value, json_object_get_string(text),
+                                         (size_t) json_object_get_string_len(text));
         return false;
 }
 

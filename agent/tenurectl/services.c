@@ -231,7 +231,7 @@ static int take_properties(struct registering *g)
         static const char *const names[] = {"Address", "Port"};
 
         for (int i = 0; i < g->argc; i++)
-                for (size_t k = 0; k < 2 && g->argv[i]; k++) {
+                for (size_t k = 0; k < ARRAY_SIZE(names) && g->argv[i]; k++) {
                         const char *value = value_of(g->argv[i]);
 
                         if (strcasecmp(g->argv[i], names[k]) != 0)

@@ -23,8 +23,7 @@ static const char *pairs_cell(struct json_object *pairs, char out[static TEXT_CE
 {
         cleanup_(buf_fini) struct buf b = {0};
 
-        json_object_object_foreach(pairs, key, value)
-        {
+        json_object_object_foreach (pairs, key, value) {
                 buf_printf(&b, "%s%s=%s", buf_len(&b) > 0 ? "," : "", key,
                            json_object_get_string(value));
         }

@@ -76,11 +76,10 @@ void json_get_tags(struct json_object *o, const char *key, char tags[static TAGS
                 return;
         /* Setting a tag takes time in proportion to the tags that are kept, so the loop is
          * bounded. A value that is no text, or does not fit, is left out. */
-        json_object_object_foreach(all, name,
-                                   value) if (n++ < TAGS_COUNT_MAX &&
-                                              json_object_is_type(value, json_type_string) &&
-                                              json_object_get_string_len(value) < TAGS_MAX)(
-                void) !tags_set(tags, name, text_of(value, text, sizeof(text)));
+        json_object_object_foreach (all, name, value)
+                if (n++ < TAGS_COUNT_MAX && json_object_is_type(value, json_type_string) &&
+                    json_object_get_string_len(value) < TAGS_MAX)
+                        (void) !tags_set(tags, name, text_of(value, text, sizeof(text)));
 }
 
 void json_put_list(struct json_object *o, const char *key, const char *list)
