@@ -110,6 +110,15 @@ static void help(const struct args_program *p, FILE *f)
         fprintf(f, "\nSee tenure-core(8).\n");
 }
 
+static int complain(struct conf_error *err, const char *fmt, const char *a, const char *b)
+{
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+        snprintf(err->text, sizeof(err->text), fmt, a, b);
+#pragma GCC diagnostic pop
+        return -EINVAL;
+}
+
 static int check_bump(struct arguments *a, const char *bump, bool compacted,
                       struct conf_error *err)
 {
@@ -117,15 +126,11 @@ static int check_bump(struct arguments *a, const char *bump, bool compacted,
                 .type = CONF_UINT, .min = 1, .max = (int64_t) 1 << 62};
 
         if (compacted && !bump)
-                return snprintf(err->text, sizeof(err->text),
-                                "--mark-compacted goes with --bump-revision"),
-                       -EINVAL;
+                return complain(err, "--mark-compacted goes with --bump-revision%s%s", "", "");
         if (!bump)
                 return 0;
         if (!a->restore)
-                return snprintf(err->text, sizeof(err->text),
-                                "--bump-revision goes with --restore"),
-                       -EINVAL;
+                return complain(err, "--bump-revision goes with --restore%s%s", "", "");
         return conf_set(&o, &a->bump, bump, "--bump-revision", err);
 }
 
@@ -160,15 +165,6 @@ int arguments_parse(struct arguments *ret, int argc, char **argv, struct conf_er
 
         r = args_parse(&ret->all, &core, argc, argv, err);
         return r == 0 ? check_bump(ret, bump, compacted, err) : r;
-}
-
-static int complain(struct conf_error *err, const char *fmt, const char *a, const char *b)
-{
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-        snprintf(err->text, sizeof(err->text), fmt, a, b);
-#pragma GCC diagnostic pop
-        return -EINVAL;
 }
 
 #define LISTEN_MAX 8
@@ -469,13 +465,10 @@ static int check_names(const struct options *o, struct conf_error *err)
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(lists); i++) {
-                const char *cursor = lists[i].names;
-                char name[256];
+                const char *rest = list_too_long(lists[i].names, 256);
 
-                while (list_next(&cursor, name, sizeof(name)))
-                        ;
-                if (cursor && *cursor)
-                        return complain(err, "--%s: '%s' is too long", lists[i].flag, cursor);
+                if (rest)
+                        return complain(err, "--%s: '%s' is too long", lists[i].flag, rest);
         }
         return 0;
 }

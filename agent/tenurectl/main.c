@@ -63,14 +63,11 @@ int ctl_hear(struct ctl *c)
 
 static int check_endpoints(const char *list)
 {
-        const char *cursor = list;
-        char url[TALK_URL_MAX];
+        const char *rest = list_too_long(list, TALK_URL_MAX);
 
-        if (!list_next(&cursor, url, sizeof(url)) || !*url)
+        if (*list == '\0' || *list == ',' || rest == list)
                 return say("'%s' names no endpoint of the core", list);
-        while (list_next(&cursor, url, sizeof(url)))
-                ;
-        return *cursor ? say("--endpoints: '%s' is too long", cursor) : 0;
+        return rest ? say("--endpoints: '%s' is too long", rest) : 0;
 }
 
 int verb_call(struct ctl *c, const struct verb *v, int argc, char **argv)

@@ -156,6 +156,18 @@ bool list_next(const char **cursor, char *out, size_t size)
         return true;
 }
 
+const char *list_too_long(const char *list, size_t size)
+{
+        for (const char *s = list; s && *s; s += *s == ',') {
+                const char *item = s;
+
+                s += strcspn(s, ",");
+                if ((size_t) (s - item) >= size)
+                        return item;
+        }
+        return NULL;
+}
+
 int list_split(const char *list, struct arena *a, char ***ret, size_t *ret_n)
 {
         size_t n = 1, k = 0;

@@ -128,5 +128,9 @@ void conf_time_format(nsec_t t, char out[static 32]);
  * end; an item that does not fit ends the list too. */
 bool list_next(const char **cursor, char *out, size_t size);
 
+/* The first item of a CONF_LIST, with all behind it, at which list_next() would end early;
+ * NULL: each is shorter than @size. */
+const char *list_too_long(const char *list, size_t size);
+
 /* All items of a CONF_LIST, of any length and number, in @a. Returns 0 or -ENOMEM. */
 must_check_ int list_split(const char *list, struct arena *a, char ***ret, size_t *ret_n);
