@@ -114,13 +114,15 @@ uint64_t directories_awaits(const struct replica *r)
 
 bool directories_may_stand(const struct replica *r)
 {
+        bool stands;
+
         if (!directories_founding(r))
                 return true;
         if (!has_begun(r))
                 return directories_awaits(r) == 0;
-        PROBE_IF(none_recorded(r) && log_last(&r->log) > 1,
-                 "a founding replica stands for election in a cluster of version 0.1");
-        return none_recorded(r) && log_last(&r->log) > 1;
+        stands = none_recorded(r) && log_last(&r->log) > 1;
+        PROBE_IF(stands, "a founding replica stands for election in a cluster of version 0.1");
+        return stands;
 }
 
 bool directories_may_vote(const struct replica *r, uint64_t candidate)

@@ -381,11 +381,16 @@ static void stop(void)
 }
 
 /* As replicas of a new cluster, with directories from 101 on. */
-static void start_founding(void)
+static void start_founding_with(size_t log_bytes)
 {
         founds = true;
         made_dirs = 100;
-        start();
+        start_with(log_bytes);
+}
+
+static void start_founding(void)
+{
+        start_founding_with(0);
 }
 
 static void stop_founding(void)
@@ -533,9 +538,7 @@ TEST(a_new_cluster_begins_though_its_log_is_full_before_the_first_command)
         struct net_node *leader = NULL;
 
         waits_found = true;
-        founds = true;
-        made_dirs = 100;
-        start_with(1);
+        start_founding_with(1);
         introduce_all();
         pass(3000 * MS);
         for (unsigned i = 0; i < N; i++)
