@@ -9,6 +9,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
+#include "base/le.h"
 #include "base/log.h"
 #include "core/core.h"
 #include "etcd/backup.h"
@@ -181,11 +183,27 @@ static bool is_restored(const struct store_recovered *rec, const struct replica_
                had.len == state.len && memcmp(had.p, state.p, state.len) == 0;
 }
 
-int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, int fd,
+/* The id of the new cluster. It is another one than that from which the snapshot was saved,
+ * also if the settings are the same, so that hosts that held a place there notice; and members
+ * that were restored from different files, or to different revisions, do not take each other
+ * for members of one cluster. */
+static uint64_t restored_id(uint64_t of_settings, const struct backup_content *from,
+                            uint64_t bump)
+{
+        uint8_t end[16];
+
+        le64_put(end, of_settings);
+        le64_put(end + 8, bump);
+        return hash_end(hash_add(hash_add(HASH_START, from->digest, sizeof(from->digest)), end,
+                                 sizeof(end)));
+}
+
+int restore(struct loop *l, struct disk *d, const struct replica_config *settings, int fd,
             const char *path, uint64_t bump, const char *data_dir)
 {
         static struct store *volatile in_use unused_; /* a sanitizer finds it here */
         cleanup_(buf_fini) struct buf file = {0}, bumped = {0};
+        struct replica_config cfg = *settings;
         struct restore rs = {.loop = l, .data_dir = data_dir};
         struct store_error err;
         struct backup_content has = {0};
@@ -222,9 +240,10 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, in
                           bump, strerror(-r));
                 return r;
         }
-        r = store_open(&s, d, &(struct store_config){.directory = cfg->directory}, &ops, &rs,
+        cfg.cluster_id = restored_id(cfg.cluster_id, &has, bump);
+        r = store_open(&s, d, &(struct store_config){.directory = cfg.directory}, &ops, &rs,
                        &err);
-        there = r == 0 && is_restored(store_recovered(s), cfg, has.index, has.state);
+        there = r == 0 && is_restored(store_recovered(s), &cfg, has.index, has.state);
         if (there) {
                 /* The restore was interrupted after its last step, or run twice. */
         } else if (r == 0 && !store_recovered(s)->fresh) {
@@ -238,14 +257,14 @@ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg, in
                 store_recovered_free(s);
                 r = store_begin_again(s);
                 if (r == 0)
-                        r = replica_restore(s, cfg, has.index, has.state);
+                        r = replica_restore(s, &cfg, has.index, has.state);
                 if (r < 0)
                         log_error("Cannot fill %s: %s.", data_dir, strerror(-r));
         }
         if (r == 0 && !there)
                 r = wait_done(&rs);
         if (r == 0 && !there) {
-                r = replica_restored(s, cfg);
+                r = replica_restored(s, &cfg);
                 if (r < 0)
                         log_error("Cannot fill %s: %s; run it again.", data_dir, strerror(-r));
         }

@@ -13,7 +13,7 @@ must_check_ int restore_begin(const char *path, const char *dir, int *ret_fd);
 
 /* --restore: a new data directory from the snapshot @fd, which is closed; @path is its name. If
  * @bump is not 0, its revision is raised by that, and its history compacted. */
-must_check_ int restore(struct loop *l, struct disk *d, const struct replica_config *cfg,
+must_check_ int restore(struct loop *l, struct disk *d, const struct replica_config *settings,
                         int fd, const char *path, uint64_t bump, const char *data_dir);
 
 /* --force-new-cluster: the replica in the directory continues without the others, which are

@@ -94,7 +94,6 @@ static int check_state(struct backup_content *c)
 
 int backup_check(struct view file, struct backup_content *ret)
 {
-        uint8_t digest[SHA256_DIGEST_LENGTH];
         SHA2_CTX sha;
         struct view magic;
         uint64_t len;
@@ -102,13 +101,13 @@ int backup_check(struct view file, struct backup_content *ret)
         int r;
 
         *ret = (struct backup_content){0};
-        if (file.len < sizeof(digest) || (file.len - sizeof(digest)) % BLOCK != 0)
+        if (file.len < sizeof(ret->digest) || (file.len - sizeof(ret->digest)) % BLOCK != 0)
                 return -EBADMSG;
-        file.len -= sizeof(digest);
+        file.len -= sizeof(ret->digest);
         SHA256Init(&sha);
         SHA256Update(&sha, file.p, file.len);
-        SHA256Final(digest, &sha);
-        if (memcmp(digest, file.p + file.len, sizeof(digest)) != 0)
+        SHA256Final(ret->digest, &sha);
+        if (memcmp(ret->digest, file.p + file.len, sizeof(ret->digest)) != 0)
                 return -EBADMSG;
         r = view_take(&file, MAGIC_LEN, &magic);
         if (r == 0)

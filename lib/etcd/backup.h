@@ -35,8 +35,9 @@ void backup_end(struct backup *b, struct buf *out);
 
 /* What a file contains. */
 struct backup_content {
-        struct view state; /* borrowed */
-        uint64_t index;    /* the entry up to which it goes */
+        struct view state;                    /* borrowed */
+        uint8_t digest[SHA256_DIGEST_LENGTH]; /* of the file */
+        uint64_t index;                       /* the entry up to which it goes */
         int64_t revision;
         size_t n_keys, n_leases;
         char wrong[128]; /* if the file is whole, but not its state: why; a clause */

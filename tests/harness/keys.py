@@ -136,6 +136,9 @@ class Keys:
         return Txn(said.get("succeeded", False),
                    [[_key_value(kv) for kv in found.get("kvs", [])] for found in ranges])
 
+    def cluster_id(self):
+        return self._ask("get", "-")["header"]["cluster_id"]
+
     def revision(self):
         return self._ask("get", "-")["header"]["revision"]
 

@@ -100,6 +100,31 @@ def test_a_client_that_was_ahead_of_the_snapshot_is_refused_where_the_revision_w
                 for replica in core.running}) == 1
 
 
+def test_replicas_that_are_restored_from_two_snapshots_form_no_cluster(new_cluster, tmp_path):
+    core = new_cluster(3)
+    lost = core.cluster_id()
+    for name in "first", "second":
+        core.put("k", name)
+        core.ctl("core", "snapshot", "save", tmp_path / name)
+
+    def begin_with(replica, snapshot):
+        replica.kill()
+        shutil.rmtree(replica.data)
+        run(BIN / "tenure-core", "--restore", tmp_path / snapshot, *replica.identity)
+        replica.start()
+
+    a, b, c = core.replicas.values()
+    begin_with(a, "first")
+    begin_with(b, "first")
+    begin_with(c, "second")
+    eventually(lambda: "it belongs to cluster " in a.log_text() + b.log_text())
+    eventually(lambda: "it belongs to cluster " in c.log_text())
+    begin_with(c, "first")
+
+    eventually(lambda: core.put("k", "after", at=c))
+    assert core.cluster_id() != lost
+
+
 @pytest.mark.parametrize("words, sentence", [
     (["--bump-revision=5"], "--bump-revision goes with --restore"),
     (["--restore=/s", "--mark-compacted"], "--mark-compacted goes with --bump-revision"),

@@ -171,7 +171,12 @@ def test_a_core_that_began_alone_by_mistake_is_refused_with_the_list(
     refuses(a, "began with this member alone, but --initial-cluster names others; ")
 
 
-def test_the_directory_of_a_cluster_with_another_token_is_refused(cluster):
+@pytest.mark.parametrize("made", ["founded", "restored"])
+def test_the_directory_of_a_cluster_with_another_token_is_refused(
+        cluster, another_core, tmp_path, made):
+    if made == "restored":
+        cluster.ctl("core", "snapshot", "save", tmp_path / "snapshot")
+        cluster = another_core(3, restore=tmp_path / "snapshot")
     a = cluster.replicas["a"]
     a.kill()
     with_words(a, initial_cluster_token="another")
