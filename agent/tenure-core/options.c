@@ -122,16 +122,21 @@ static int complain(struct conf_error *err, const char *fmt, const char *a, cons
 static int check_bump(struct arguments *a, const char *bump, bool compacted,
                       struct conf_error *err)
 {
-        static const struct conf_option o = {
-                .type = CONF_UINT, .min = 1, .max = (int64_t) 1 << 62};
+        static const struct conf_option o = {.type = CONF_UINT, .max = (int64_t) 1 << 62};
+        int r = 0;
 
-        if (compacted && !bump)
-                return complain(err, "--mark-compacted goes with --bump-revision%s%s", "", "");
-        if (!bump)
-                return 0;
-        if (!a->restore)
-                return complain(err, "--bump-revision goes with --restore%s%s", "", "");
-        return conf_set(&o, &a->bump, bump, "--bump-revision", err);
+        if (!a->restore && (bump || compacted))
+                return complain(err, "%s goes with --restore%s",
+                                bump ? "--bump-revision" : "--mark-compacted", "");
+        a->bump = RESTORE_BUMP;
+        if (bump)
+                r = conf_set(&o, &a->bump, bump, "--bump-revision", err);
+        if (r == 0 && a->bump == 0 && compacted)
+                return complain(err,
+                                "--bump-revision=0 keeps the history, which --mark-compacted "
+                                "drops; leave one of them out%s%s",
+                                "", "");
+        return r;
 }
 
 int arguments_parse(struct arguments *ret, int argc, char **argv, struct conf_error *err)
@@ -144,8 +149,8 @@ int arguments_parse(struct arguments *ret, int argc, char **argv, struct conf_er
                 {0, "config-file", "FILE", "settings in systemd's format, which the options below override, or in etcd's YAML, which overrides them", .value = &ret->file},
                 {0, "force-new-cluster", NULL, "make the replica in the data directory the only member of its cluster, and exit", .flag = &ret->force_new},
                 {0, "restore", "FILE", "fill a new data directory from a snapshot, and exit", .value = &ret->restore},
-                {0, "bump-revision", "N", "with --restore: raise the revision by this, and compact the history up to there", .value = &bump},
-                {0, "mark-compacted", NULL, "with --bump-revision: nothing more; as in etcd", .flag = &compacted},
+                {0, "bump-revision", "N", "with --restore: raise the revision by this (1000000000), and compact the history; 0 to keep both", .value = &bump},
+                {0, "mark-compacted", NULL, "with --restore: nothing, since it is the default; as in etcd", .flag = &compacted},
                 {'t', "test", NULL, "check the settings, print them, and exit", .flag = &ret->test},
         };
         /* clang-format on */

@@ -43,12 +43,16 @@ struct options {
 extern const struct conf_option options_table[];
 extern const size_t n_options;
 
+/* By how much a restore raises the revision: more than a cluster that is in use writes between
+ * a snapshot and its loss (a day of 10,000 writes a second is 864,000,000). */
+#define RESTORE_BUMP UINT64_C(1000000000)
+
 /* The command line. */
 struct arguments {
         struct args all;
         const char *file;    /* NULL: none */
         const char *restore; /* a snapshot file; NULL: run */
-        uint64_t bump;       /* raise its revision by so much, and compact it up to there */
+        uint64_t bump;       /* raise its revision by this, and compact it; 0: neither */
         bool force_new;      /* restart as the only member of the cluster, and exit */
         bool test;
 };

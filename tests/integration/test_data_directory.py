@@ -73,18 +73,22 @@ def test_what_root_restores_belongs_to_the_owner_of_the_directory(restore):
         shutil.rmtree(place)
 
 
-def test_a_client_that_was_ahead_of_the_snapshot_is_refused_where_the_revision_was_raised(
-        new_cluster, tmp_path):  # etcd#16028
-    # Without that, its watch hears nothing until the new revisions have passed the old ones.
+@pytest.mark.parametrize("options, by", [
+    ([], 1_000_000_000),
+    (["--bump-revision=1000", "--mark-compacted"], 1000),
+], ids=["default", "chosen"])
+def test_a_client_that_was_ahead_of_the_snapshot_is_refused(
+        new_cluster, tmp_path, options, by):  # etcd#16028
+    # Otherwise its watch would hear nothing until the new revisions had passed the old ones.
     lost, snapshot = new_cluster(1), tmp_path / "snapshot"
     lost.put("k", "chosen by anybody")
     lost.ctl("core", "snapshot", "save", snapshot)
     lost.replicas["a"].stop()
     shutil.rmtree(lost.replicas["a"].data)
-    core = new_cluster(3, restore=(snapshot, "--bump-revision=1000", "--mark-compacted"))
+    core = new_cluster(3, restore=(snapshot, *options))
     raised = core.revision()
 
-    assert raised == 1002
+    assert raised == 2 + by
     assert core.get("k").value == "chosen by anybody"
     for seen in 2, 3, raised - 1:
         with pytest.raises(ProgramError, match="required revision has been compacted"):
@@ -125,11 +129,27 @@ def test_replicas_that_are_restored_from_two_snapshots_form_no_cluster(new_clust
     assert core.cluster_id() != lost
 
 
+def test_revisions_and_history_are_restored_as_they_are_if_that_is_chosen(new_cluster, tmp_path):
+    lost, snapshot = new_cluster(1), tmp_path / "snapshot"
+    for value in "first", "second":
+        lost.put("k", value)
+    before = lost.revision()
+    lost.ctl("core", "snapshot", "save", snapshot)
+    lost.replicas["a"].stop()
+    shutil.rmtree(lost.replicas["a"].data)
+    core = new_cluster(1, restore=(snapshot, "--bump-revision=0"))
+
+    assert core.revision() == before == 3
+    assert "first" in core.etcdctl("get", "k", "--rev=2")
+
+
 @pytest.mark.parametrize("words, sentence", [
     (["--bump-revision=5"], "--bump-revision goes with --restore"),
-    (["--restore=/s", "--mark-compacted"], "--mark-compacted goes with --bump-revision"),
-    (["--restore=/s", "--bump-revision=0"], "--bump-revision must be a whole number from 1 to "
-                                            "4611686018427387904, not '0'"),
+    (["--mark-compacted"], "--mark-compacted goes with --restore"),
+    (["--restore=/s", "--bump-revision=0", "--mark-compacted"],
+     "--bump-revision=0 keeps the history, which --mark-compacted drops; leave one of them out"),
+    (["--restore=/s", "--bump-revision=x"], "--bump-revision must be a whole number from 0 to "
+                                            "4611686018427387904, not 'x'"),
 ])
 def test_a_revision_is_raised_by_a_number_when_a_snapshot_is_restored(words, sentence):
     with pytest.raises(ProgramError) as refused:

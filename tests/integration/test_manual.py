@@ -127,6 +127,10 @@ OTHER_DEFAULTS = [
     ("tenure-core.8", "with every default commented out"),
     ("tenure-core.8", "Their ranges and defaults"),
     ("tenure-core.8", "unless the value is etcd's default"),
+    ("tenure-core.8", "by default 1000000000, and compact"),  # test_data_directory.py
+    ("tenure-core.8", "which keeps both by default"),  # etcd's
+    ("tenure-core.8", "which is what etcd does by default"),
+    ("tenure-core.8", "The second option is the default"),
     ("tenurectl.1", "This is the default"),  # a command, which test_command_line.py leaves out
     ("tenurectl.1", "It fails after TIME, by default 25s"),  # see DURATIONS
     ("tenurectl.1", "the time of --wait, by default 30 seconds"),  # see DURATIONS
