@@ -71,7 +71,7 @@ void reach_up(struct reach *r, struct boot_time now)
         r->state = REACH_UP;
         r->up_at = now;
         r->pings = 0;
-        r->probing = r->silent = false;
+        r->probing = r->silent = r->heard = false;
         r->when = boot_add(now, PING_EVERY);
 }
 
@@ -94,10 +94,12 @@ static void ping(struct reach *r, struct boot_time now)
         if (r->ops->ping(r) < 0)
                 return reach_fail_soon(r, now, "out of memory");
         r->pings++;
+        r->heard = false;
 }
 
 void reach_heard(struct reach *r, struct boot_time now)
 {
+        r->heard = true;
         if (r->state != REACH_UP || r->failing[0] || is_waiting(r))
                 return;
         if (r->probing)
@@ -152,10 +154,12 @@ void reach_run(struct reach *r, struct boot_time now)
         case REACH_UP:
                 if (r->probing)
                         return reach_suspect(r, now);
-                if (is_waiting(r))
+                if (is_waiting(r) && !r->heard)
                         return reach_failed(r, now, "it does not answer");
+                r->heard = false;
                 r->when = boot_add(now, PING_EVERY);
-                ping(r, now);
+                if (!is_waiting(r))
+                        ping(r, now);
                 break;
         }
 }

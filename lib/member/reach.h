@@ -2,7 +2,9 @@
  * Decides whether to connect to an endpoint, and whether it still answers: waits after a
  * failure, and longer after the next; limits the time that a connection may take; sends PINGs
  * on one that is up, so that a half-open connection is found within seconds, and sooner on
- * request. Pure: its owner has the connection, and calls reach_run() at `when`. Embedded.
+ * request. While data arrives, an answer that is still missing waits behind it, on a slow link
+ * for as long as the data takes. Pure: its owner has the connection, and calls reach_run() at
+ * `when`. Embedded.
  */
 #pragma once
 
@@ -37,10 +39,11 @@ struct reach {
         struct boot_time up_at;    /* ... and was connected */
         nsec_t backoff;
         bool wanted;
-        bool greeting;     /* TLS is under way, which has a longer limit than connecting */
-        bool probing;      /* `when` is the end of a probe's time */
-        bool silent;       /* see reach_probe() */
-        uint64_t pings;    /* sent on this connection */
+        bool greeting;  /* TLS is under way, which has a longer limit than connecting */
+        bool probing;   /* `when` is the end of a probe's time */
+        bool silent;    /* see reach_probe() */
+        bool heard;     /* something has arrived since the last PING, or since this was read */
+        uint64_t pings; /* sent on this connection */
         char failing[256]; /* why the next reach_run() ends the connection; "": it does not */
 };
 

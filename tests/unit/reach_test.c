@@ -177,6 +177,25 @@ TEST(reach_gives_up_who_answers_no_ping)
         CHECK_EQ(rig.downs, 1U);
 }
 
+/* On a slow link the answer waits behind the data that was sent before it. */
+TEST(reach_waits_for_the_answer_while_data_arrives)
+{
+        begin();
+        reach_want(&rig.reach, ms(0));
+        reach_up(&rig.reach, ms(0));
+        reach_heard(&rig.reach, ms(4000));
+        reach_run(&rig.reach, ms(5000));
+        CHECK_EQ(rig.pings, 1U);
+        for (int64_t now = 10000; now <= 60000; now += 5000) {
+                reach_heard(&rig.reach, ms(now - 1));
+                reach_run(&rig.reach, ms(now));
+        }
+        CHECK_EQ(rig.pings, 1U);
+        CHECK_EQ(rig.downs, 0U);
+        reach_run(&rig.reach, ms(65000));
+        CHECK_EQ(rig.downs, 1U);
+}
+
 TEST(reach_calls_silent_who_answers_no_probe_in_time)
 {
         begin();
