@@ -18,20 +18,32 @@ static void finish(struct talk *t)
         loop_stop(t->loop);
 }
 
+static void limit_call(struct talk *t)
+{
+        loop_timer_in(&t->timer, t->limit > 0      ? t->limit
+                                 : t->patience > 0 ? t->patience
+                                                   : CALL_FOR);
+}
+
 static void on_message(struct rpc_call *call, struct view m)
 {
         struct talk *t = call->userdata;
 
         pb_free(t->reply);
         t->unread = pb_unpack(t->reply_type, m, &t->reply);
-        if (t->reply && t->each && t->failed == 0)
+        if (!t->each)
+                return;
+        if (t->reply && t->failed == 0)
                 t->failed = t->each(t->arg, t->reply);
+        limit_call(t);
 }
 
 static void on_status(struct rpc_call *call, enum rpc_code code, const char *message)
 {
         struct talk *t = call->userdata;
 
+        if (t->done)
+                return; /* we have ended it */
         t->code = code;
         utf8_shown(message, strlen(message), t->text, sizeof(t->text));
         finish(t);
@@ -64,9 +76,7 @@ static void on_up(struct endpoint *e, void *userdata)
         }
         rpc_call_end(call);
         endpoint_kick(e);
-        loop_timer_in(&t->timer, t->limit > 0      ? t->limit
-                                 : t->patience > 0 ? t->patience
-                                                   : CALL_FOR);
+        limit_call(t);
 }
 
 static void on_down(struct endpoint *e, const char *why, void *userdata)

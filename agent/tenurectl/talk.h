@@ -22,7 +22,7 @@ struct talk {
         int (*each)(void *arg,
                     void *reply); /* for every message of a stream; NULL: keep the last */
         void *arg;
-        nsec_t limit;    /* for the answer; 0: 10 s */
+        nsec_t limit;    /* for the answer, or each message of a stream; 0: 10 s */
         nsec_t patience; /* how long to wait for each endpoint before the next is asked; 0: 5 s,
                             then `limit` */
         enum rpc_code

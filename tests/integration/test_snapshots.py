@@ -6,6 +6,7 @@ import pytest
 from harness.places import BIN
 from harness.program import run
 from harness.rpc import Refused, pb
+from harness.slow_link import slow_link
 from harness.waiting import ProgramError, eventually
 
 KEYS = 40
@@ -52,6 +53,19 @@ def test_a_replica_without_a_majority_still_gives_etcdctl_a_snapshot(
     alone.kill()
     alone.data.rename(tmp_path / "lost")
     assert len(new_cluster(1, restore=tmp_path / "snapshot").range("k")) == KEYS
+
+
+def test_a_snapshot_may_take_longer_than_an_answer(new_cluster, tmp_path):
+    """There are 10 s for an answer, and 5 for that to a PING, which waits behind the data."""
+    core = new_cluster(1)
+    for n in range(20):
+        core.put(f"k{n}", "v" * 90_000)
+
+    with slow_link(core, 150_000) as endpoint:
+        run(BIN / "tenurectl", f"--endpoints={endpoint}", "core", "snapshot", "save",
+            tmp_path / "snapshot")
+
+    assert (tmp_path / "snapshot").stat().st_size > 1_800_000
 
 
 LARGE = 8 << 30  # more than there is memory for
