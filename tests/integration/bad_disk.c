@@ -1,8 +1,9 @@
 /*
  * For LD_PRELOAD: one call on the directory $BAD_DISK fails, or is the last of its process.
- * $BAD_DISK_CALL says which call (from 1), $BAD_DISK_HOW with which errno, or "kill"; with a
- * '+' behind it, all later calls that could fail for the same reason fail too. Each call up to
- * there is listed in the file $BAD_DISK_LOG, the last line being the one that failed.
+ * $BAD_DISK_CALL says which call (from 1; they are counted from the first $BAD_DISK_FROM on, if
+ * that is set), $BAD_DISK_HOW with which errno, or "kill"; with a '+' behind it, all later
+ * calls that could fail for the same reason fail too. Each call that is counted, up to there,
+ * is listed in the file $BAD_DISK_LOG, the last line being the one that failed.
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -46,7 +47,7 @@ static bool is_in_fd(int fd, char path[static PATH_MAX])
 static bool fails(const char *what, const char *path, bool takes_room)
 {
         const char *at = getenv("BAD_DISK_CALL"), *how = getenv("BAD_DISK_HOW"),
-                   *log = getenv("BAD_DISK_LOG");
+                   *log = getenv("BAD_DISK_LOG"), *from = getenv("BAD_DISK_FROM");
         bool room = how && strtol(how, NULL, 10) == ENOSPC;
         bool on = false;
         FILE *f;
@@ -55,9 +56,11 @@ static bool fails(const char *what, const char *path, bool takes_room)
         if (!at || !how || !log || (room && !takes_room))
                 return false;
         pthread_mutex_lock(&lock);
-        k = ++n_calls;
+        if (n_calls > 0 || !from || strcmp(what, from) == 0)
+                n_calls++;
+        k = n_calls;
         on = k == atol(at) || (k > atol(at) && strchr(how, '+'));
-        f = k <= atol(at) ? fopen(log, "ae") : NULL;
+        f = k > 0 && k <= atol(at) ? fopen(log, "ae") : NULL;
         if (f) {
                 fprintf(f, "%s %s\n", what, path);
                 fclose(f);
