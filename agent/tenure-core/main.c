@@ -485,6 +485,7 @@ static int make_links(struct program *p)
                                    .member_id = p->identity.member_id,
                                    .ancestor = p->identity.ancestor,
                                    .listen_urls = p->opt.listen_peer_urls,
+                                   .delay = p->opt.election / 8,
                                    .tls_server = p->tls.peers_in,
                                    .tls_client = p->tls.peers_out,
                                    .admission = certificates_admission(&p->opt),

@@ -61,15 +61,16 @@ static bool send_entries(struct replica *r, uint64_t peer, uint64_t prev, unsign
         return true;
 }
 
-/* How many entries after @prev fit into one message: at least one. */
-static unsigned fitting(const struct replica *r, uint64_t prev, uint64_t upto, size_t *ret_size)
+/* How many entries after @prev fit into one message of @most bytes: at least one. */
+static unsigned fitting(const struct replica *r, uint64_t prev, uint64_t upto, size_t most,
+                        size_t *ret_size)
 {
         unsigned n = 0;
 
         for (*ret_size = 0; prev + n < upto; n++) {
                 const struct log_entry *e = log_get(&r->log, prev + n + 1);
 
-                if (n > 0 && (!e || *ret_size + e->len > r->cfg.message_bytes))
+                if (n > 0 && (!e || *ret_size + e->len > most))
                         break;
                 *ret_size += e ? e->len : 0;
         }
@@ -79,12 +80,13 @@ static unsigned fitting(const struct replica *r, uint64_t prev, uint64_t upto, s
 static void pump(struct replica *r, struct pipe *p)
 {
         uint64_t match;
+        size_t room;
 
         if (libraft_match(r, p->peer, &match) && p->prev < match)
                 p->prev = min_of((uint64_t) match, p->upto);
-        while (p->prev < p->upto && !r->dead && replica_room(r, p->peer) > 0) {
-                size_t size;
-                unsigned n = fitting(r, p->prev, p->upto, &size);
+        while (p->prev < p->upto && !r->dead && (room = replica_room(r, p->peer)) > 0) {
+                size_t size, most = min_of(r->cfg.message_bytes, room);
+                unsigned n = fitting(r, p->prev, p->upto, most, &size);
 
                 if (!send_entries(r, p->peer, p->prev, n)) {
                         p->prev = p->upto; /* raft notices the gap, and sends a snapshot */

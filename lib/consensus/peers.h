@@ -66,6 +66,8 @@ struct peers_config {
         struct admission admission;
         size_t tx_full, tx_max; /* limits of what is queued for a link: of peers_room(), and of
                                  * peers_send(); 0: the defaults */
+        nsec_t delay; /* for how long data may keep a link busy with a heartbeat behind it; 0:
+                       * no matter */
 };
 
 must_check_ int peers_new(struct peers **ret, struct loop *l, struct resolver *rv,
@@ -98,8 +100,9 @@ struct peers_losses {
 };
 struct peers_losses peers_losses(const struct peers *p, uint64_t id);
 
-/* How many more bytes may be queued for that link now; 0: it is down, or much is queued. */
-size_t peers_room(const struct peers *p, uint64_t id);
+/* How many more bytes may be queued for that link now; 0: it is down, or as much is under way
+ * as it carries within the `delay` of the settings. */
+size_t peers_room(struct peers *p, uint64_t id);
 
 /* Ends all links for good and stops listening, because the replica stops. Like all functions
  * above and peers_free(), this may be called from inside frame(); then the rest of what that

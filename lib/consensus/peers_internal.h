@@ -5,6 +5,7 @@
 
 #include <bsd/sys/queue.h>
 
+#include "consensus/link_window.h"
 #include "consensus/peers.h"
 
 #define PEERS_MAGIC "TENPEER1"
@@ -50,6 +51,7 @@ struct link_out {
         struct loop_timer retry; /* when to connect again; while connecting, when to give up */
         nsec_t backoff;
         struct peers_losses losses;
+        struct link_window window;
 };
 
 /* Our link to member @id, made or not; NULL: it is not a member as far as we know. */

@@ -79,6 +79,7 @@ static void out_connected(struct stream *s, void *userdata)
         loop_timer_disarm(&o->retry);
         o->open = true;
         o->opened_at = loop_now(o->peers->loop);
+        link_window_open(&o->window, o->peers->cfg.tx_full, o->peers->cfg.delay);
         log_debug("Link to member %016" PRIx64 " at %s is up.", o->id, stream_peer(s));
         if (o->peers->ops->up)
                 o->peers->ops->up(o->peers->userdata, o->id); /* last: the owner may free us */
@@ -220,6 +221,7 @@ void peers_send(struct peers *p, uint64_t id, struct view frame)
         }
         buf_add_u32(tx, (uint32_t) frame.len);
         buf_add(tx, frame.p, frame.len);
+        link_window_put(&o->window, 4 + frame.len, loop_now(p->loop));
         stream_kick(o->stream);
 }
 
@@ -235,13 +237,16 @@ bool peers_linked(const struct peers *p, uint64_t id)
         return tx_of(peers_out_of(p, id)) != NULL;
 }
 
-size_t peers_room(const struct peers *p, uint64_t id)
+size_t peers_room(struct peers *p, uint64_t id)
 {
-        const struct buf *tx = tx_of(peers_out_of(p, id));
-        size_t full = p->cfg.tx_full;
+        struct link_out *o = peers_out_of(p, id);
+        size_t room;
 
-        PROBE_IF(tx && buf_len(tx) >= full, "a link has no room for entries");
-        return tx ? full - min_of(full, buf_len(tx)) : 0;
+        if (!tx_of(o))
+                return 0;
+        room = link_window_room(&o->window, stream_unsent(o->stream), loop_now(p->loop));
+        PROBE_IF(room == 0, "a link has no room for entries");
+        return room;
 }
 
 /* Whether an attempt to connect is under way that may still be answered soon. */

@@ -11,8 +11,9 @@
 #include "base/probe.h"
 #include "consensus/internal.h"
 
-/* Commands are gathered into entries up to this size. */
-#define ENTRY_BYTES ((size_t) 1 << 20)
+/* Commands are gathered into entries up to this size, which no heartbeat overtakes on a link.
+ */
+#define ENTRY_BYTES ((size_t) 64 << 10)
 /* The limit of renewals, expiries and the like, which all go into one entry. */
 #define URGENT_BYTES_MAX ((size_t) 8 << 20)
 /* The limit of the commands in one proposal: the entry of these, and of the urgent ones that go

@@ -18,6 +18,7 @@ static struct linked {
 
 static struct rnd rnd;
 static size_t tx_full, tx_max;
+static nsec_t delay;
 /* Since when both count each other as a member, and run. */
 static nsec_t wanted[REPLICAS_MAX][REPLICAS_MAX];
 
@@ -28,6 +29,7 @@ void linked_begin(struct world *w)
         rnd_init(&rnd, ~w->seed * 7);
         tx_full = chance_in(&rnd, 50) || w->bulk ? 0 : rnd_between(&rnd, 500, 4000);
         tx_max = tx_full * 4;
+        delay = w->election / 8;
         memset(wanted, 0, sizeof(wanted));
         tcp_begin(w);
         sockets_begin(w);
@@ -58,7 +60,8 @@ int linked_start(struct replica_node *n)
                                                   .listen_urls = address_of(n->i),
                                                   .admission.plaintext = true,
                                                   .tx_full = tx_full,
-                                                  .tx_max = tx_max});
+                                                  .tx_max = tx_max,
+                                                  .delay = delay});
 }
 
 void linked_stop(struct replica_node *n)

@@ -145,6 +145,11 @@ struct buf *stream_tx(struct stream *s)
         return &s->tx;
 }
 
+size_t stream_unsent(const struct stream *s)
+{
+        return buf_len(&s->tx) + (s->tcp ? tcp_unacknowledged(s->tcp, s->side) : 0);
+}
+
 const char *stream_peer(const struct stream *s)
 {
         return s->peer;

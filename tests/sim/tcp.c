@@ -150,6 +150,13 @@ static size_t bytes_to(const struct tcp_side *s, bool only_arrived)
         return n;
 }
 
+size_t tcp_unacknowledged(const struct tcp *c, int side)
+{
+        const struct tcp_side *to = &c->side[!side];
+
+        return bytes_to(to, false) - bytes_to(to, true);
+}
+
 struct tcp *tcp_call(unsigned from, unsigned to, struct stream *s)
 {
         struct tcp *c = calloc(1, sizeof(*c));

@@ -66,6 +66,8 @@ struct tcp *tcp_call(unsigned from, unsigned to, struct stream *s);
 struct tcp *tcp_find(int fd);
 /* Sends as much as the kernel takes, and returns how much that is. */
 size_t tcp_send(struct tcp *c, int side, const uint8_t *p, size_t n);
+/* The bytes that the other kernel does not have yet. */
+size_t tcp_unacknowledged(const struct tcp *c, int side);
 /* Whether it would take anything. */
 bool tcp_accepts(const struct tcp *c, int side);
 /* The process closes its side. */

@@ -1,0 +1,33 @@
+/*
+ * How much data may be under way on a link to a peer. Heartbeats wait behind it on the same
+ * connection, so it must not keep a slow link busy for longer than they may be delayed.
+ *
+ * The window grows while the peer's kernel acknowledges data soon, and shrinks while that takes
+ * longer than `delay` more than the shortest time that it ever took on this link, which is the
+ * link's own (RFC 6817, LEDBAT, measures the delay of a queue in the same way). Pure.
+ */
+#pragma once
+
+#include "base/base.h"
+#include "base/clock.h"
+
+struct link_window {
+        size_t most;  /* its upper limit */
+        nsec_t delay; /* 0: it has the upper limit at all times */
+        size_t bytes;
+        uint64_t put;              /* bytes that were queued on this link so far */
+        uint64_t timed;            /* `put` behind those that are being timed; 0: none are */
+        struct boot_time timed_at; /* when they were queued */
+        struct boot_time asked_at; /* when they were last seen not to be acknowledged */
+        nsec_t least;              /* the shortest time so far; 0: not known */
+        bool filled;               /* there was no room since it was last adapted */
+};
+
+/* A new link is up. */
+void link_window_open(struct link_window *w, size_t most, nsec_t delay);
+
+/* @n bytes were queued. */
+void link_window_put(struct link_window *w, size_t n, struct boot_time now);
+
+/* How many more may be queued now, while @unsent are not acknowledged by the peer's kernel. */
+size_t link_window_room(struct link_window *w, size_t unsent, struct boot_time now);
