@@ -85,20 +85,21 @@ static uint32_t times(uint32_t a, uint32_t b)
         return product;
 }
 
-uint32_t crc32c_shift(uint32_t crc, uint32_t n)
+uint32_t crc32c_shift(uint32_t crc, uint64_t n)
 {
-        /* x to the power of 8 * 2^k: what 2^k bytes multiply a checksum by. */
+        /* x to the power of 8 * 2^k: what 2^k bytes multiply a checksum by. Again and again,
+         * since x to the power of 2^31 is x. */
         /* clang-format off */
-        static const uint32_t power[32] = {
+        static const uint32_t power[31] = {
                 0x00800000, 0x00008000, 0x82f63b78, 0x6ea2d55c, 0x18b8ea18, 0x510ac59a, 0xb82be955, 0xb8fdb1e7,
                 0x88e56f72, 0x74c360a4, 0xe4172b16, 0x0d65762a, 0x35d73a62, 0x28461564, 0xbf455269, 0xe2ea32dc,
                 0xfe7740e6, 0xf946610b, 0x3c204f8f, 0x538586e3, 0x59726915, 0x734d5309, 0xbc1ac763, 0x7d0722cc,
-                0xd289cabe, 0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000, 0x00800000,
+                0xd289cabe, 0xe94ca9bc, 0x05b74f3f, 0xa51e1f42, 0x40000000, 0x20000000, 0x08000000,
         };
         /* clang-format on */
 
         for (unsigned k = 0; n > 0; k++, n >>= 1)
                 if (n & 1)
-                        crc = times(power[k], crc);
+                        crc = times(power[k % 31], crc);
         return crc;
 }

@@ -12,5 +12,6 @@ uint32_t crc32c(uint32_t crc, const void *p, size_t n);
 
 /* Gives the checksum of a part from those of two prefixes, without reading the part: for x <=
  * y, p[x] to p[y - 1] have the checksum crc32c(0, p, y) ^ crc32c_shift(crc32c(0, p, x), y - x).
- * Takes about half a microsecond. */
-uint32_t crc32c_shift(uint32_t crc, uint32_t n);
+ * Likewise, that of the whole from those of its first x bytes and of the rest. Takes about half
+ * a microsecond. */
+uint32_t crc32c_shift(uint32_t crc, uint64_t n);

@@ -95,6 +95,12 @@ TEST(crc32c_of_a_part_follows_from_those_of_its_ends)
                 CHECK_EQ(crc32c(0, p + x, y - x),
                          crc32c(0, p, y) ^ crc32c_shift(crc32c(0, p, x), y - x));
         }
+        for (unsigned i = 0; i < 200; i++) {
+                uint64_t x = rnd(0, UINT64_C(1) << 40), y = rnd(0, UINT64_C(1) << 40);
+                uint32_t crc = (uint32_t) rnd(0, UINT32_MAX);
+
+                CHECK_EQ(crc32c_shift(crc32c_shift(crc, x), y), crc32c_shift(crc, x + y));
+        }
 }
 
 TEST(urls_are_read_and_refused)
