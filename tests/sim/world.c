@@ -177,7 +177,11 @@ static void account(struct world *w)
                                    s[i].last + KEEPS_UP >= s[by].commit;
         if (lull && w->now < w->learning_until)
                 w->learning_until += CLOCK_STEP; /* nothing is learned meanwhile */
-        lull = lull || w->now < w->learning_until;
+        /* A replica that is alone leads again too soon for this look at it, but without the
+         * lease time since its last entry. */
+        lull = lull || w->now < w->learning_until ||
+               (w->n_replicas == 1 && w->r[0].life != w->life_alone);
+        w->life_alone = w->r[0].life;
         w->outage += out ? CLOCK_STEP : 0;
         w->was_out = out;
         account_still(w, s, out);

@@ -295,6 +295,7 @@ struct world {
         nsec_t lull; /* total time so far in which nobody led a majority with working disks */
         uint64_t lulls;
         bool was_lull;
+        unsigned life_alone; /* of a replica that is alone */
         unsigned leads;      /* the replica that leads, or n_replicas */
         nsec_t lull_ended;   /* when the last lull ended */
         nsec_t incomplete;   /* when members were still missing, after the faults */
