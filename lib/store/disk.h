@@ -39,17 +39,15 @@ struct disk_ops {
         /* Makes a file of @size zero bytes. An existing file is overwritten in place, and needs
          * no new room; a new file for which there is no room is removed again. (job) */
         int (*create)(struct disk *d, const char *name, size_t size);
-        /* Makes a file, if it does not exist, with room for @size bytes of any content. (job)
+        /* Makes a file, if it does not exist, with room for @size bytes of any content. Returns
+         * in *@ret_was which size it had, 0 if there was none; on failure it keeps that. (job)
          */
-        int (*reserve)(struct disk *d, const char *name, size_t size);
-        /* Overwrites part of an existing file. (job) */
+        int (*reserve)(struct disk *d, const char *name, size_t size, size_t *ret_was);
+        /* Overwrites part of an existing file, which may become longer. (job) */
         int (*write)(struct disk *d, const char *name, uint64_t offset, const void *p,
                      size_t n);
-        /* Makes @name contain exactly these @n runs of bytes or, if the process dies meanwhile,
-         * its old content. They are written over the file @room first, which is then renamed;
-         * on failure that file is as large as before. (job) */
-        int (*replace)(struct disk *d, const char *name, const char *room, const struct view *v,
-                       size_t n);
+        /* Drops what an existing file has beyond @size bytes. (job) */
+        int (*cut)(struct disk *d, const char *name, size_t size);
         /* An existing @to is replaced. (job) */
         int (*rename)(struct disk *d, const char *from, const char *to);
         /* Not durable at once: after a power loss the file may exist again. (job)

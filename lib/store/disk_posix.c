@@ -9,7 +9,6 @@
 #include "store/disk.h"
 
 #define READ_MAX ((size_t) 1 << 20)
-#define WRITE_MAX ((size_t) 4 << 20)
 /* The size of each write when a file is created. The page cache keeps the pages of one write
  * together; the larger such a unit is, the more each later small write into it, and its sync,
  * will cost. */
@@ -202,7 +201,7 @@ static int posix_create(struct disk *d, const char *name, size_t size)
         return r;
 }
 
-static int posix_reserve(struct disk *d, const char *name, size_t size)
+static int posix_reserve(struct disk *d, const char *name, size_t size, size_t *ret_was)
 {
         struct posix *p = posix_of(d);
         off_t was = 0;
@@ -212,6 +211,8 @@ static int posix_reserve(struct disk *d, const char *name, size_t size)
                 give_back(p, fd, name, was);
         if (fd >= 0)
                 close(fd);
+        if (r == 0)
+                *ret_was = (size_t) was;
         return r;
 }
 
@@ -251,49 +252,17 @@ static int posix_write(struct disk *d, const char *name, uint64_t offset, const 
         return r;
 }
 
-/* Writes a large file in small pieces, so that other syncs wait for one piece, not for all. */
-static int write_gently(int fd, struct view v, uint64_t *offset)
+static int posix_cut(struct disk *d, const char *name, size_t size)
 {
-        int r = 0;
+        int fd = open_in(posix_of(d), name, O_RDWR), r = 0;
+        struct stat st;
 
-        while (r == 0 && v.len > 0) {
-                size_t n = min_of(v.len, WRITE_MAX);
-
-                r = write_all(fd, v.p, n, *offset);
-                if (r == 0 && n == WRITE_MAX && fdatasync(fd) < 0)
-                        r = -errno;
-                v.p += n;
-                v.len -= n;
-                *offset += n;
-        }
-        return r;
-}
-
-static int posix_replace(struct disk *d, const char *name, const char *room,
-                         const struct view *v, size_t n)
-{
-        struct posix *p = posix_of(d);
-        uint64_t offset = 0, size = 0;
-        off_t was = 0;
-        int fd = -1, r;
-
-        for (size_t i = 0; i < n; i++)
-                size += v[i].len;
-        r = open_room(p, room, size, &fd, &was);
-        for (size_t i = 0; r == 0 && i < n; i++)
-                r = write_gently(fd, v[i], &offset);
-        if (r == 0 && (uint64_t) was > size && ftruncate(fd, (off_t) size) < 0)
+        if (fd < 0)
+                return fd;
+        if (fstat(fd, &st) < 0 ||
+            ((uint64_t) st.st_size > size && ftruncate(fd, (off_t) size) < 0) || fsync(fd) < 0)
                 r = -errno;
-        if (r == 0 && fsync(fd) < 0)
-                r = -errno;
-        if (r < 0 && fd >= 0)
-                give_back(p, fd, room, was);
-        if (fd >= 0)
-                close(fd);
-        if (r == 0 && renameat(p->dir_fd, room, p->dir_fd, name) < 0)
-                r = -errno;
-        if (r == 0 && fsync(p->dir_fd) < 0)
-                r = -errno;
+        close(fd);
         return r;
 }
 
@@ -374,7 +343,7 @@ static const struct disk_ops posix_ops = {
         .create = posix_create,
         .write = posix_write,
         .reserve = posix_reserve,
-        .replace = posix_replace,
+        .cut = posix_cut,
         .rename = posix_rename,
         .remove = posix_remove,
         .submit = posix_submit,

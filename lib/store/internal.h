@@ -68,11 +68,12 @@ enum job_kind {
         JOB_LOG,
         JOB_SPARE, /* new, or made from a spare of another size */
         /* Aside: the log does not wait for these. */
-        JOB_SNAPSHOT,
-        JOB_INSTALL,
-        JOB_RECYCLE, /* a segment becomes a spare */
-        JOB_REMOVE,  /* many at once, after a snapshot */
-        JOB_ROOM,    /* for the next snapshot */
+        JOB_PIECE,    /* of a snapshot, which a JOB_SNAPSHOT completes */
+        JOB_SNAPSHOT, /* ours */
+        JOB_INSTALL,  /* that of another replica */
+        JOB_RECYCLE,  /* a segment becomes a spare */
+        JOB_REMOVE,   /* many at once, after a snapshot */
+        JOB_ROOM,     /* for the next snapshot */
 };
 
 struct job {
@@ -85,11 +86,11 @@ struct job {
         unsigned format; /* JOB_LOG: of that segment */
         char wip[32];    /* JOB_SPARE, JOB_RECYCLE: its name while it is made */
         char name[32];
-        uint64_t offset;
+        uint64_t offset; /* of a snapshot: where its data begins; 0: pieces came before */
         struct buf bytes;
-        struct blob *data; /* of a snapshot: what follows `bytes` */
-        size_t size;
-        uint64_t index; /* of a snapshot */
+        struct blob *data; /* of a snapshot: a piece, all that follows `bytes`, or NULL */
+        size_t size;       /* of a snapshot: of all its data; 0 for a piece */
+        uint64_t index;    /* of a snapshot */
         int r;
 };
 
@@ -138,6 +139,20 @@ struct store {
         struct store_counts counts;
         uint64_t snapshot_index;
         uint64_t snapshot_size;
+        /* A snapshot that is written in pieces. */
+        struct {
+                struct buf head;    /* what is written before the data, after it */
+                size_t size;        /* of the data so far */
+                unsigned n_waiting; /* pieces that are not written yet, abandoned ones too */
+                nsec_t took;        /* to write them */
+        } pieces;
+        /* What was written over ROOM. Only the disk's thread uses this. */
+        struct {
+                size_t was;   /* the size that ROOM had before; SIZE_MAX: not known */
+                uint64_t at;  /* where the next bytes go */
+                uint32_t crc; /* of the data */
+                int r;        /* of the first call that failed */
+        } over;
 
         /* Files made in advance (reserve.c). */
         bool keeps_aside; /* otherwise, only files that the log waits for are made */

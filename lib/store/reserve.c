@@ -186,6 +186,7 @@ int reserve_run(struct job *j)
 {
         struct disk *d = j->store->disk;
         const char *target = j->kind == JOB_ROOM ? j->name : j->wip;
+        size_t was;
         int r = 0;
 
         if (*j->from)
@@ -193,7 +194,7 @@ int reserve_run(struct job *j)
         if (r == -ENOENT)
                 r = 0;
         if (j->kind == JOB_ROOM)
-                return r < 0 ? r : d->ops->reserve(d, target, j->size);
+                return r < 0 ? r : d->ops->reserve(d, target, j->size, &was);
         if (r == 0)
                 r = d->ops->create(d, target, j->size);
         if (no_room(r) && *j->from)

@@ -6,6 +6,9 @@
 #include "base/probe.h"
 #include "store/internal.h"
 
+/* A large snapshot is written in small pieces, so that other syncs wait for one piece, not for
+ * all. */
+#define WRITE_MAX ((size_t) 4 << 20)
 /* How much memory of a write is kept for the next one. */
 #define MEMORY_KEPT ((size_t) 256 << 10)
 
@@ -33,6 +36,7 @@ struct store *store_free(struct store *s)
         reserve_fini(s);
         buf_fini(&s->queued);
         buf_fini(&s->reused);
+        buf_fini(&s->pieces.head);
         free(s);
         return NULL;
 }
@@ -232,13 +236,54 @@ static int write_log(struct job *j)
         return d->ops->write(d, j->name, j->offset, buf_head(&j->bytes), buf_len(&j->bytes));
 }
 
+/* Once this has failed, what follows is not written, and the end of the snapshot reports it. */
+static void write_over(struct store *s, struct view v)
+{
+        if (s->over.r == 0)
+                s->over.r = s->disk->ops->write(s->disk, ROOM, s->over.at, v.p, v.len);
+        s->over.at += v.len;
+}
+
+static void write_data(struct job *j)
+{
+        struct view v = j->data ? blob_view(j->data) : (struct view){0};
+        struct store *s = j->store;
+
+        if (j->offset > 0) {
+                s->over.at = j->offset;
+                s->over.crc = 0;
+                s->over.was = SIZE_MAX;
+                s->over.r =
+                        s->disk->ops->reserve(s->disk, ROOM, j->offset + j->size, &s->over.was);
+        }
+        s->over.crc = crc32c(s->over.crc, v.p, v.len);
+        for (size_t n; v.len > 0; v.p += n, v.len -= n) {
+                n = min_of(v.len, WRITE_MAX);
+                write_over(s, (struct view){v.p, n});
+        }
+}
+
+/* The head comes last, because it has the size and the checksum of the data. */
 static int write_snapshot(struct job *j)
 {
-        struct view v[] = {{j->bytes.data, buf_len(&j->bytes)}, blob_view(j->data)};
-        struct disk *d = j->store->disk;
+        struct view head = {j->bytes.data, buf_len(&j->bytes)};
+        struct store *s = j->store;
+        struct disk *d = s->disk;
+        int r;
 
-        le32_put(j->bytes.data, crc32c(crc32c(0, v[0].p + 4, v[0].len - 4), v[1].p, v[1].len));
-        return d->ops->replace(d, j->name, ROOM, v, ARRAY_SIZE(v));
+        write_data(j);
+        le32_put(j->bytes.data,
+                 crc32c_shift(crc32c(0, head.p + 4, head.len - 4), j->size) ^ s->over.crc);
+        s->over.at = 0;
+        write_over(s, head);
+        r = s->over.r;
+        if (r == 0)
+                r = d->ops->cut(d, ROOM, head.len + j->size);
+        if (r == 0)
+                r = d->ops->rename(d, ROOM, j->name);
+        if (r < 0)
+                (void) !d->ops->cut(d, ROOM, s->over.was);
+        return r;
 }
 
 static void run_job(struct disk_job *dj)
@@ -249,6 +294,9 @@ static void run_job(struct disk_job *dj)
         switch (j->kind) {
         case JOB_LOG:
                 j->r = write_log(j);
+                break;
+        case JOB_PIECE:
+                write_data(j);
                 break;
         case JOB_SNAPSHOT:
         case JOB_INSTALL:
@@ -310,7 +358,7 @@ static void snapshot_written(struct store *s, const struct job *j)
         if (was > 0 && was != j->index)
                 snprintf(old, sizeof(old), "snapshot-%016" PRIx64, was);
         s->snapshot_index = j->index;
-        s->snapshot_size = buf_len(&j->bytes) + blob_view(j->data).len;
+        s->snapshot_size = buf_len(&j->bytes) + j->size;
         reserve_used(s, old, s->snapshot_size);
         if (j->kind == JOB_INSTALL) {
                 s->durable = j->index; /* the snapshot is all there is */
@@ -328,9 +376,13 @@ static void count(struct store *s, const struct job *j)
                 c->log_bytes += buf_len(&j->bytes);
                 histogram_add_nsec(&c->syncs, &histogram_disk, j->disk_job.took);
                 histogram_add_nsec(&c->commits, &histogram_disk, j->disk_job.took_in_all);
-        } else if (j->kind == JOB_SNAPSHOT || j->kind == JOB_INSTALL) {
-                histogram_add_nsec(j->kind == JOB_SNAPSHOT ? &c->snapshots : &c->installs,
-                                   &histogram_disk, j->disk_job.took);
+        } else if (j->kind == JOB_PIECE) {
+                s->pieces.took += j->disk_job.took;
+        } else if (j->kind == JOB_SNAPSHOT) {
+                histogram_add_nsec(&c->snapshots, &histogram_disk,
+                                   s->pieces.took + j->disk_job.took);
+        } else if (j->kind == JOB_INSTALL) {
+                histogram_add_nsec(&c->installs, &histogram_disk, j->disk_job.took);
         }
 }
 
@@ -363,13 +415,16 @@ static void job_done(struct disk_job *dj)
                 else
                         log_written(s);
                 break;
+        case JOB_PIECE:
+                s->pieces.n_waiting--;
+                break;
         case JOB_INSTALL:
         case JOB_SNAPSHOT:
                 PROBE_IF(full, "a snapshot does not fit on the disk");
                 PROBE_IF(full && j->kind == JOB_INSTALL,
                          "another replica's snapshot does not fit on the disk");
                 if (full)
-                        reserve_missed(s, buf_len(&j->bytes) + blob_view(j->data).len);
+                        reserve_missed(s, buf_len(&j->bytes) + j->size);
                 if (full && j->kind == JOB_INSTALL)
                         return reserve_stall(s, j);
                 /* Without a snapshot of our own the log only gets longer. */
@@ -532,27 +587,53 @@ void store_flush(struct store *s)
         job_start(j);
 }
 
-int store_save_blob(struct store *s, const struct store_snapshot *snap, struct blob *data,
-                    bool reset)
+static void add_head(struct buf *b, const struct store_snapshot *snap)
 {
         uint8_t h[SNAPSHOT_HEADER] = {0};
-        char name[32];
-        struct job *j;
 
-        snprintf(name, sizeof(name), "snapshot-%016" PRIx64, snap->index);
-        j = job_new(s, reset ? JOB_INSTALL : JOB_SNAPSHOT, name);
-        if (!j)
-                return -ENOMEM;
         le32_put(h + 4, FORMAT_SNAPSHOT);
         le64_put(h + 8, snap->index);
         le64_put(h + 16, snap->term);
         le64_put(h + 24, snap->conf_index);
         le64_put(h + 32, snap->conf.len);
-        le64_put(h + 40, blob_view(data).len);
-        buf_add(&j->bytes, h, sizeof(h));
-        buf_add(&j->bytes, snap->conf.p, snap->conf.len);
-        j->data = blob_hold(data);
-        j->index = snap->index;
+        buf_add(b, h, sizeof(h));
+        buf_add(b, snap->conf.p, snap->conf.len);
+}
+
+/* Queues the rest of a snapshot with @size bytes of data: all of the @data or, if that is NULL,
+ * what follows the pieces. @head is empty afterwards. */
+static int save(struct store *s, enum job_kind kind, struct buf *head, size_t size,
+                struct blob *data)
+{
+        char name[32];
+        uint64_t index;
+        struct job *j;
+
+        if (buf_error(head) < 0)
+                return -ENOMEM;
+        index = le64_get(head->data + 8);
+        snprintf(name, sizeof(name), "snapshot-%016" PRIx64, index);
+        j = job_new(s, kind, name);
+        if (!j)
+                return -ENOMEM;
+        le64_put(head->data + 40, size);
+        j->bytes = *head;
+        *head = (struct buf){0};
+        j->offset = data || size == 0 ? buf_len(&j->bytes) : 0;
+        j->data = data ? blob_hold(data) : NULL;
+        j->size = size;
+        j->index = index;
+        job_start(j);
+        return 0;
+}
+
+int store_save_blob(struct store *s, const struct store_snapshot *snap, struct blob *data,
+                    bool reset)
+{
+        cleanup_(buf_fini) struct buf head = {0};
+
+        s->pieces.took = 0;
+        add_head(&head, snap);
         if (reset) {
                 /* Once the snapshot is durable, the log continues after it, and what the log
                  * held before is void. */
@@ -561,12 +642,42 @@ int store_save_blob(struct store *s, const struct store_snapshot *snap, struct b
                 s->had = max_of(s->had, s->last);
                 s->installing = true;
         }
-        if (buf_error(&j->bytes) < 0 || buf_error(&s->queued) < 0) {
-                job_drop(&j->disk_job);
+        if (buf_error(&s->queued) < 0)
                 return -ENOMEM;
-        }
+        return save(s, reset ? JOB_INSTALL : JOB_SNAPSHOT, &head, blob_view(data).len, data);
+}
+
+int store_snapshot_begin(struct store *s, const struct store_snapshot *snap)
+{
+        buf_clear(&s->pieces.head);
+        add_head(&s->pieces.head, snap);
+        s->pieces.size = 0;
+        s->pieces.took = 0;
+        return buf_error(&s->pieces.head);
+}
+
+int store_snapshot_add(struct store *s, struct blob *piece)
+{
+        struct job *j = job_new(s, JOB_PIECE, ROOM);
+
+        if (!j)
+                return -ENOMEM;
+        j->data = blob_hold(piece);
+        j->offset = s->pieces.size == 0 ? buf_len(&s->pieces.head) : 0;
+        s->pieces.size += blob_view(piece).len;
+        s->pieces.n_waiting++;
         job_start(j);
         return 0;
+}
+
+unsigned store_snapshot_waiting(const struct store *s)
+{
+        return s->pieces.n_waiting;
+}
+
+int store_snapshot_end(struct store *s)
+{
+        return save(s, JOB_SNAPSHOT, &s->pieces.head, s->pieces.size, NULL);
 }
 
 int store_save_snapshot(struct store *s, const struct store_snapshot *snap, bool reset)

@@ -165,6 +165,18 @@ must_check_ int store_save_snapshot(struct store *s, const struct store_snapshot
 must_check_ int store_save_blob(struct store *s, const struct store_snapshot *snap,
                                 struct blob *data, bool reset);
 
+/* Like store_save_snapshot() without @reset, for data that is written while it is being made:
+ * @snap has everything else, and is copied; each @piece is held until it is written. Only the
+ * end is reported, by `snapshot_done` or `snapshot_failed`. If a piece cannot be written, those
+ * after it are only counted, since room for the next attempt is made for the whole size. To
+ * abandon a snapshot, begin another one, or none. No other snapshot may be on its way between
+ * the beginning and the report. Return 0 or -ENOMEM. */
+must_check_ int store_snapshot_begin(struct store *s, const struct store_snapshot *snap);
+must_check_ int store_snapshot_add(struct store *s, struct blob *piece);
+must_check_ int store_snapshot_end(struct store *s);
+/* How many pieces are held. */
+unsigned store_snapshot_waiting(const struct store *s);
+
 /* Entries up to @index are not needed any more: removes segments that hold nothing else. */
 void store_trim(struct store *s, uint64_t index);
 

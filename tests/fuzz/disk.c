@@ -128,14 +128,28 @@ static int on_sync(struct disk *d, const char *name)
         return !name || find(d, name) ? 0 : -ENOENT;
 }
 
-static int on_reserve(struct disk *d, const char *name, size_t size)
+static int on_reserve(struct disk *d, const char *name, size_t size, size_t *ret_was)
 {
         struct file *f;
 
         if (disk_of(d)->fail < 0)
                 return disk_of(d)->fail;
         f = make(d, name);
+        *ret_was = f->len;
         f->len = max_of(f->len, size);
+        return 0;
+}
+
+static int on_cut(struct disk *d, const char *name, size_t size)
+{
+        struct file *f = find(d, name);
+
+        if (disk_of(d)->fail < 0)
+                return disk_of(d)->fail;
+        if (!f)
+                return -ENOENT;
+        f->len = min_of(f->len, size);
+        f->bytes.end = min_of(f->bytes.end, size);
         return 0;
 }
 
@@ -152,23 +166,6 @@ static int on_rename(struct disk *d, const char *from, const char *to)
         if (strcmp(from, to) != 0)
                 (void) on_remove(d, to);
         snprintf(f->name, sizeof(f->name), "%s", to);
-        return 0;
-}
-
-static int on_replace(struct disk *d, const char *name, const char *room, const struct view *v,
-                      size_t n)
-{
-        struct file *f;
-
-        if (disk_of(d)->fail < 0)
-                return disk_of(d)->fail;
-        (void) on_remove(d, room);
-        f = make(d, name);
-        buf_clear(&f->bytes);
-        for (size_t i = 0; i < n; i++)
-                if (v[i].len > 0)
-                        buf_add(&f->bytes, v[i].p, v[i].len);
-        f->len = buf_len(&f->bytes);
         return 0;
 }
 
@@ -243,7 +240,7 @@ static const struct disk_ops ops = {
         .create = on_create,
         .reserve = on_reserve,
         .write = on_write,
-        .replace = on_replace,
+        .cut = on_cut,
         .rename = on_rename,
         .remove = on_remove,
         .submit = on_submit,

@@ -47,7 +47,7 @@ struct sim_disk {
         struct unsynced *unsynced;
         STAILQ_HEAD(, queued) queues[DISK_QUEUES];
         uint64_t submitted;
-        bool replaced;       /* the running job has written a whole file */
+        bool completed;      /* the running job has given a snapshot its name */
         struct rnd *tearing; /* set while the end of the process interrupts a job ... */
         bool killing;        /* ... after which the machine goes on ... */
         bool torn;           /* ... and the interruption has happened */
@@ -331,7 +331,7 @@ static int sim_create(struct disk *d, const char *name, size_t size)
 }
 
 /* Counts as durable, because reserved space has no content. */
-static int sim_reserve(struct disk *d, const char *name, size_t size)
+static int sim_reserve(struct disk *d, const char *name, size_t size, size_t *ret_was)
 {
         struct sim_disk *s = sim_of(d);
         struct file *f = find(s, name);
@@ -341,8 +341,8 @@ static int sim_reserve(struct disk *d, const char *name, size_t size)
         if (!fits(s, f, size))
                 return -ENOSPC;
         f = make(s, name);
-        if (f->c.len < size)
-                resize(&f->c, size);
+        *ret_was = f->c.len;
+        resize(&f->c, max_of(f->c.len, size));
         return 0;
 }
 
@@ -376,32 +376,21 @@ static int sim_write(struct disk *d, const char *name, uint64_t offset, const vo
         return 0;
 }
 
-static int sim_replace(struct disk *d, const char *name, const char *room, const struct view *v,
-                       size_t n)
+static int sim_cut(struct disk *d, const char *name, size_t size)
 {
         struct sim_disk *s = sim_of(d);
+        struct file *f = find(s, name);
         enum extent x = extent(s);
-        size_t size = 0;
-        struct file *f;
 
-        for (size_t i = 0; i < n; i++)
-                size += v[i].len;
+        if (!f)
+                return s->torn ? 0 : -ENOENT;
         if (skipped(s, x))
                 return 0;
-        if (!fits(s, find(s, room), size))
-                return -ENOSPC;
         if (x == PART && s->killing)
-                keep(s, name, true); /* between the rename and its sync */
-        s->replaced = true;
-        drop_file(s, room);
-        f = make(s, name);
-        resize(&f->c, 0);
-        resize(&f->c, size);
-        make_room(&f->c, size);
-        for (size_t i = 0, at = 0; i < n; at += v[i++].len)
-                put(&f->c, at, v[i].p, v[i].len);
+                keep(s, name, false);
+        resize(&f->c, min_of(f->c.len, size));
         if (x == ALL)
-                names_synced(s);
+                content_synced(s, name);
         return 0;
 }
 
@@ -419,6 +408,7 @@ static int sim_rename(struct disk *d, const char *from, const char *to)
                 keep(s, from, true);
                 keep(s, to, true);
         }
+        s->completed = strncmp(to, "snapshot-", 9) == 0;
         drop_file(s, to);
         f = find(s, from);
         snprintf(f->name, sizeof(f->name), "%s", to);
@@ -517,10 +507,10 @@ bool sim_disk_run_at(struct disk *d, enum disk_queue q)
 
         if (!e || e->ran)
                 return false;
-        s->replaced = false;
+        s->completed = false;
         e->job->run(e->job);
         e->ran = true;
-        return s->replaced;
+        return s->completed;
 }
 
 void sim_disk_finish_at(struct disk *d, enum disk_queue q)
@@ -652,7 +642,7 @@ static const struct disk_ops ops = {
         .create = sim_create,
         .write = sim_write,
         .reserve = sim_reserve,
-        .replace = sim_replace,
+        .cut = sim_cut,
         .rename = sim_rename,
         .remove = sim_remove,
         .submit = sim_submit,

@@ -111,7 +111,7 @@ static int watched_write(struct disk *d, const char *name, uint64_t offset, cons
         return after ? -EIO : r;
 }
 
-static int watched_reserve(struct disk *d, const char *name, size_t size)
+static int watched_reserve(struct disk *d, const char *name, size_t size, size_t *ret_was)
 {
         MEMORY(MEMORY_OURS);
         bool after;
@@ -120,24 +120,21 @@ static int watched_reserve(struct disk *d, const char *name, size_t size)
         if (breaks_before(d, &after))
                 return -EIO;
         d = watched(d)->under;
-        r = d->ops->reserve(d, name, size);
+        r = d->ops->reserve(d, name, size, ret_was);
         return after ? -EIO : r;
 }
 
-static int watched_replace(struct disk *d, const char *name, const char *room,
-                           const struct view *v, size_t n)
+static int watched_cut(struct disk *d, const char *name, size_t size)
 {
         MEMORY(MEMORY_OURS);
         bool after;
         int r;
 
-        traced(d, name, n);
-        for (size_t i = 0; i < n; i++)
-                trace_add(W, TRACED_DISK, watched(d)->node->i, v[i].p, v[i].len);
+        traced(d, name, size);
         if (breaks_before(d, &after))
                 return -EIO;
         d = watched(d)->under;
-        r = d->ops->replace(d, name, room, v, n);
+        r = d->ops->cut(d, name, size);
         return after ? -EIO : r;
 }
 
@@ -202,7 +199,7 @@ struct disk *watched_disk_new(struct disk *under, struct replica_node *n)
                 .create = watched_create,
                 .write = watched_write,
                 .reserve = watched_reserve,
-                .replace = watched_replace,
+                .cut = watched_cut,
                 .rename = watched_rename,
                 .remove = watched_remove,
                 .submit = watched_submit,

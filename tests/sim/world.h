@@ -129,7 +129,7 @@ void sim_disk_unsync(struct disk *d, const char *name, const void *bytes, size_t
 void sim_disk_fill(struct disk *d, bool full);
 bool sim_disk_busy_at(const struct disk *d, enum disk_queue q);
 /* Carries out the next job of a queue; its owner hears of it when it is finished. Returns true
- * if it wrote a whole file, which takes long. */
+ * if it completed a snapshot, which takes long. */
 bool sim_disk_run_at(struct disk *d, enum disk_queue q);
 /* Finishes the next job of a queue, if there is one. */
 void sim_disk_finish_at(struct disk *d, enum disk_queue q);

@@ -694,6 +694,218 @@ TEST(an_install_waits_for_room)
         segment_size = 0;
 }
 
+/* A state of @len bytes, which differs from others. */
+static struct view state_of(uint64_t index, size_t len)
+{
+        static uint8_t state[1 << 16];
+
+        CHECK(len <= sizeof(state));
+        for (size_t i = 0; i < len; i++)
+                state[i] = (uint8_t) (index * 31 + i % 251);
+        return (struct view){state, len};
+}
+
+static void add_pieces(struct store *s, struct view data, size_t most)
+{
+        for (size_t n; data.len > 0; data.p += n, data.len -= n) {
+                cleanup_(blob_freep) struct blob *piece = NULL;
+                struct buf copy = {0};
+
+                n = min_of(data.len, most);
+                buf_add(&copy, data.p, n);
+                piece = blob_new(&copy);
+                CHECK(piece);
+                CHECK_EQ(store_snapshot_add(s, piece), 0);
+        }
+}
+
+static void save_in_pieces(struct store *s, const struct store_snapshot *snap, size_t most)
+{
+        CHECK_EQ(store_snapshot_begin(s, snap), 0);
+        add_pieces(s, snap->data, most);
+        CHECK_EQ(store_snapshot_end(s), 0);
+}
+
+/* A file has the same bytes, whether its snapshot is written in pieces, after one that was
+ * abandoned perhaps, or as a whole. */
+TEST(a_snapshot_in_pieces_is_the_same_file)
+{
+        for (unsigned round = 0; round < 60; round++) {
+                cleanup_(buf_fini) struct buf whole = {0}, pieces = {0};
+                struct store_snapshot snap = {.index = 9,
+                                              .term = rnd(1, 9),
+                                              .conf_index = rnd(1, 9),
+                                              .conf = {(const uint8_t *) "members", rnd(0, 7)},
+                                              .data = state_of(9,
+                                                               round == 0 ? 0 : rnd(0, 60000))},
+                                      abandoned = {.index = 8, .data = snap.data};
+
+                for (unsigned k = 0; k < 2; k++) {
+                        cleanup_(disk_freep) struct disk *d = sim_disk_new();
+                        struct store *s = open_store(d, 0);
+                        size_t most = rnd(1, 20000);
+
+                        snapshot_at = 0;
+                        if (rnd(0, 1) == 0)
+                                settle(s, d); /* there is room for it */
+                        if (k == 0) {
+                                CHECK_EQ(store_save_snapshot(s, &snap, false), 0);
+                        } else {
+                                if (rnd(0, 1) == 0) {
+                                        CHECK_EQ(store_snapshot_begin(s, &abandoned), 0);
+                                        add_pieces(s, abandoned.data, rnd(5000, 20000));
+                                }
+                                save_in_pieces(s, &snap, most);
+                        }
+                        finish(d);
+                        CHECK_EQ(snapshot_at, 9);
+                        CHECK_EQ(store_snapshot_waiting(s), 0);
+                        CHECK_EQ(d->ops->read(d, "snapshot-0000000000000009", SIZE_MAX,
+                                              k == 0 ? &whole : &pieces),
+                                 0);
+                        store_free(s);
+                        s = open_store(d, 0);
+                        CHECK_EQ(store_recovered(s)->snapshot.index, 9);
+                        store_free(s);
+                }
+                CHECK_EQ(buf_len(&pieces), buf_len(&whole));
+                CHECK_EQ(memcmp(pieces.data, whole.data, buf_len(&whole)), 0);
+        }
+}
+
+/* The process ends at any moment: it leaves the snapshot before, or all of this one. */
+TEST(a_snapshot_in_pieces_is_there_whole_or_not_at_all)
+{
+        for (unsigned round = 0; round < 300; round++) {
+                cleanup_(disk_freep) struct disk *d = sim_disk_new();
+                struct store *s = open_store(d, 0);
+                struct store_snapshot was = {.index = 5, .term = 1, .data = state_of(5, 9000)},
+                                      snap = {.index = 9, .term = 1};
+                const struct store_snapshot *rec;
+                uint64_t reported;
+
+                CHECK_EQ(store_save_snapshot(s, &was, false), 0);
+                settle(s, d);
+                snap.data = state_of(9, rnd(0, 30000));
+                save_in_pieces(s, &snap, 4000);
+                for (uint64_t k = rnd(0, 9); k > 0 && sim_disk_busy(d); k--)
+                        sim_disk_finish(d);
+                reported = snapshot_at;
+                s = next_life(s, d, rnd(0, 1) == 0);
+                rec = &store_recovered(s)->snapshot;
+                CHECK(rec->index == 9 || (rec->index == 5 && reported == 5));
+                CHECK_EQ(rec->data.len, rec->index == 9 ? snap.data.len : 9000);
+                CHECK_EQ(memcmp(rec->data.p, state_of(rec->index, rec->data.len).p,
+                                rec->data.len),
+                         0);
+                store_free(s);
+        }
+}
+
+static int size_of_room(const char *name, uint64_t size, void *arg)
+{
+        if (strcmp(name, ROOM) == 0)
+                *(uint64_t *) arg = size;
+        return 0;
+}
+
+static uint64_t room_of(struct disk *d)
+{
+        uint64_t size = 0;
+
+        CHECK_EQ(d->ops->list(d, size_of_room, &size), 0);
+        return size;
+}
+
+/* A disk of which one call fails. */
+static const struct disk_ops *sound_ops;
+static unsigned fails_in; /* calls; 0: no more */
+static int fails_with;
+
+static bool fails(void)
+{
+        return fails_in > 0 && --fails_in == 0;
+}
+
+static int failing_reserve(struct disk *d, const char *name, size_t size, size_t *ret_was)
+{
+        return fails() ? fails_with : sound_ops->reserve(d, name, size, ret_was);
+}
+
+static int failing_write(struct disk *d, const char *name, uint64_t offset, const void *p,
+                         size_t n)
+{
+        return fails() ? fails_with : sound_ops->write(d, name, offset, p, n);
+}
+
+static int failing_cut(struct disk *d, const char *name, size_t size)
+{
+        return fails() ? fails_with : sound_ops->cut(d, name, size);
+}
+
+static int failing_rename(struct disk *d, const char *from, const char *to)
+{
+        return fails() ? fails_with : sound_ops->rename(d, from, to);
+}
+
+/* It is reported once, the snapshot before stays, the file that is written over is as large as
+ * before, and the next attempt succeeds. */
+TEST(a_snapshot_in_pieces_may_fail_at_any_call)
+{
+        unsigned n = 0;
+
+        segment_size = 4096;
+        for (bool failed = true; failed;) {
+                cleanup_(disk_freep) struct disk *d = sim_disk_new();
+                struct store *s = open_store(d, 0);
+                struct store_snapshot snap = {.index = 9, .term = 1};
+                struct disk_ops failing = *d->ops;
+                uint64_t room;
+
+                sound_ops = d->ops;
+                failing.reserve = failing_reserve;
+                failing.write = failing_write;
+                failing.cut = failing_cut;
+                failing.rename = failing_rename;
+                failures = snapshot_failures = 0;
+                settle(s, d);
+                snapshot(s, 5, 3000, false);
+                settle(s, d);
+                room = room_of(d);
+                CHECK_EQ(room, segment_size);
+                fails_in = ++n;
+                fails_with = n % 2 == 0 ? -EIO : -ENOSPC;
+                d->ops = &failing;
+                snap.data = state_of(9, 20000);
+                save_in_pieces(s, &snap, 4000);
+                while (snapshot_at == 5 && snapshot_failures == 0)
+                        sim_disk_finish(d);
+                d->ops = sound_ops;
+                failed = fails_in == 0;
+                CHECK_EQ(snapshot_failures, failed);
+                if (failed) {
+                        CHECK_EQ(snapshot_at, 5);
+                        CHECK_EQ(room_of(d), room);
+                        CHECK_EQ(store_short_of_room(s), fails_with == -ENOSPC);
+                        store_retry(s);
+                        settle(s, d);
+                        CHECK(!store_short_of_room(s));
+                        CHECK(room_of(d) >= (fails_with == -ENOSPC ? 20000 * 5 / 4 : room));
+                        save_in_pieces(s, &snap, 4000);
+                }
+                settle(s, d);
+                CHECK_EQ(failures, 0);
+                CHECK_EQ(snapshot_at, 9);
+                store_free(s);
+                s = open_store(d, 0);
+                CHECK_EQ(store_recovered(s)->snapshot.index, 9);
+                CHECK_EQ(store_recovered(s)->snapshot.data.len, 20000);
+                store_free(s);
+        }
+        CHECK_EQ(n, 10); /* six writes, one call before, two after; and none that failed */
+        segment_size = 0;
+}
+
 /* I5: what a write under way stands for is reduced by each cut, however many there are;
  * `persisted` never names an entry of which only a predecessor is on the disk. */
 TEST(a_cut_takes_along_what_is_on_its_way)
@@ -1108,6 +1320,20 @@ TEST(what_is_written_is_in_the_file_of_that_name)
         }
         CHECK_EQ(buf_len(&b), 16);
         CHECK_EQ(memcmp(buf_head(&b), "abcd\0\0\0\0\0abcd\0\0\0", 16), 0);
+        /* The file that snapshots are written over. */
+        for (unsigned i = 0; i < 2; i++) {
+                size_t was = 99;
+
+                CHECK_EQ(d->ops->reserve(d, ROOM, 6000, &was), 0);
+                CHECK_EQ(was, i == 0 ? 0 : 3000);
+                CHECK_EQ(room_of(d), 6000);
+                CHECK_EQ(d->ops->cut(d, ROOM, 7000), 0);
+                CHECK_EQ(room_of(d), 6000);
+                CHECK_EQ(d->ops->cut(d, ROOM, 3000), 0);
+                CHECK_EQ(room_of(d), 3000);
+        }
+        CHECK_EQ(d->ops->remove(d, ROOM), 0);
+        CHECK_EQ(d->ops->cut(d, ROOM, 1), -ENOENT);
         disk_free(d);
         loop_free(l);
         remove_from(dir, "lock");
