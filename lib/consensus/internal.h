@@ -209,8 +209,7 @@ enum queue_state {
 struct queue {
         STAILQ_HEAD(, batch) batches;
         struct buf urgent;
-        uint64_t term; /* the term in which all queued commands were
-                        * proposed */
+        uint64_t term; /* in which all queued commands were proposed */
         enum queue_state state;
         size_t bytes;                   /* of `batches` */
         size_t seen;                    /* leader: `bytes` as of the last flush */
@@ -253,9 +252,10 @@ enum snapshot_reason {
 struct taking {
         enum snapshot_state state;
         enum snapshot_reason reason; /* of the present one, or the last */
-        enum snapshot_reason next;   /* of the next one, which was requested or has failed;
-                                      * is_due() may find another reason */
+        enum snapshot_reason next;   /* of the next one, if it was requested or has failed */
         struct raft_snapshot_metadata pending; /* of the present one, unless idle */
+        bool in_pieces;                        /* it is written while it is encoded */
+        uint64_t encoded;                      /* bytes of it so far */
         struct boot_time slice_at;             /* when to encode more */
         struct boot_time again_at;             /* no sooner: the last one failed */
         struct replica_saved saved;
@@ -548,7 +548,7 @@ static inline bool taking_is_on(const struct replica *r)
 /* Takes a snapshot when one is due, or continues with it. */
 void taking_run(struct replica *r);
 struct boot_time taking_next(const struct replica *r);
-/* Writes @data, the state of the snapshot in `pending`. Returns 0 or -ENOMEM. */
+/* Writes @data, the state of `pending`; NULL: its pieces follow. Returns 0 or -ENOMEM. */
 must_check_ int taking_to_store(struct replica *r, struct blob *data, bool install);
 void taking_fini(struct replica *r);
 /* Callbacks of the store. */

@@ -117,9 +117,10 @@ struct replica_ops {
                      struct view commands, size_t *left);
         /* save() begins to encode the state as of the last entry that was applied completely.
          * save_more() encodes about @bytes more of it, while entries are applied: 1 when there
-         * is more to come, 0 when @out has all of it, -ESTALE when it must begin again,
-         * -ENOMEM. */
-        void (*save)(void *u);
+         * is more to come, 0 when @out has the rest, -ESTALE when it must begin again, -ENOMEM.
+         * What is encoded is kept, and moved to @out whenever it comes close to @piece bytes.
+         */
+        void (*save)(void *u, size_t piece);
         int (*save_more)(void *u, size_t bytes, struct buf *out);
         /* Begins to load such a state, beside the present one; @snapshot is borrowed until
          * loading ends or is dropped. Returns 0 or -ENOMEM. */

@@ -3,8 +3,10 @@
  * lag (sending.c), and how it gets to the disk.
  *
  * A state may be large, and nothing waits for it: it is encoded in slices between other work,
- * and written by a thread that nothing else waits for. The states are in enum snapshot_state,
- * and why one is taken in enum snapshot_reason.
+ * and written by a thread that nothing else waits for, piece by piece: so only some pieces are
+ * in memory, which the thread has not written yet. Replicas that lag need all of the bytes for
+ * as long as these are sent. The states are in enum snapshot_state, and why one is taken in
+ * enum snapshot_reason.
  */
 #include "base/probe.h"
 #include "consensus/internal.h"
@@ -17,22 +19,22 @@
 #define BYTES_WHEN_SHORT ((uint64_t) 1 << 20)
 #define AGAIN (5 * NSEC_PER_SEC)  /* after a snapshot that could not be written */
 #define PAUSE (2 * NSEC_PER_MSEC) /* between slices, which thus take 1/8 of the time */
+#define SLICES 8                  /* in a piece, which is as much as the disk syncs at once */
+#define PIECES_MOST 2             /* that are not written yet */
 
 int taking_to_store(struct replica *r, struct blob *data, bool install)
 {
+        struct store_snapshot snap = {.index = r->taking.pending.index,
+                                      .term = r->taking.pending.term,
+                                      .conf_index = r->taking.pending.configuration_index};
         struct raft_buffer c;
         int k;
 
         if (raft_configuration_encode(&r->taking.pending.configuration, &c) != 0)
                 return -ENOMEM;
-        k = store_save_blob(r->store,
-                            &(struct store_snapshot){
-                                    .index = r->taking.pending.index,
-                                    .term = r->taking.pending.term,
-                                    .conf_index = r->taking.pending.configuration_index,
-                                    .conf = {c.base, c.len},
-                            },
-                            data, install);
+        snap.conf = (struct view){c.base, c.len};
+        k = data ? store_save_blob(r->store, &snap, data, install)
+                 : store_snapshot_begin(r->store, &snap);
         raft_free(c.base);
         return k;
 }
@@ -73,7 +75,12 @@ static void begin(struct replica *r, enum snapshot_reason reason)
                 r->taking.next = SNAPSHOT_FOR_NOTHING;
                 r->taking.bytes_from = 0;
         }
-        r->ops->save(r->userdata);
+        r->taking.encoded = 0;
+        r->taking.in_pieces = !sending_is_wanted(r);
+        r->ops->save(r->userdata,
+                     r->taking.in_pieces ? SLICES * r->cfg.snapshot_slice : SIZE_MAX);
+        if (r->taking.in_pieces && taking_to_store(r, NULL, false) < 0)
+                replica_fatal(r, "out of memory");
 }
 
 /* Ends the current snapshot. */
@@ -83,26 +90,54 @@ static void end(struct replica *r)
         raft_configuration_close(&r->taking.pending.configuration);
 }
 
-static void encoded(struct replica *r, struct buf *bytes)
+/* Ends it without a result. If it was for the disk, another one takes its place. */
+static void abandon(struct replica *r)
 {
-        struct blob *data;
-        int k;
+        if (is_for_disk(r))
+                r->taking.next = max_of(r->taking.next, r->taking.reason);
+        end(r);
+}
 
-        r->taking.size = buf_len(bytes);
-        data = blob_new(bytes);
-        k = data ? 0 : -ENOMEM;
-        if (data)
-                freeing_add(r, data);
-        if (k == 0)
-                k = sending_begin(r, data);
+/* The whole state is encoded, of a snapshot that is not written in pieces. */
+static int use_whole(struct replica *r, struct blob *data)
+{
+        int k = sending_begin(r, data);
+
         if (k < 0 || !is_for_disk(r)) {
                 end(r);
-        } else {
-                r->taking.state = SNAPSHOT_WRITING;
-                k = taking_to_store(r, data, false);
+                return k;
         }
-        if (k < 0)
-                replica_fatal(r, "out of memory");
+        r->taking.state = SNAPSHOT_WRITING;
+        return taking_to_store(r, data, false);
+}
+
+/* More was encoded; all of it if @k is 0. Returns 0 or a negative errno. */
+static int use(struct replica *r, struct buf *bytes, int k)
+{
+        struct blob *data;
+
+        if (k > 0 && buf_len(bytes) == 0)
+                return 0;
+        r->taking.encoded += buf_len(bytes);
+        if (k == 0)
+                r->taking.size = r->taking.encoded;
+        data = blob_new(bytes);
+        if (!data)
+                return -ENOMEM;
+        freeing_add(r, data);
+        if (!r->taking.in_pieces)
+                return use_whole(r, data);
+        if (store_snapshot_add(r->store, data) < 0)
+                return -ENOMEM;
+        if (k > 0)
+                return 0;
+        r->taking.state = SNAPSHOT_WRITING;
+        return store_snapshot_end(r->store);
+}
+
+static bool waits_for_disk(const struct replica *r)
+{
+        return r->taking.in_pieces && store_snapshot_waiting(r->store) >= PIECES_MOST;
 }
 
 static void encode(struct replica *r)
@@ -110,17 +145,16 @@ static void encode(struct replica *r)
         struct buf bytes = {0};
         int k;
 
-        if (boot_before(r->now, r->taking.slice_at))
+        PROBE_IF(waits_for_disk(r), "a snapshot being taken waits for the disk");
+        if (boot_before(r->now, r->taking.slice_at) || waits_for_disk(r))
                 return;
         r->taking.slice_at = boot_add(r->now, PAUSE);
         k = r->ops->save_more(r->userdata, r->cfg.snapshot_slice, &bytes);
-        if (k == 0)
-                return encoded(r, &bytes);
+        if (k >= 0)
+                k = use(r, &bytes, k);
         if (k == -ESTALE) {
                 PROBE("a snapshot being taken has to begin again");
-                if (is_for_disk(r))
-                        r->taking.next = max_of(r->taking.next, r->taking.reason);
-                end(r);
+                abandon(r);
         } else if (k < 0) {
                 replica_fatal(r, "out of memory");
         }
@@ -139,6 +173,12 @@ void taking_run(struct replica *r)
 {
         bool due;
 
+        /* What was written is not in memory any more. The next one is sent and written. */
+        if (r->taking.state == SNAPSHOT_ENCODING && r->taking.in_pieces &&
+            sending_is_wanted(r)) {
+                PROBE("a snapshot being written is needed by a replica");
+                abandon(r);
+        }
         if (r->taking.state == SNAPSHOT_ENCODING)
                 return encode(r);
         if (!may_begin(r))
@@ -152,7 +192,7 @@ void taking_run(struct replica *r)
 struct boot_time taking_next(const struct replica *r)
 {
         if (r->taking.state == SNAPSHOT_ENCODING)
-                return r->taking.slice_at;
+                return waits_for_disk(r) ? BOOT_TIME_NEVER : r->taking.slice_at;
         return r->taking.next >= SNAPSHOT_FOR_DISK && r->applied > r->taking.saved.index &&
                                may_begin(r)
                        ? r->taking.again_at

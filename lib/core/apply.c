@@ -117,12 +117,13 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
         return r;
 }
 
-static void on_save(void *u)
+static void on_save(void *u, size_t piece)
 {
         struct core *c = u;
 
+        c->piece = piece;
         state_save_start(&c->saver, &c->state);
-        buf_expect(&c->saver.out, state_bytes(&c->state));
+        buf_expect(&c->saver.out, min_of(state_bytes(&c->state), piece));
 }
 
 static int on_save_more(void *u, size_t bytes, struct buf *out)
@@ -130,9 +131,11 @@ static int on_save_more(void *u, size_t bytes, struct buf *out)
         struct core *c = u;
         int r = state_save_more(&c->saver, bytes);
 
-        if (r == 0) {
+        if (r == 0 || (r > 0 && buf_len(&c->saver.out) + bytes > c->piece)) {
                 *out = c->saver.out;
                 c->saver.out = (struct buf){0};
+                if (r > 0)
+                        buf_expect(&c->saver.out, c->piece);
         }
         if (r <= 0)
                 state_saver_fini(&c->saver);

@@ -55,6 +55,7 @@ struct core {
         uint32_t newest; /* cluster version that we know */
         struct state state;
         struct state_saver saver;
+        size_t piece;         /* a snapshot is handed over in pieces of so many bytes at most */
         struct aside *loaded; /* NULL: none; loaded with ... */
         struct state_loader loader;
         STAILQ_HEAD(, aside) gone; /* old states, freed in slices ... */

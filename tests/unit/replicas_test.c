@@ -29,6 +29,7 @@ static struct {
                 unsigned saved, snaps;           /* ...as of the snapshot; those loaded */
                 uint64_t bytes, large; /* sent to it in all, and in the largest frame */
                 unsigned slices;       /* of the one that is taken, so far */
+                bool in_pieces;        /* each slice of it is one */
                 unsigned turns;        /* that a '~' takes yet */
                 nsec_t far;            /* frames to and from it take so much longer */
                 bool full;             /* the links to it ... */
@@ -118,10 +119,11 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
         return 0;
 }
 
-static void on_save(void *u)
+static void on_save(void *u, size_t piece)
 {
         struct net_node *n = u;
 
+        n->in_pieces = piece < SIZE_MAX;
         n->saved = n->applied;
 }
 
@@ -133,8 +135,11 @@ static int on_save_more(void *u, size_t bytes, struct buf *out)
         struct net_node *n = u;
 
         (void) bytes;
-        if (n->slices++ < slices)
+        if (n->slices++ < slices) {
+                if (n->in_pieces)
+                        buf_add_u32(out, n->saved);
                 return 1;
+        }
         n->slices = 0;
         if (stale_once) {
                 stale_once = false;
@@ -2788,6 +2793,99 @@ TEST(a_requested_snapshot_is_written_once_the_disk_has_room)
         pass(10 * NSEC_PER_SEC);
         CHECK(leader->replica->taking.saved.index > 0);
         CHECK(replica_status(leader->replica).log_bytes < 4 << 20);
+        stop();
+}
+
+/* How many bytes of data the latest snapshot on the disk has. */
+static uint64_t saved_bytes(struct net_node *n)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        char name[32];
+
+        snprintf(name, sizeof(name), "snapshot-%016" PRIx64, n->replica->taking.saved.index);
+        CHECK_EQ(n->disk->ops->read(n->disk, name, SIZE_MAX, &b), 0);
+        return le64_get(b.data + 40);
+}
+
+/* The state is changed while it is encoded, and the disk stands still for a while. */
+TEST(a_snapshot_is_encoded_as_fast_as_the_disk_writes)
+{
+        struct net_node *leader;
+        struct taking *taking;
+
+        start();
+        slices = 50;
+        leader = elect();
+        taking = &leader->replica->taking;
+        CHECK_EQ(propose(leader, 1000), 0);
+        pass(50 * MS);
+        leader->stuck = true;
+        replica_want_snapshot(leader->replica);
+        for (unsigned i = 0; i < 100; i++) {
+                CHECK_EQ(propose(leader, 1000), 0);
+                pass(4 * MS);
+                CHECK(store_snapshot_waiting(leader->replica->store) <= 2);
+        }
+        CHECK_EQ(taking->state, SNAPSHOT_ENCODING);
+        CHECK_EQ(taking_next(leader->replica).ns, BOOT_TIME_NEVER.ns);
+        CHECK_EQ(leader->slices, 2);
+        leader->stuck = false;
+        pass(500 * MS);
+        CHECK_EQ(leader->applied, 101);
+        CHECK_EQ(leader->saved, 1);
+        CHECK_EQ(taking->state, SNAPSHOT_IDLE);
+        CHECK(taking->saved.index > 0);
+        CHECK_EQ(taking->size, 51 * 4);
+        CHECK_EQ(saved_bytes(leader), 51 * 4);
+        stop();
+}
+
+TEST(a_snapshot_that_begins_again_has_nothing_of_the_first_attempt)
+{
+        struct net_node *leader;
+
+        start();
+        slices = 20;
+        leader = elect();
+        CHECK_EQ(propose(leader, 1000), 0);
+        stale_once = true;
+        replica_want_snapshot(leader->replica);
+        pass(500 * MS);
+        CHECK(!stale_once);
+        CHECK(leader->replica->taking.saved.index > 0);
+        CHECK_EQ(saved_bytes(leader), 21 * 4);
+        stop();
+}
+
+/* While a snapshot is written in pieces, which takes long, a replica turns out to need one: it
+ * begins again, to be sent as well. */
+TEST(a_snapshot_in_pieces_does_not_delay_one_that_is_sent)
+{
+        struct net_node *leader, *late;
+        unsigned n = 0;
+
+        start_with(1000000);
+        slices = 1000; /* 2 s */
+        leader = elect();
+        late = follower(leader);
+        replica_want_snapshot(leader->replica);
+        late->full = true;
+        net.lost = to_the_dead;
+        for (; n < 400; n++) {
+                CHECK_EQ(propose(leader, 20000), 0);
+                pass(2 * MS);
+                CHECK(n > 20 || leader->in_pieces);
+        }
+        CHECK_EQ(leader->replica->taking.state, SNAPSHOT_ENCODING);
+        CHECK(!leader->in_pieces);
+        slices = 0;
+        late->full = false;
+        net.lost = NULL;
+        replica_peer_up(leader->replica, id_of(late), net.now);
+        pass(2000 * MS);
+        CHECK_EQ(late->applied, n);
+        CHECK(late->snaps > 0);
+        CHECK(leader->replica->taking.saved.index > 0);
         stop();
 }
 
