@@ -191,6 +191,19 @@ static void change_service(struct world *w, struct holder *h)
         publish(h, i);
 }
 
+void holder_tell_self(struct holder *h)
+{
+        member_set_self(h->member, h->addresses, "",
+                        h->units ? h->units->steady.degraded.why : "");
+}
+
+static void change_address(struct world *w, struct holder *h)
+{
+        snprintf(h->addresses, sizeof(h->addresses), "10.0.0.%u",
+                 (unsigned) rnd_between(&w->rnd, 1, 254));
+        holder_tell_self(h);
+}
+
 /* At the end the host must be there again. */
 static void act(struct world *w, struct holder *h)
 {
@@ -216,8 +229,12 @@ static void act(struct world *w, struct holder *h)
                 return member_leave(h->member, "shutdown", "");
         }
         /* If little may wait, there is no room for many at once. */
-        if (w->queued_bytes == 0 && w->does & USUAL_SERVICES)
-                change_service(w, h);
+        if (w->queued_bytes == 0 && w->does & USUAL_SERVICES) {
+                if (chance(w, 15))
+                        change_address(w, h);
+                else
+                        change_service(w, h);
+        }
 }
 
 /* ---- its lives ---- */
@@ -246,6 +263,7 @@ static void start(struct world *w, struct holder *h, bool resume)
 
         snprintf(cfg.self.name, sizeof(cfg.self.name), "host%u", h->name);
         snprintf(cfg.self.id, sizeof(cfg.self.id), "%032x", h->id + 1);
+        snprintf(cfg.self.addresses, sizeof(cfg.self.addresses), "%s", h->addresses);
         own_boot(h, h->boot, cfg.self.boot_id);
         h->lease = 0;
         h->heard = 0;

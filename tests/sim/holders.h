@@ -103,6 +103,7 @@ struct holder {
                                           * that endpoint from then on */
         nsec_t wake;                     /* when to run it next; 0: now */
         struct host_clock clock;
+        char addresses[16]; /* of its network */
         struct session_config cfg;
         struct member *member; /* NULL while it is dead */
         struct holder_end ends[REPLICAS_MAX];
@@ -198,6 +199,8 @@ void disturb_holder(struct world *w);
 /* Its agent's process is killed, or starts; the host restarts, without it. */
 void holder_kill(struct holder *h);
 void holder_start(struct holder *h);
+/* What is to be known of its host has changed. */
+void holder_tell_self(struct holder *h);
 void holder_reboot(struct holder *h);
 /* Another version of the agent is installed, which restarts it. */
 void holder_install(struct holder *h, bool earlier);

@@ -92,7 +92,7 @@ static void look_at_pressure(struct units *u)
              lags = r.lag * 2 > s->degraded_cfg.lag, bad = late || is_bad(s, &r, 1);
 
         if (degraded_update(&s->degraded, &s->degraded_cfg, &r, now))
-                member_set_self(u->holder->member, "", "", s->degraded.why);
+                holder_tell_self(u->holder);
         /* From a bad reading on, until all is below half of the thresholds, 10 s later or
          * more. */
         if (bad)

@@ -6,6 +6,7 @@
 
 #include "hoard.h"
 #include "member/member.h"
+#include "units.h"
 #include "world.h"
 
 #define FACTS_MAX 16384
@@ -282,9 +283,26 @@ bool view_knows_all(const struct holder *h)
                 h->view.at >= y->facts[y->n - 1].revision);
 }
 
+static bool is_node_published(const struct holder *h, const struct state *s)
+{
+        const char *degraded = h->units ? h->units->steady.degraded.why : "";
+        char name[64];
+        struct node_record r;
+        const struct kv_key *k;
+
+        snprintf(name, sizeof(name), NODES "host%u", h->name);
+        k = kv_find(&s->kv, name, strlen(name));
+        return k && kv_live(k) && k->newest->lease == h->lease &&
+               node_record_read(&r, k->newest->value, k->newest->value_len) == 0 &&
+               strcmp(r.addresses, h->addresses) == 0 && strcmp(r.degraded, degraded) == 0;
+}
+
 bool view_is_published(const struct holder *h)
 {
         const struct state *s = core_state(W->r[0].node.core);
+
+        if (!is_node_published(h, s))
+                return false;
 
         for (unsigned i = 0; i < SERVICES_MAX; i++) {
                 char name[64];
