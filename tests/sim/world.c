@@ -1,5 +1,6 @@
 /* Runs a world from one event to the next, and keeps account of when it could have worked. */
 #include "world.h"
+#include "given.h"
 #include "hoard.h"
 #include "units.h"
 
@@ -290,6 +291,7 @@ static bool handle(struct world *w, struct event *e)
                 if (w->calm && ((w->faults.members && !all_vote(w)) || forced_has_stopped(w)))
                         w->incomplete = w->now;
                 prompts_check(w);
+                given_look(w);
                 sharers_check(w);
                 check_lease_time(w);
                 check_undead(w);
@@ -560,6 +562,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
                 w->queued_bytes = 0; /* what they write is larger than that */
         memory_begin(&w->rnd, fails_in(w));
         prompts_begin();
+        given_begin();
         swaps_begin();
         clients_begin(w);
         sharers_begin(w);
@@ -646,6 +649,7 @@ bool world_run(struct world *w, uint64_t seed, const char *aim)
         w->counts.unknowable += w->unknowable;
         if (!*w->failure && !w->unknowable) {
                 check_end(w);
+                given_check(w);
                 upgrades_end(w);
         }
         tear_down(w);
