@@ -15,6 +15,7 @@
 #include "asker.h"
 #include "etcd/api.h"
 #include "hoard.h"
+#include "listeners.h"
 #include "member/switchover.h"
 #include "world.h"
 
@@ -660,6 +661,7 @@ void clients_end(void)
         for (unsigned k = 0; k < ARRAY_SIZE(clients); k++)
                 disconnect(&clients[k]);
         caches_end();
+        listeners_end();
         greedy_end();
         probers_end();
         askers_end();
@@ -711,6 +713,7 @@ void clients_run(void)
                 wire_run(&c->link, &c->act_at, act, disconnect, c);
         }
         caches_run();
+        listeners_run();
         greedy_run();
         probers_run();
         askers_run();
@@ -720,6 +723,7 @@ nsec_t clients_next(void)
 {
         nsec_t at = min_of(askers_next(), caches_next());
 
+        at = min_of(at, listeners_next());
         at = min_of(at, probers_next());
         at = min_of(at, greedy_next());
         for (unsigned i = 0; i < ARRAY_SIZE(clients); i++) {

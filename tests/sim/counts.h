@@ -52,7 +52,7 @@
                 x(bulk, "transactions in bulk"), x(hoarded, "changes of many keys"),         \
                 x(pages, "pages of them read"), x(parts, "watches' responses in parts"),     \
                 x(progress, "watches told of progress"), x(dozed, "locks without a lease"),  \
-                x(modest, "requests beside greedy clients")
+                x(modest, "requests beside greedy clients"), x(heard, "users told of changes")
 
 /* Conditions that must coincide for some bugs to show. A run of many worlds lists those that
  * never occurred. */

@@ -699,6 +699,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                          .watch_progress = w->watch_progress,
                          .cache_term = w->tuned ? w->cache_term : CACHE_MOST,
                          .max_txn_ops = w->txn_ops,
+                         .lease_tie = w->restricted ? LEASE_TIE_ALL : LEASE_TIE_NONE,
                          .compact_age = w->compact_age,
                          .ahead_divisor = w->loops ? LOOP_PART : 0,
                          .waiting_max = w->greedy ? FEW_WAIT : 0,

@@ -6,25 +6,28 @@
  *
  * Nobody without a token writes while authentication is on. No write or read is carried out
  * that began after the permission for it was revoked, and none with a token from before the
- * last change of the password; and nobody logs in with an old password. The administrator may
- * not know whether a change was made: then nothing is checked until it is certain again.
+ * last change of the password; nobody logs in with an old password; and nobody but the
+ * administrator renews or revokes a lease that was granted to the administrator. The
+ * administrator may not know whether a change was made: then nothing is checked until it is
+ * certain again. What users watch is checked in listeners.c.
  *
  * Passwords are hashed by another function than crypt(3), which is slow on purpose, and random
  * numbers are those of the world.
  */
 #include <crypt.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <sys/random.h>
 
 #include "asker.h"
 #include "base/hash.h"
+#include "listeners.h"
 
 #define N_USERS 2
 #define NAME "alice"
 #define ROLE "writers"
-#define PREFIX "users/"
-#define PREFIX_END "users0"
 #define OUTSIDE "other/key"
+#define LEASE_TTL 20             /* s */
 #define LATE (10 * NSEC_PER_SEC) /* a change is made by then, or never */
 
 enum change {
@@ -47,12 +50,15 @@ enum change {
         USER_LIST,
         ROLE_GET,
         ROLE_LIST,
+        GET_LEASE,
+        SAY, /* what those hear who may */
         N_CHANGES
 };
 
 static struct admin_of_users {
         struct asker asker;
         enum change step, change;
+        int64_t lease; /* that it asked for */
 } admin;
 
 /* Since when it is certain; 0: it is not. */
@@ -62,9 +68,10 @@ static struct {
         unsigned password; /* ... to this one */
         unsigned next;     /* the last one that was asked for */
         nsec_t unsure_until;
+        int64_t lease; /* of the administrator; 0: none */
 } known;
 
-enum deed { LOGIN, LOGIN_OLD, LOGIN_WRONG, PUT, PUT_OUTSIDE, READ, BARE };
+enum deed { LOGIN, LOGIN_OLD, LOGIN_WRONG, PUT, PUT_OUTSIDE, READ, RENEW, END, BARE };
 
 static struct user {
         struct asker asker;
@@ -173,6 +180,10 @@ static void after_change(enum change c)
                 known.changed = W->now;
                 known.password = known.next;
                 break;
+        case GET_LEASE: /* while there is no authentication, a lease is nobody's */
+                if (known.on > 0 && known.on < admin.asker.asked_at)
+                        known.lease = admin.lease;
+                break;
         default:
                 break;
         }
@@ -247,8 +258,8 @@ static void ask_of_role(enum change c)
         static char role[] = ROLE;
 
         perm.permtype = PB__PERMISSION__TYPE__READWRITE;
-        perm.key = forbid.key = pb_bytes(PREFIX, strlen(PREFIX));
-        perm.range_end = forbid.range_end = pb_bytes(PREFIX_END, strlen(PREFIX_END));
+        perm.key = forbid.key = pb_bytes(USERS_KEYS, strlen(USERS_KEYS));
+        perm.range_end = forbid.range_end = pb_bytes(USERS_END, strlen(USERS_END));
         add.name = permit.name = del.role = forbid.role = get.role = role;
         permit.perm = &perm;
         switch (c) {
@@ -263,6 +274,25 @@ static void ask_of_role(enum change c)
         default:
                 return ask_auth("RoleGet", &get.base);
         }
+}
+
+static void say(void)
+{
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        char when[24];
+
+        put.key = pb_bytes(USERS_SAID, strlen(USERS_SAID));
+        put.value = pb_bytes(when, (size_t) snprintf(when, sizeof(when), "%" PRId64, W->now));
+        asker_ask(&admin.asker, "/etcdserverpb.KV/Put", &put.base);
+}
+
+static void get_lease(void)
+{
+        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
+
+        grant.id = admin.lease = (int64_t) (rnd_u64(&W->rnd) >> 1);
+        grant.ttl = LEASE_TTL;
+        asker_ask(&admin.asker, "/etcdserverpb.Lease/LeaseGrant", &grant.base);
 }
 
 static void admin_act(struct asker *a)
@@ -281,6 +311,8 @@ static void admin_act(struct asker *a)
         if (admin.step == N_STEPS && (c == USER_DELETE || c == ROLE_DELETE || c == DISABLE) &&
             chance(W, 60))
                 c = ENABLE;
+        if (admin.step == N_STEPS && chance(W, 30))
+                c = SAY;
         admin.change = c;
         before_change(c);
         switch (c) {
@@ -294,6 +326,10 @@ static void admin_act(struct asker *a)
                 return ask_auth("UserList", &user_list.base);
         case ROLE_LIST:
                 return ask_auth("RoleList", &role_list.base);
+        case GET_LEASE:
+                return get_lease();
+        case SAY:
+                return say();
         case ROLE_ADD:
         case PERMIT:
         case FORBID:
@@ -347,13 +383,18 @@ static void log_in(struct user *u)
 
 static void user_act(struct asker *a)
 {
-        static const enum deed deeds[] = {LOGIN, LOGIN, LOGIN_OLD,   LOGIN_WRONG, PUT, PUT,
-                                          PUT,   PUT,   PUT_OUTSIDE, READ,        READ};
+        static const enum deed deeds[] = {LOGIN, LOGIN, LOGIN_OLD, LOGIN_WRONG, PUT,
+                                          PUT,   PUT,   PUT,       PUT_OUTSIDE, READ,
+                                          READ,  RENEW, END};
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
         Pb__RangeRequest get = PB__RANGE_REQUEST__INIT;
+        Pb__LeaseKeepAliveRequest keep = PB__LEASE_KEEP_ALIVE_REQUEST__INIT;
+        Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
         struct user *u = user_of(a);
 
         u->deed = deeds[rnd_between(&W->rnd, 0, ARRAY_SIZE(deeds) - 1)];
+        if ((u->deed == RENEW || u->deed == END) && known.lease == 0)
+                u->deed = READ;
         if (u->deed >= PUT && !*u->token)
                 u->deed = chance(W, 70) ? LOGIN : BARE;
         if (*u->token && u->shown != a->link.number &&
@@ -361,9 +402,14 @@ static void user_act(struct asker *a)
                 u->shown = a->link.number;
         if (u->deed < PUT)
                 return log_in(u);
+        keep.id = revoke.id = known.lease;
+        if (u->deed == RENEW)
+                return asker_ask(a, "/etcdserverpb.Lease/LeaseKeepAlive", &keep.base);
+        if (u->deed == END)
+                return asker_ask(a, "/etcdserverpb.Lease/LeaseRevoke", &revoke.base);
         put.key = get.key = u->deed == PUT_OUTSIDE
                                     ? pb_bytes(OUTSIDE, strlen(OUTSIDE))
-                                    : pb_bytes(PREFIX "key", strlen(PREFIX "key"));
+                                    : pb_bytes(USERS_KEYS "key", strlen(USERS_KEYS "key"));
         asker_ask(a, u->deed == READ ? "/etcdserverpb.KV/Range" : "/etcdserverpb.KV/Put",
                   u->deed == READ ? &get.base : &put.base);
 }
@@ -394,20 +440,46 @@ static nsec_t earlier_of(nsec_t a, nsec_t b)
         return a > 0 && b > 0 ? min_of(a, b) : max_of(a, b);
 }
 
+nsec_t users_forbidden_since(void)
+{
+        nsec_t since = earlier_of(known.forbidden, earlier_of(known.revoked, known.deleted));
+
+        return since > 0 && known.on > 0 ? max_of(since, known.on) : 0;
+}
+
+const char *users_token(void)
+{
+        return users[0].token;
+}
+
 /* Since when it was certainly forbidden; 0: it may have been permitted. */
 static nsec_t forbidden_since(const struct user *u)
 {
-        nsec_t since = 0;
+        nsec_t since = users_forbidden_since();
 
-        if (u->deed == BARE || u->deed == PUT_OUTSIDE)
+        if (u->deed >= RENEW || u->deed == PUT_OUTSIDE)
                 return known.on;
-        if (u->password < known.password)
-                since = known.changed;
-        since = earlier_of(since, known.forbidden);
-        since = earlier_of(since, known.revoked);
-        since = earlier_of(since, known.deleted);
-        return since > 0 && known.on > 0 ? max_of(since, known.on) : 0;
+        if (u->password < known.password && known.on > 0)
+                since = earlier_of(since, max_of(known.changed, known.on));
+        return since;
 }
+
+/* Whether a lease was renewed that has not ended. */
+static bool has_renewed(struct view m)
+{
+        Pb__LeaseKeepAliveResponse *p = pb__lease_keep_alive_response__unpack(NULL, m.len, m.p);
+        bool did = p && p->ttl > 0;
+
+        pb_free(p);
+        return did;
+}
+
+static const char *const deed_names[] = {[PUT] = "write",
+                                         [PUT_OUTSIDE] = "write",
+                                         [READ] = "read",
+                                         [RENEW] = "renewal of another user's lease",
+                                         [END] = "revocation of another user's lease",
+                                         [BARE] = "write without a token"};
 
 static void user_answered(struct asker *a, enum rpc_code code, struct view m, bool lost)
 {
@@ -425,9 +497,9 @@ static void user_answered(struct asker *a, enum rpc_code code, struct view m, bo
         }
         if (u->deed < PUT)
                 return on_login(u, m);
-        if (since > 0 && since < a->asked_at)
+        if (since > 0 && since < a->asked_at && (u->deed != RENEW || has_renewed(m)))
                 fail(W, "users: a %s was carried out that was forbidden since %.3f s",
-                     u->deed == READ ? "read" : "write", (double) since / 1e9);
+                     deed_names[u->deed], (double) since / 1e9);
         W->counts.permitted++;
 }
 
@@ -439,6 +511,7 @@ void users_begin(struct world *w)
 {
         rnd_init(&randomness, w->seed);
         memset(&known, 0, sizeof(known));
+        listeners_begin(w);
         if (!w->restricted)
                 return;
         admin = (struct admin_of_users){.step = ROOT_ADD};

@@ -28,6 +28,7 @@
  *     probers.c   clients that read a replica's resources over HTTP/1.1
  *     fillers.c   one that fills the store up to its quota
  *     users.c     users with passwords, and who administers them
+ *     listeners.c a user who watches what it may read
  *     bulk.c      one that changes many keys at once, with large values
  *     dozers.c    patient clients of long worlds
  *     hoarders.c  clients with many keys
