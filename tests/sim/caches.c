@@ -2,7 +2,8 @@
  * Clients that read from a cache (state/cached.h): each asks one replica after the other for a
  * term on one key or on ten, and answers its own reads while the term runs by its own clock.
  * Some do not get recalls. What they read must be what a read of the core would have found
- * (I8).
+ * (I8); and whatever it is that changes a key, a lease that ends for example, nothing changes
+ * anywhere that a client may still read from its cache (I11).
  */
 #include <stdio.h>
 
@@ -25,7 +26,8 @@ struct client {
         char name[4];        /* the key, or the prefix of its keys */
         struct prompt waits; /* for that term */
         nsec_t asked; /* when it asked for a term that is not answered yet; 0: it did not */
-        nsec_t until; /* true time; until then what it has cached is valid */
+        nsec_t until; /* true time; until then what it has cached is valid ... */
+        int64_t same; /* ... and was found unchanged up to this revision */
         struct cached_key has[N_KEYS];
         size_t n;
 };
@@ -41,6 +43,27 @@ static void forget(struct client *c)
 {
         c->until = 0;
         c->n = 0;
+}
+
+static ProtobufCBinaryData key_of(const struct client *c)
+{
+        return pb_bytes(c->name, strlen(c->name));
+}
+
+/* The end of a range; or none, for one key. */
+static ProtobufCBinaryData end_of(const struct client *c)
+{
+        static char end[sizeof(c->name)];
+
+        strcpy(end, c->name);
+        end[strlen(end) - 1]++;
+        return c->prefix ? pb_bytes(end, strlen(end)) : (ProtobufCBinaryData){0};
+}
+
+/* Of a key: a letter and two digits. */
+static int64_t number_in(const uint8_t *key)
+{
+        return (key[1] - '0') * 10 + key[2] - '0';
 }
 
 /* What it has cached stays valid. */
@@ -69,15 +92,10 @@ static void say(struct client *c, const Pb__CacheRequest *q)
 static void ask(struct client *c)
 {
         Pb__CacheRequest q = PB__CACHE_REQUEST__INIT;
-        char end[4];
 
         q.id = 1;
-        q.key = pb_bytes(c->name, strlen(c->name));
-        if (c->prefix) {
-                strcpy(end, c->name);
-                end[strlen(end) - 1]++;
-                q.range_end = pb_bytes(end, strlen(end));
-        }
+        q.key = key_of(c);
+        q.range_end = end_of(c);
         q.term_ms = W->cache_ms;
         q.have = c->n > 0 && c->until > W->now;
         c->asked = W->now;
@@ -98,7 +116,7 @@ static void release(struct client *c)
 /* A process may read from its cache, whatever the network does. */
 static void read_cache(struct client *c)
 {
-        if (W->now >= c->until)
+        if (W->now >= c->until || *c->name == TIED)
                 return;
         for (int64_t key = 0; key < N_KEYS; key++) {
                 struct cached_key none = {.key = key}, *k = &none;
@@ -122,11 +140,12 @@ static void take(struct client *c, const Pb__CacheResponse *p)
 
         if (!p->unchanged) {
                 c->n = 0;
+                c->same = p->header->revision;
                 for (size_t i = 0; i < p->n_kvs; i++) {
                         const Pb__KeyValue *kv = p->kvs[i];
                         struct cached_key *k = &c->has[c->n++];
 
-                        k->key = (kv->key.data[1] - '0') * 10 + kv->key.data[2] - '0';
+                        k->key = number_in(kv->key.data);
                         k->value = 0;
                         memcpy(&k->value, kv->value.data,
                                min_of(kv->value.len, sizeof(k->value)));
@@ -207,6 +226,8 @@ static void connect_somewhere(struct client *c)
                 c->prefix = chance(W, 50);
                 snprintf(c->name, sizeof(c->name), c->prefix ? "k0" : "k%02d",
                          (int) rnd_between(&W->rnd, 0, N_KEYS - 1));
+                if (W->tied && chance(W, 50))
+                        *c->name = TIED;
         }
         c->deaf = chance(W, 30);
         ask(c);
@@ -241,11 +262,53 @@ void caches_begin(void)
                 *c = (struct client){.prefix = i > 0};
                 wire_init(&c->link, NULL, NULL);
                 strcpy(c->name, i > 0 ? "k0" : "k05");
+                if (W->tied && i > 1)
+                        *c->name = TIED;
                 c->ppm = (int32_t) rnd_between(&W->rnd, 0, 1000) - 500;
                 c->act_at = some(0, 2000 * MSEC);
                 if (!(W->does & USUAL_CACHES))
                         c->act_at = NEVER;
         }
+}
+
+static bool has(const struct client *c, const struct kv_key *k)
+{
+        for (size_t i = 0; i < c->n; i++)
+                if (c->has[i].key == number_in(k->bytes) &&
+                    c->has[i].found == k->newest->mod_revision)
+                        return true;
+        return false;
+}
+
+static void look_at(struct client *c, const struct state *s)
+{
+        ProtobufCBinaryData key = key_of(c), end = end_of(c);
+        struct kv_span span = kv_span(&key, &end);
+        size_t n = 0;
+
+        if (W->now >= c->until || s->revision <= c->same)
+                return;
+        for (struct kv_key *k = kv_live_first(&s->kv, &span); k;
+             k = kv_live_next(&span, k), n++)
+                if (!has(c, k))
+                        fail(W,
+                             "I11: %.*s changed at revision %lld, while a cache may have it "
+                             "for %.3f s more",
+                             (int) k->len, (const char *) k->bytes,
+                             (long long) k->newest->mod_revision,
+                             (double) (c->until - W->now) / 1e9);
+        if (n < c->n)
+                fail(W,
+                     "I11: a key of %s was deleted by revision %lld, while a cache may have it "
+                     "for %.3f s more",
+                     c->name, (long long) s->revision, (double) (c->until - W->now) / 1e9);
+        c->same = s->revision;
+}
+
+void caches_applied(const struct state *s)
+{
+        for (unsigned i = 0; i < N_CACHES; i++)
+                look_at(&clients[i], s);
 }
 
 void caches_end(void)

@@ -6,9 +6,18 @@
 
 #include "world.h"
 
-enum request_kind { RQ_GRANT, RQ_RENEW, RQ_WRITE, RQ_READ, RQ_CAS, RQ_COMPACT };
+enum request_kind {
+        RQ_GRANT,
+        RQ_RENEW,
+        RQ_WRITE,
+        RQ_READ,
+        RQ_CAS,
+        RQ_COMPACT,
+        RQ_TIE,
+        RQ_REVOKE
+};
 
-/* A write, or a compare-and-set, to a cached key waits for a cache's term. */
+/* What changes a cached key waits for a cache's term. */
 static const struct {
         const char *what;
         bool meets_caches;
@@ -16,6 +25,7 @@ static const struct {
         [RQ_GRANT] = {"a grant", false},        [RQ_RENEW] = {"a renewal", false},
         [RQ_WRITE] = {"a write", true},         [RQ_READ] = {"a read", false},
         [RQ_CAS] = {"a compare-and-set", true}, [RQ_COMPACT] = {"a compaction", false},
+        [RQ_TIE] = {"a put by a lease", true},  [RQ_REVOKE] = {"a revocation", true},
 };
 
 struct request {
@@ -194,6 +204,7 @@ static enum cmd_type pack(struct world *w, struct request *q, struct buf *b)
         Pb__PutRequest put = PB__PUT_REQUEST__INIT;
         Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
         Pb__CompactionRequest compaction = PB__COMPACTION_REQUEST__INIT;
+        Pb__LeaseRevokeRequest revoke = PB__LEASE_REVOKE_REQUEST__INIT;
         char name[16];
 
         switch (q->kind) {
@@ -214,8 +225,15 @@ static enum cmd_type pack(struct world *w, struct request *q, struct buf *b)
                                       (int64_t) rnd_between(&w->rnd, 0, 30);
                 pb_append(b, &compaction.base);
                 return CMD_COMPACT;
+        case RQ_REVOKE:
+                revoke.id = q->lease;
+                pb_append(b, &revoke.base);
+                return CMD_REVOKE;
         default:
                 key_name(q->key, name);
+                put.lease = q->lease;
+                if (q->kind == RQ_TIE)
+                        *name = TIED;
                 put.key = pb_bytes(name, strlen(name));
                 put.value = pb_bytes(&q->value, sizeof(q->value));
                 pb_append(b, &put.base);
@@ -316,9 +334,25 @@ static void edge_answered(struct world *w, struct request *q)
         }
 }
 
+/* Puts its key, or gives up its lease, and so its key. */
+static void use_lease(struct world *w, struct edge *e)
+{
+        struct request *q = ask(w, chance(w, 85) ? RQ_TIE : RQ_REVOKE,
+                                (unsigned) rnd_between(&w->rnd, 0, w->n_replicas - 1));
+
+        q->lease = e->lease;
+        q->key = e - w->edges;
+        q->value = (int64_t) rnd_u64(&w->rnd);
+        if (q->kind != RQ_REVOKE)
+                return;
+        e->lease = 0;
+}
+
 /* Renews around the very end of the term: before it, at it, or after it. */
 void on_edge(struct world *w, struct edge *e)
 {
+        if (w->tied && e->lease && chance(w, 40))
+                use_lease(w, e);
         ask_edge(w, e);
         post(w, TTL_MIN_MS * MSEC / 100 * (nsec_t) rnd_between(&w->rnd, e->lease ? 85 : 2, 101),
              EV_EDGE)
@@ -352,6 +386,9 @@ void on_reply(struct world *w, struct request *q)
         case RQ_GRANT:
         case RQ_RENEW:
                 break; /* edge clients only */
+        case RQ_TIE:
+        case RQ_REVOKE:
+                break; /* what became of it shows in caches */
         case RQ_WRITE:
                 if (q->ok) {
                         w->counts.writes++;

@@ -579,6 +579,7 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
                 check_applied(W, node_of_core(u), index);
         if (r == 0 && !is_stranger(node_of_core(u)->i)) {
                 named_applied(W, core_state(u));
+                caches_applied(core_state(u));
                 guards_applied(W, node_of_core(u), index);
         }
         return r;

@@ -523,6 +523,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->bulk = seed % 16 == 2;
         w->slows = seed % 16 == 5 || seed % 16 == 15;
         w->linked = seed % 16 == 0;
+        w->tied = seed % 7 < 3;
         upgrades_draw(w);
         swaps_draw(w);
         forced_draw(w);

@@ -103,6 +103,7 @@
 #define COMPACT_KEEP 100              /* revisions, where the core counts them */
 #define CACHE_MOST (3 * NSEC_PER_SEC) /* the longest term of a cache */
 #define N_KEYS 16
+#define TIED 't'          /* the first byte of keys that end with a lease */
 #define QUOTA (256 << 10) /* of the store, where it has one */
 #define TXN_OPS 128       /* limit of operations in a transaction, as in etcd ... */
 #define TXN_OPS_MOST 980  /* ... or about as many as may be set, and cost too much otherwise */
@@ -341,8 +342,9 @@ struct world {
         bool operated;   /* ... and those of operators.c, and no others change the members */
         bool visited;    /* ... and those of visitors.c */
         bool restricted; /* ... and those of users.c */
-        bool greedy;     /* ... and those of greedy.c */
-        bool bulk;       /* ... and that of bulk.c */
+        bool tied;   /* clients that renew late have keys, and sometimes revoke their leases */
+        bool greedy; /* ... and those of greedy.c */
+        bool bulk;   /* ... and that of bulk.c */
         unsigned bulk_keys;
         uint32_t bulk_largest; /* value */
         unsigned hoard;        /* keys of the clients of hoarders.c; 0: there are none ... */
@@ -568,6 +570,8 @@ bool clients_caught_up(int64_t revision);
 
 void caches_begin(void);
 void caches_end(void);
+/* An entry was applied at a replica. */
+void caches_applied(const struct state *s);
 void caches_go_on(void);
 void caches_run(void);
 nsec_t caches_next(void);
