@@ -30,6 +30,7 @@ struct lease_seen {
         nsec_t renewed_at, lull_before; /* ... when, and how much lull there had been by then */
         uint64_t lulls_before;
         struct holder *holder;
+        bool asked;   /* somebody asked to renew it */
         int renewing; /* renewals under way */
 };
 
@@ -178,9 +179,25 @@ void check_applied(struct world *w, struct replica_node *n, uint64_t index)
         }
 }
 
+/* I2: nobody can have asked yet to renew a lease of which no client has heard. */
+static void check_not_renewed(struct world *w, int64_t lease)
+{
+        for (unsigned i = 0; i < w->n_replicas; i++) {
+                const struct lease *l =
+                        w->r[i].up ? leases_find(&core_state(w->r[i].node.core)->leases, lease)
+                                   : NULL;
+
+                if (l && l->renewed != l->born)
+                        fail(w, "I2: lease %llx was renewed before its client knew of it",
+                             (unsigned long long) lease);
+        }
+}
+
 void check_granted(struct world *w, int64_t lease, int64_t ttl_ms, nsec_t sent,
                    struct holder *h)
 {
+        if (!w->forced)
+                check_not_renewed(w, lease);
         if (find(lease))
                 return fail(w, "lease %llx was granted twice", (unsigned long long) lease);
         if (n_leases == LEASES_MAX)
@@ -219,8 +236,10 @@ void check_renewing(struct world *w, int64_t lease, int by)
         struct lease_seen *l = find(lease);
 
         (void) w;
-        if (l)
+        if (l) {
                 l->renewing += by;
+                l->asked = true;
+        }
 }
 
 void check_revoked(int64_t lease)
@@ -581,12 +600,16 @@ void check_end(struct world *w)
                              i);
 }
 
-void check_renewal_applied(struct world *w, int64_t lease, uint64_t index)
+void check_renewal_applied(struct world *w, const struct lease *is)
 {
-        struct lease_seen *l = find(lease);
+        struct lease_seen *l = find(is->id);
+        uint64_t index = is->renewed;
 
         if (!l || index <= l->renewed)
                 return;
+        if (!l->holder && !l->asked && is->born != index && !w->forced)
+                fail(w, "I2: lease %llx was renewed at entry %llu, and nobody asked for that",
+                     (unsigned long long) is->id, (unsigned long long) index);
         l->renewed = index;
         l->renewed_at = w->now;
         l->lull_before = w->lull;

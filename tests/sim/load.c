@@ -345,6 +345,7 @@ static void use_lease(struct world *w, struct edge *e)
         q->value = (int64_t) rnd_u64(&w->rnd);
         if (q->kind != RQ_REVOKE)
                 return;
+        ask_edge(w, e); /* this renewal must not be another lease's, which gets its place */
         e->lease = 0;
 }
 

@@ -561,7 +561,7 @@ static int seen_apply(void *u, uint64_t index, uint64_t term, struct lease_time 
                 RB_FOREACH (l, lease_ids, &core_state(u)->leases.by_id) {
                         if (l->renewed != index)
                                 continue;
-                        check_renewal_applied(W, l->id, index);
+                        check_renewal_applied(W, l);
                         W->met.full_renewal += all_short(W);
                 }
         if (r == 0)

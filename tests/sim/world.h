@@ -932,7 +932,7 @@ void check_ended(struct world *w, int64_t lease, bool expired);
 /* A renewal of the lease was sent, or has ended. */
 void check_renewing(struct world *w, int64_t lease, int by);
 /* A renewal or the grant of a lease was applied somewhere. */
-void check_renewal_applied(struct world *w, int64_t lease, uint64_t index);
+void check_renewal_applied(struct world *w, const struct lease *is);
 /* Called from time to time: checks that leases that are not renewed are gone (I2). */
 void check_undead(struct world *w);
 void check_lease_time(struct world *w);
