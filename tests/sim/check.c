@@ -717,6 +717,38 @@ void check_lease_time(struct world *w)
         w->watched.at = at;
 }
 
+/* I1: what is left of a lease at the leader is the rest of a whole TTL since the last renewal
+ * that was acknowledged, also where nobody lets the lease end. Its lease time is never quicker
+ * than a clock. */
+void check_terms(struct world *w)
+{
+        struct replica_node *n = the_leader(w);
+        struct lease_time at;
+        struct state *s;
+
+        if (!n || *core_half_applied(n->node.core))
+                return;
+        s = core_state(n->node.core);
+        at = replica_lease_time(n->node.replica, clock_of(w, &n->clock));
+        for (size_t k = 0; k < n_leases; k++) {
+                const struct lease_seen *l = &leases[k];
+                const struct lease *is = l->gone || s->applied < l->renewed
+                                                 ? NULL
+                                                 : leases_find(&s->leases, l->id);
+                nsec_t ttl = l->ttl_ms * MSEC, age = w->now - l->counted, left;
+
+                if (!is)
+                        continue;
+                left = lease_time_diff(deadlines_get(&s->deadlines, is->slot), at);
+                if (left + age < ttl - ttl / 1000 - MSEC)
+                        fail(w,
+                             "I1: lease %llx has %.3f s left, %.3f s after a renewal that was "
+                             "acknowledged; its TTL is %.3f s",
+                             (unsigned long long) l->id, (double) left / 1e9,
+                             (double) age / 1e9, (double) ttl / 1e9);
+        }
+}
+
 /* I2 (A7, A8, A10): gone after TTL + outage, plus what an outage costs besides. */
 void check_undead(struct world *w)
 {

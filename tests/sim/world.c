@@ -295,6 +295,7 @@ static bool handle(struct world *w, struct event *e)
                 sharers_check(w);
                 check_lease_time(w);
                 check_undead(w);
+                check_terms(w);
                 check_holders(w);
                 post(w, CLOCK_STEP, EV_CLOCK);
                 break;
@@ -512,7 +513,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         faults_draw(w);
         w->strangers = seed % 8 == 3;
         w->named = seed % 16 == 7;
-        w->loops = seed % 2 == 0;
+        w->loops = chance_in(&w->damage, 50);
         w->guarded = seed % 16 == 10;
         w->operated = seed % 16 == 14;
         w->fenced = seed % 8 == 4;

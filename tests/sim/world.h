@@ -935,6 +935,7 @@ void check_renewing(struct world *w, int64_t lease, int by);
 void check_renewal_applied(struct world *w, const struct lease *is);
 /* Called from time to time: checks that leases that are not renewed are gone (I2). */
 void check_undead(struct world *w);
+void check_terms(struct world *w);
 void check_lease_time(struct world *w);
 void check_revoked(int64_t lease);
 /* An operation on one key's register: a write, a linearizable read, or a compare-and-set, each
