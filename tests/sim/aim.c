@@ -4,7 +4,8 @@
  * one kind of coincidence: they watch for a moment, disturb one of the processes involved, and
  * undo that after a while.
  *
- * Some aims are whole scenarios: overlap (overlap.c), alone (alone.c), and beacons.
+ * Some aims are whole scenarios: overlap (overlap.c), alone (alone.c), and beacons; and reads
+ * has one beside its rules (deposed.c).
  */
 #include "base/log.h"
 #include "world.h"
@@ -232,6 +233,16 @@ static void three_at_least(struct world *w)
         w->faults.members = false;
 }
 
+/* Half of them have the scenario, which needs links that are modelled. */
+static void many_reads(struct world *w)
+{
+        if (chance(w, 50))
+                return;
+        three_at_least(w);
+        w->deposes = true;
+        w->linked = w->slows = false;
+}
+
 /* The log fills its files faster than snapshots are written. If it has to wait for a snapshot,
  * leases show it, because nothing else is slow here (I2). */
 static void slow_snapshots(struct world *w)
@@ -316,7 +327,8 @@ static const struct aim aims[] = {
          .rules = {{AT_READ, CUT, LEADER, 50, 3 * MSEC, 300 * MSEC, 1500 * MSEC},
                    {AT_READ, PAUSE, LEADER, 50, 3 * MSEC, 300 * MSEC, 2000 * MSEC},
                    {AT_READ, CRASH, LEADER, 20, 3 * MSEC, MSEC, 1000 * MSEC},
-                   {AT_LEADING, TRANSFER, SELF, 300, 500 * MSEC, 0, 0}}},
+                   {AT_LEADING, TRANSFER, SELF, 300, 500 * MSEC, 0, 0}},
+         .prepare = many_reads},
         {.name = "links",
          .rules = {{AT_FORWARD, BREAK, SELF, 60, 3 * MSEC, 5 * MSEC, 400 * MSEC},
                    {AT_FORWARD, CUT, LEADER, 20, 3 * MSEC, 100 * MSEC, 1500 * MSEC},
@@ -712,7 +724,9 @@ static bool aims_at(const struct world *w, const char *name)
 
 void on_script(struct world *w)
 {
-        if (aims_at(w, "overlap"))
+        if (w->deposes)
+                deposed_go_on(w);
+        else if (aims_at(w, "overlap"))
                 overlap_go_on(w);
         else if (aims_at(w, "alone"))
                 alone_go_on(w);
@@ -730,6 +744,8 @@ void aim_begin(struct world *w)
         }
         if (aims_at(w, "beacons"))
                 post(w, 800 * MSEC, EV_SCRIPT);
+        if (w->deposes)
+                deposed_begin(w);
         if (!aims_at(w, "overlap"))
                 return;
         has_deed(w, CRASH);

@@ -89,6 +89,7 @@ static size_t options_of(const struct world *w, struct option out[static OPTIONS
                 {"locks and switchovers", w->does & USUAL_LOCKS},
                 {"groups of keys", w->does & USUAL_GROUPS},
                 {"reads from caches", w->does & USUAL_CACHES},
+                {"leaders deposed between reads", w->deposes},
                 {"cached keys that end with leases", w->tied && w->does & USUAL_CACHES},
                 {"services of hosts", w->does & USUAL_SERVICES},
                 {"beats and elections set", w->drawn},

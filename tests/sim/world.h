@@ -47,6 +47,7 @@
  *     faults.c    faults at any time
  *     aim.c       faults at the worst time
  *     overlap.c   entries under way are overwritten
+ *     deposed.c   a leader learns too late that another one leads
  *     upgrades.c  replicas of two releases, and the cluster version rises
  *     swaps.c     disks that come back otherwise than they went
  *     replaced.c  members whose disk is lost for good
@@ -264,6 +265,7 @@ struct world {
         bool doubles;        /* a second process of a member starts; see doubled.c */
         bool replaces;    /* whoever has lost its disk is replaced at times; see replaced.c */
         bool asks_itself; /* ... and asks for it */
+        bool deposes;     /* a leader is deposed while answers to it are under way */
         bool steps;       /* a clock does not count exactly how long its host slept */
         bool drawn;       /* these are, and shorter ones when a replica starts */
         bool tuned;       /* the following settings are drawn; see draw_other_settings() */
@@ -750,6 +752,9 @@ bool upgrades_outdated(const struct replica_node *n);
 /* ---- overlap.c ---- */
 
 void overlap_begin(void);
+/* deposed.c: a leader is deposed while it is told that it leads. */
+void deposed_begin(struct world *w);
+void deposed_go_on(struct world *w);
 void overlap_go_on(struct world *w);
 
 /* ---- swaps.c ---- */
