@@ -6,8 +6,9 @@
  * What an answer says about a member holds until somebody asks for something else: one that was
  * added is there, with its URL, one that was removed is not, nobody is there without having
  * been asked for, and no two have the same URL. Nobody who never started is promoted, or
- * replaced: it has no directory that could be lost. In some worlds the core refuses what may
- * cost the majority; in the others the operators do not ask for it.
+ * replaced: it has no directory that could be lost. Nor is a replica replaced that answers. In
+ * some worlds the core refuses what may cost the majority; in the others the operators do not
+ * ask for it.
  */
 #include <inttypes.h>
 #include <stdio.h>
@@ -20,7 +21,17 @@
 #define A_WHILE (10 * MSEC)      /* for a leader to hear that a change is committed */
 #define ASKED_TWICE (600 * MSEC) /* for the leader to be asked again for what is answered */
 
-enum order { ADD, ADD_LEARNER, REMOVE, PROMOTE, MOVE, REPLACE, REPLACE_LOST, LIST };
+enum order {
+        ADD,
+        ADD_LEARNER,
+        REMOVE,
+        PROMOTE,
+        MOVE,
+        REPLACE,
+        REPLACE_LOST,
+        REPLACE_WELL,
+        LIST
+};
 
 static struct admin {
         struct asker asker;
@@ -97,6 +108,8 @@ static enum order choose(void)
 
         if (replaced_lost(W) && (!W->asks_itself || W->calm) && chance(W, 30))
                 return REPLACE_LOST;
+        if (well_for(W) > 0 && chance(W, 15)) /* it could not go on if that were done */
+                return REPLACE_WELL;
         if (W->calm) /* all of them have to go */
                 return rnd_between(&W->rnd, 0, 2) > 0 ? REMOVE : LIST;
         return faulty[rnd_between(&W->rnd, 0, ARRAY_SIZE(faulty) - 1)];
@@ -135,7 +148,8 @@ static void act(struct asker *a)
         o->term = W->top_term;
         o->op = choose();
         o->of = some_stray();
-        if (!o->of && o->op != ADD && o->op != ADD_LEARNER && o->op != REPLACE_LOST)
+        if (!o->of && o->op != ADD && o->op != ADD_LEARNER && o->op != REPLACE_LOST &&
+            o->op != REPLACE_WELL)
                 o->op = LIST;
         if (o->op == ADD && !may_add_voter())
                 o->op = ADD_LEARNER;
@@ -167,6 +181,9 @@ static void act(struct asker *a)
         case REPLACE:
         case REPLACE_LOST:
                 replace.id = o->op == REPLACE ? o->of->id : replaced_lost(W)->id;
+                return ask_for_change(a, "/tenurepb.Cluster/ReplaceMember", &replace.base);
+        case REPLACE_WELL:
+                replace.id = W->r[rnd_between(&W->rnd, 0, W->n_replicas - 1)].id;
                 return ask_for_change(a, "/tenurepb.Cluster/ReplaceMember", &replace.base);
         case LIST:
                 list.linearizable = true;
@@ -299,6 +316,8 @@ static void on_done(struct admin *o, struct view m)
         case REPLACE_LOST:
                 W->counts.replaced++;
                 return;
+        case REPLACE_WELL:
+                return fail(W, "members: a replica was replaced, though all was well");
         case LIST:
                 return on_listed(o, m);
         }
