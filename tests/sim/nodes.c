@@ -2,6 +2,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
+#include "acked.h"
 #include "asker.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -703,6 +704,7 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
         int r;
 
         aim_at(w, AT_START, n);
+        acked_starts(w, n->id);
         n->n_covered = 0;
         if (w->drawn && rnd_between(&w->damage, 1, 3) == 1) {
                 heartbeat = some_of(w, BEAT_LEAST, heartbeat);

@@ -1,5 +1,6 @@
 /* Runs a world from one event to the next, and keeps account of when it could have worked. */
 #include "world.h"
+#include "acked.h"
 #include "given.h"
 #include "hoard.h"
 #include "units.h"
@@ -292,6 +293,7 @@ static bool handle(struct world *w, struct event *e)
                         w->incomplete = w->now;
                 prompts_check(w);
                 given_look(w);
+                acked_look(w);
                 sharers_check(w);
                 check_lease_time(w);
                 check_undead(w);
@@ -565,6 +567,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         memory_begin(&w->rnd, fails_in(w));
         prompts_begin();
         given_begin();
+        acked_begin();
         swaps_begin();
         clients_begin(w);
         sharers_begin(w);

@@ -61,6 +61,7 @@
  *     wider.c     a state machine with structs of other sizes; see wider.h
  *     prompt.c    what waits although others get on
  *     given.c     what is shared, and never given back
+ *     acked.c     what leaders take for acknowledged
  *     drawn.c     what worlds have, for a run's last lines
  *     check.c     what must never happen; it shares no code with what it checks
  */
