@@ -116,7 +116,8 @@ enum state_outcome permit_owner(const struct state *s, const struct cmd_user *wh
                 return STATE_OK;
         if (who->name.len > AUTH_NAME_MAX)
                 return STATE_E_DENIED;
-        memcpy(name, who->name.p, who->name.len);
+        if (who->name.len > 0) /* a program that has not logged in has none */
+                memcpy(name, who->name.p, who->name.len);
         name[who->name.len] = '\0';
         if (strcmp(name, l->owner) == 0)
                 return STATE_OK;
