@@ -11,10 +11,21 @@ void link_window_open(struct link_window *w, size_t most, nsec_t delay)
                 .most = most, .delay = delay, .bytes = delay > 0 ? min_of(FIRST, most) : most};
 }
 
+/* At most so many bytes are not acknowledged. */
+static uint64_t unsent_most(const struct link_window *w)
+{
+        return w->put - w->acked;
+}
+
+bool link_window_asks(const struct link_window *w)
+{
+        return w->timed > 0 || unsent_most(w) >= w->bytes / 4;
+}
+
 void link_window_put(struct link_window *w, size_t n, struct boot_time now)
 {
         w->put += n;
-        if (w->timed > 0)
+        if (w->timed > 0 || w->delay == 0 || !link_window_asks(w))
                 return;
         w->timed = w->put;
         w->timed_at = w->asked_at = now;
@@ -38,16 +49,21 @@ static void adapt(struct link_window *w, struct boot_time now)
         w->filled = false;
 }
 
-size_t link_window_room(struct link_window *w, size_t unsent, struct boot_time now)
+void link_window_told(struct link_window *w, size_t unsent, struct boot_time now)
 {
-        if (w->delay > 0 && w->timed > 0) {
-                if (w->put - min_of(w->put, (uint64_t) unsent) >= w->timed)
-                        adapt(w, now);
-                else
-                        w->asked_at = now;
-        }
+        w->acked = w->put - min_of(w->put, (uint64_t) unsent);
+        if (w->timed > 0 && w->acked >= w->timed)
+                adapt(w, now);
+        else
+                w->asked_at = now;
+}
+
+size_t link_window_room(struct link_window *w)
+{
+        uint64_t unsent = unsent_most(w);
+
         if (unsent < w->bytes)
-                return w->bytes - unsent;
+                return w->bytes - (size_t) unsent;
         w->filled = true;
         return 0;
 }

@@ -15,7 +15,8 @@ struct link_window {
         size_t most;  /* its upper limit */
         nsec_t delay; /* 0: it has the upper limit at all times */
         size_t bytes;
-        uint64_t put;              /* bytes that were queued on this link so far */
+        uint64_t put;              /* bytes that were queued on this link so far ... */
+        uint64_t acked;            /* ... and that were seen to be acknowledged */
         uint64_t timed;            /* `put` behind those that are being timed; 0: none are */
         struct boot_time timed_at; /* when they were queued */
         struct boot_time asked_at; /* when they were last seen not to be acknowledged */
@@ -29,5 +30,10 @@ void link_window_open(struct link_window *w, size_t most, nsec_t delay);
 /* @n bytes were queued. */
 void link_window_put(struct link_window *w, size_t n, struct boot_time now);
 
-/* How many more may be queued now, while @unsent are not acknowledged by the peer's kernel. */
-size_t link_window_room(struct link_window *w, size_t unsent, struct boot_time now);
+/* Whether it has to be known how much is not acknowledged by the peer's kernel; otherwise so
+ * little was queued since then that it does not matter. */
+bool link_window_asks(const struct link_window *w);
+void link_window_told(struct link_window *w, size_t unsent, struct boot_time now);
+
+/* How many more bytes may be queued now. */
+size_t link_window_room(struct link_window *w);

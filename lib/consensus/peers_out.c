@@ -244,7 +244,9 @@ size_t peers_room(struct peers *p, uint64_t id)
 
         if (!tx_of(o))
                 return 0;
-        room = link_window_room(&o->window, stream_unsent(o->stream), loop_now(p->loop));
+        if (link_window_asks(&o->window))
+                link_window_told(&o->window, stream_unsent(o->stream), loop_now(p->loop));
+        room = link_window_room(&o->window);
         PROBE_IF(room == 0, "a link has no room for entries");
         return room;
 }

@@ -41,7 +41,9 @@ static size_t room(struct link *l)
 {
         while (l->n_acked < l->n_sent && !boot_before(l->now, l->sent[l->n_acked].arrives))
                 l->unsent -= l->sent[l->n_acked++].n;
-        return link_window_room(&l->window, l->unsent, l->now);
+        if (link_window_asks(&l->window))
+                link_window_told(&l->window, l->unsent, l->now);
+        return link_window_room(&l->window);
 }
 
 /* Sends as much as the window takes, in messages of @n bytes, for @seconds. Returns the bytes
@@ -111,7 +113,24 @@ TEST(link_window_without_a_limit_of_time_is_as_large_as_it_may_be)
 
         link_window_open(&w, MOST, 0);
         link_window_put(&w, MOST, (struct boot_time){1});
-        CHECK_EQ(link_window_room(&w, MOST - 1, (struct boot_time){10 * NSEC_PER_SEC}), 1U);
-        CHECK_EQ(link_window_room(&w, MOST + 1, (struct boot_time){20 * NSEC_PER_SEC}), 0U);
-        CHECK_EQ(link_window_room(&w, 0, (struct boot_time){30 * NSEC_PER_SEC}), MOST);
+        CHECK(link_window_asks(&w));
+        link_window_told(&w, MOST - 1, (struct boot_time){10 * NSEC_PER_SEC});
+        CHECK_EQ(link_window_room(&w), 1U);
+        link_window_put(&w, 2, (struct boot_time){11 * NSEC_PER_SEC});
+        CHECK_EQ(link_window_room(&w), 0U);
+        link_window_told(&w, 0, (struct boot_time){30 * NSEC_PER_SEC});
+        CHECK_EQ(link_window_room(&w), MOST);
+}
+
+/* Renewals are small, and each look at the kernel's queue is a system call. */
+TEST(link_window_does_not_ask_for_what_is_little)
+{
+        struct link_window w;
+
+        link_window_open(&w, MOST, DELAY);
+        link_window_put(&w, 1000, (struct boot_time){1});
+        CHECK(!link_window_asks(&w));
+        CHECK_EQ(link_window_room(&w), w.bytes - 1000);
+        link_window_put(&w, w.bytes, (struct boot_time){1});
+        CHECK(link_window_asks(&w));
 }
