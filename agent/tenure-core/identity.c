@@ -208,7 +208,7 @@ static bool is_of_another_cluster(const struct comparison *m, bool first,
                          "remove " NOT_NEEDED ", and add the others (tenurectl core add).",
                          id);
         else if (first && m->n_same == m->n && m->n == c->n_peers &&
-                 m->identity->member_id != c->peers[c->self].id) /* it is that if restored */
+                 m->identity->member_id != c->peers[c->self].id) /* or the list restored it */
                 snprintf(err->text, sizeof(err->text),
                          "its cluster %016" PRIx64
                          " began with another --initial-cluster-token; correct the token, or "

@@ -11,8 +11,7 @@
 #include "base/probe.h"
 #include "consensus/internal.h"
 
-/* Commands are gathered into entries up to this size, which no heartbeat overtakes on a link.
- */
+/* Commands are gathered into entries up to this size; no heartbeat overtakes one on a link. */
 #define ENTRY_BYTES ((size_t) 64 << 10)
 /* The limit of renewals, expiries and the like, which all go into one entry. */
 #define URGENT_BYTES_MAX ((size_t) 8 << 20)

@@ -214,9 +214,11 @@ class Liar:
 
 class Wire:
     """Connections to the liar, byte by byte. @talk: talks on each of them instead, until it
-    returns. @limits: after how many bytes of the liar's the next ones end."""
+    returns. @limits: after how many bytes of the liar's the next ones end; @rate: how many bytes
+    a second go to a client."""
 
-    def __init__(self, port):
+    def __init__(self, port, rate=float("inf")):
+        self._rate = rate
         self._to, self._open, self.accepted = port, set(), 0
         self.talk, self.limits = None, ENDLESS
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -250,16 +252,18 @@ class Wire:
                 with socket.create_connection(("127.0.0.1", self._to)) as core:
                     self._open.add(core)
                     threading.Thread(target=self._pump, args=(client, core), daemon=True).start()
-                    self._pump(core, client, next(self.limits))
+                    self._pump(core, client, next(self.limits), self._rate)
                     self._open.discard(core)
         self._open.discard(client)
 
     @staticmethod
-    def _pump(source, to, limit=float("inf")):
+    def _pump(source, to, limit=float("inf"), rate=float("inf")):
         with contextlib.suppress(OSError):
             while limit and (data := source.recv(int(min(limit, 1 << 16)))):
                 limit -= len(data)
                 to.sendall(data)
+                if rate < float("inf"):
+                    time.sleep(len(data) / rate)
             for end in source, to:
                 end.shutdown(socket.SHUT_RDWR)
 

@@ -1,12 +1,14 @@
 """A snapshot becomes another core; what is no snapshot does not."""
+import contextlib
 import os
+import urllib.parse
 
 import pytest
 
+from harness.liar import Wire
 from harness.places import BIN
 from harness.program import run
 from harness.rpc import Refused, pb
-from harness.slow_link import slow_link
 from harness.waiting import ProgramError, eventually
 
 KEYS = 40
@@ -61,9 +63,10 @@ def test_a_snapshot_may_take_longer_than_an_answer(new_cluster, tmp_path):
     for n in range(20):
         core.put(f"k{n}", "v" * 90_000)
 
-    with slow_link(core, 150_000) as endpoint:
-        run(BIN / "tenurectl", f"--endpoints={endpoint}", "core", "snapshot", "save",
-            tmp_path / "snapshot")
+    wire = Wire(urllib.parse.urlsplit(core.endpoints).port, rate=150_000)
+    with contextlib.closing(wire):
+        run(BIN / "tenurectl", f"--endpoints=http://127.0.0.1:{wire.port}", "core", "snapshot",
+            "save", tmp_path / "snapshot")
 
     assert (tmp_path / "snapshot").stat().st_size > 1_800_000
 
