@@ -364,12 +364,11 @@ static int parse_cluster(const struct options *o, struct options_cluster *c,
                 return complain(err, "--data-dir must not be empty", "", "");
         /* Checked here: otherwise the error would blame --initial-cluster, which may not have
          * been given. */
-        if (!*o->name || strlen(o->name) >= 128 || strpbrk(o->name, "=,"))
-                return complain(
-                        err,
-                        "--name must be 1 to 127 bytes without commas and equals signs, "
-                        "not '%s'%s",
-                        o->name, "");
+        if (!*o->name || strlen(o->name) >= 128 || strpbrk(o->name, " \t=,"))
+                return complain(err,
+                                "--name must be 1 to 127 bytes without blanks, commas and "
+                                "equals signs, not '%s'%s",
+                                o->name, "");
         while (list_next(&cursor, item, sizeof(item))) {
                 char *eq = strchr(item, '=');
                 struct options_peer *p;

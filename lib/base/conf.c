@@ -676,15 +676,33 @@ const struct conf_option *conf_find_flag(const struct conf_option *o, size_t n_o
         return NULL;
 }
 
+/* A value is printed as a file has it, so it has to be one that a file can have. Returns NULL,
+ * or why it is not. */
+static const char *why_in_no_file(const struct conf_option *o, const char *value)
+{
+        size_t n = strlen(value);
+
+        if (control_at(value, n) < n)
+                return "must not contain control characters";
+        if (o->type != CONF_STRING || n == 0)
+                return NULL;
+        if (strchr(" \t", value[0]) || strchr(" \t", value[n - 1]))
+                return "must not begin or end with a blank";
+        if (line_len(value, n) < n)
+                return "must not contain a ';' behind a blank, where a comment begins";
+        return NULL;
+}
+
 int conf_set(const struct conf_option *o, void *target, const char *value, const char *name,
              struct conf_error *err)
 {
-        char why[256] = "must not contain control characters";
-        int r = -EINVAL;
+        const char *wrong = why_in_no_file(o, value);
+        char why[256];
+        int r = wrong ? -EINVAL : set_option(o, target, value, false, why, sizeof(why));
 
-        if (!value[control_at(value, strlen(value))]) /* as in a file, which it is printed as */
-                r = set_option(o, target, value, false, why, sizeof(why));
-        if (r == -EINVAL)
+        if (wrong)
+                snprintf(err->text, sizeof(err->text), "%s %s", name, wrong);
+        else if (r == -EINVAL)
                 snprintf(err->text, sizeof(err->text), "%s %s", name, why);
         return r;
 }

@@ -92,8 +92,11 @@ def test_an_option_is_read_as_by_etcd(wanted, options):
      "--peer-cert-allowed-cn " + "x," + "a" * 256 + ",b"),
     ("--client-crl-file needs --trusted-ca-file", "--client-crl-file x"),
     ("not by sockets of a host", "--listen-peer-urls unix:///x"),
-    ("--name must be 1 to 127 bytes without commas and equals signs, not ''", "--name="),
-    ("--name must be 1 to 127 bytes without commas and equals signs, not 'a,b'", "--name a,b"),
+    ("--name must be 1 to 127 bytes without blanks, commas and equals signs, not ''", "--name="),
+    ("--name must be 1 to 127 bytes without blanks, commas and equals signs, not 'a,b'",
+     "--name a,b"),
+    ("--data-dir must not begin or end with a blank", ["--data-dir", "/x "]),
+    ("--name must be 1 to 127 bytes without blanks", ["--name", "a b"]),
     ("is not a URL of the form unix:///PATH, with a path of 107 bytes or less",
      "--listen-client-urls unix:///" + "x" * 120),
     ("whoever reaches https://10.0.0.1:2380 can pretend to be a replica",
@@ -103,7 +106,7 @@ def test_an_option_is_read_as_by_etcd(wanted, options):
     ("a new cluster has 7 replicas at most", "--name r1 --initial-cluster " + EIGHT),
 ])
 def test_what_will_not_come_is_refused_with_what_to_do_instead(sentence, options):
-    assert sentence in refusal(*options.split())
+    assert sentence in refusal(*(options.split() if isinstance(options, str) else options))
 
 
 @pytest.mark.parametrize("sentence, environment", [

@@ -298,3 +298,26 @@ TEST(times_in_milliseconds)
         CHECK_EQ(conf_set(o, &x, "2h", "BEAT", &err), -EINVAL);
         CHECK_STR(err.text, "BEAT must be a time from 0s to 1h such as 500ms or 10s, not '2h'");
 }
+
+/* What a file would drop is refused, since -t prints a file. */
+TEST(a_value_that_no_file_can_have)
+{
+        static const struct {
+                const char *in, *why;
+        } t[] = {{" a", "NAME must not begin or end with a blank"},
+                 {"a\t", "NAME must not begin or end with a blank"},
+                 {"a ;b", "NAME must not contain a ';' behind a blank, where a comment begins"},
+                 {"a\nb", "NAME must not contain control characters"}};
+        const struct conf_option *o = conf_find_flag(table, ARRAY_SIZE(table), "name", 4);
+        struct conf_error err = {""};
+        struct target x = {0};
+
+        for (size_t i = 0; i < ARRAY_SIZE(t); i++) {
+                CHECK_EQ(conf_set(o, &x, t[i].in, "NAME", &err), -EINVAL);
+                CHECK_STR(err.text, t[i].why);
+        }
+        CHECK(!x.name);
+        CHECK_EQ(conf_set(o, &x, "a;b c", "NAME", &err), 0);
+        CHECK_STR(x.name, "a;b c");
+        conf_clear(table, ARRAY_SIZE(table), &x);
+}
