@@ -11,6 +11,7 @@
 #include "base/buf.h"
 #include "loop/clock.h"
 #include "metrics_accept.h"
+#include "metrics_request.h"
 #include "replace.h"
 #include "verbs.h"
 
@@ -295,24 +296,6 @@ static int read_request(char *out, size_t size)
         }
 }
 
-/* Checks the request line: returns the status of the answer, 200 for the metrics. */
-static const char *judge(const char *request, bool *ret_body)
-{
-        char method[8], path[256], version[16];
-
-        *ret_body = true;
-        if (sscanf(request, "%7[A-Z] %255[^ \r\n] %15[^ \r\n]", method, path, version) != 3 ||
-            strncmp(version, "HTTP/1.", 7) != 0)
-                return "400 Bad Request";
-        *ret_body = strcmp(method, "HEAD") != 0;
-        path[strcspn(path, "?")] = '\0';
-        if (strcmp(path, "/metrics") != 0)
-                return "404 Not Found";
-        if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
-                return "405 Method Not Allowed";
-        return "200 OK";
-}
-
 static void linger(void)
 {
         struct boot_time until = boot_add(boot_now(), LINGER_MS * NSEC_PER_MSEC);
@@ -336,7 +319,8 @@ static int serve(struct ctl *c)
 
         if (r < 0 && r != -EMSGSIZE)
                 return 0; /* nobody would read an answer */
-        status = r < 0 ? "431 Request Header Fields Too Large" : judge(request, &wants_body);
+        status = r < 0 ? "431 Request Header Fields Too Large"
+                       : metrics_judge(request, &wants_body);
         if (strncmp(status, "200", 3) == 0) {
                 if (collect(c, &body, &error) == -ENOMEM)
                         return ctl_fail("cannot answer", -ENOMEM, NULL);

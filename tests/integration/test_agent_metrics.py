@@ -113,8 +113,9 @@ def test_a_request_gets_the_metrics_or_the_status_that_is_due(serve, path, more,
         assert (metrics(text).get("up") == 1) == (more == {})
 
 
-def test_what_is_no_request_is_refused(agent):
-    assert agent.ctl("metrics", "--http", stdin="hello\r\n\r\n").startswith(
+@pytest.mark.parametrize("line", ["hello", "GET/metrics HTTP/1.1", "GET /metrics"])
+def test_what_is_no_request_is_refused(agent, line):
+    assert agent.ctl("metrics", "--http", stdin=line + "\r\n\r\n").startswith(
         "HTTP/1.1 400 Bad Request\n")
 
 
