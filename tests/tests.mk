@@ -48,7 +48,15 @@ $(O)/tests/fleet/fleet: $(patsubst %.c,$(O)/%.o,$(wildcard tests/fleet/*.c))
 	$(CC) $(LDFLAGS) -o $@ $^ -lsystemd
 
 # All fuzzers in one program; what the library has of the same names, theirs stand for (tests/fuzz/edge.c).
-FUZZ_OBJ := $(patsubst %.c,$(O)/%.o,$(filter-out %/fuzz.c %/replay.c,$(wildcard tests/fuzz/*.c)) tests/sim/worker.c)
+FUZZ_AGENT := $(patsubst %,$(O)/agent/tenure-core/%.o,etcd options) $(O)/agent/tenured/entry_file.o $(patsubst %,$(O)/agent/tenurectl/%.o,metrics_request offspring)
+FUZZ_OBJ := $(patsubst %.c,$(O)/%.o,$(filter-out %/agent_settings.c %/fuzz.c %/replay.c,$(wildcard tests/fuzz/*.c)) tests/sim/worker.c) \
+	$(FUZZ_AGENT) $(patsubst %,$(O)/tests/fuzz/agents_%.o,agent_settings options)
+
+# The settings of tenured and tenure-core have the same names; a sanitizer makes others of them.
+AGENTS_NAMES := $(foreach s,options_table n_options options_read options_resolve arguments_parse,$(s) __odr_asan.$(s) __odr_asan_gen_$(s))
+$(O)/tests/fuzz/agents_%.o: $(O)/tests/fuzz/agent_settings.o $(O)/agent/tenured/options.o
+	objcopy $(foreach s,$(AGENTS_NAMES),--redefine-sym $(s)=$(s)_of_agent) $(filter %/$*.o,$^) $@
+
 $(O)/tests/fuzz/replay: $(O)/tests/fuzz/replay.o $(FUZZ_OBJ) $(O)/libtenure-all.a
 	$(CC) $(LDFLAGS) -o $@ $^ $(LDLIBS)
 

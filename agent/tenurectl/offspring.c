@@ -98,10 +98,19 @@ void offspring_enter(const struct offspring *o)
         close(fd);
 }
 
-/* Parses /proc/PID/stat; the name in it may contain anything. */
+bool offspring_parse(const char *stat, pid_t *ret_parent, unsigned long long *ret_began)
+{
+        const char *end = strrchr(stat, ')');
+
+        return end && sscanf(end + 1,
+                             " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
+                             "%*d %*d %*d %llu",
+                             ret_parent, ret_began) == 2;
+}
+
 static bool read_process(pid_t pid, struct process *ret)
 {
-        char path[40], text[1024], *end;
+        char path[40], text[1024];
         ssize_t n;
         int fd;
 
@@ -113,12 +122,8 @@ static bool read_process(pid_t pid, struct process *ret)
         if (n <= 0)
                 return false;
         text[n] = '\0';
-        end = strrchr(text, ')');
         *ret = (struct process){.pid = pid};
-        return end && sscanf(end + 1,
-                             " %*c %d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u %*u %*d %*d %*d "
-                             "%*d %*d %*d %llu",
-                             &ret->parent, &ret->began) == 2;
+        return offspring_parse(text, &ret->parent, &ret->began);
 }
 
 struct found {

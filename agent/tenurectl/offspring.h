@@ -43,3 +43,8 @@ void offspring_close(struct offspring *o);
 
 /* Closes @o, and removes the control group, which must be empty. */
 void offspring_end(struct offspring *o);
+
+/* Parses a line of /proc/PID/stat (proc(5)): the parent, and when the process began, in clock
+ * ticks. The name in it may contain anything. */
+must_check_ bool offspring_parse(const char *stat, pid_t *ret_parent,
+                                 unsigned long long *ret_began);

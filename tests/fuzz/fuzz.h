@@ -24,7 +24,8 @@ struct fuzzer {
 extern const struct fuzzer fuzz_rpc_server, fuzz_rpc_client, fuzz_wire, fuzz_state,
         fuzz_snapshot, fuzz_service, fuzz_peers, fuzz_files, fuzz_netlink, fuzz_place,
         fuzz_records, fuzz_settings, fuzz_conf, fuzz_message, fuzz_http, fuzz_json_read,
-        fuzz_json_write, fuzz_args;
+        fuzz_json_write, fuzz_args, fuzz_core_settings, fuzz_agent_settings, fuzz_entry,
+        fuzz_request, fuzz_stat;
 
 /* NULL: there is none of that name. */
 const struct fuzzer *fuzzer_find(const char *name);
@@ -58,6 +59,12 @@ static inline uint16_t take_u16(struct view *v)
 
 /* A number: small ones and those at the edges of their types are what breaks things. */
 int64_t take_number(struct view *v);
+
+/* A file with this text, until the next one is asked for; it is in memory. */
+const char *as_file(struct view text);
+
+/* Whether inih has room for each line of this settings file. */
+bool lines_fit(struct view text);
 
 /* What must hold, also where NDEBUG would take asserts away. */
 #define HOLDS(what)              \

@@ -1,10 +1,16 @@
+#include <stdio.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "fuzz.h"
 
 static const struct fuzzer *const all[] = {
-        &fuzz_files,     &fuzz_peers,      &fuzz_message,  &fuzz_rpc_server, &fuzz_rpc_client,
-        &fuzz_service,   &fuzz_state,      &fuzz_snapshot, &fuzz_netlink,    &fuzz_place,
-        &fuzz_records,   &fuzz_settings,   &fuzz_conf,     &fuzz_wire,       &fuzz_http,
-        &fuzz_json_read, &fuzz_json_write, &fuzz_args,
+        &fuzz_files,      &fuzz_peers,   &fuzz_message,       &fuzz_rpc_server,
+        &fuzz_rpc_client, &fuzz_service, &fuzz_state,         &fuzz_snapshot,
+        &fuzz_netlink,    &fuzz_place,   &fuzz_records,       &fuzz_settings,
+        &fuzz_conf,       &fuzz_wire,    &fuzz_http,          &fuzz_json_read,
+        &fuzz_json_write, &fuzz_args,    &fuzz_core_settings, &fuzz_agent_settings,
+        &fuzz_entry,      &fuzz_request, &fuzz_stat,
 };
 
 const struct fuzzer *fuzzer_find(const char *name)
@@ -39,4 +45,29 @@ int64_t take_number(struct view *v)
         if (b < 224 + (uint8_t) ARRAY_SIZE(edges))
                 return edges[b - 224];
         return take_u16(v);
+}
+
+const char *as_file(struct view text)
+{
+        static char path[64];
+        static int fd = -1;
+
+        if (fd < 0)
+                fd = memfd_create("settings", MFD_CLOEXEC);
+        HOLDS(fd >= 0 && ftruncate(fd, 0) == 0 &&
+              pwrite(fd, text.p, text.len, 0) == (ssize_t) text.len);
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
+        return path;
+}
+
+bool lines_fit(struct view text)
+{
+        const uint8_t *end;
+
+        while (text.len > 0 && (end = memchr(text.p, '\n', text.len))) {
+                if (end - text.p > 190)
+                        return false;
+                text = (struct view){end + 1, text.len - (size_t) (end + 1 - text.p)};
+        }
+        return true;
 }
