@@ -73,7 +73,9 @@ static const char *name_text(const ProtobufCBinaryData *name)
         cleanup_(buf_fini) struct buf b = {0};
 
         text_add(&b, view_of(name));
-        snprintf(text, sizeof(text), name->len > 0 ? ", name(%.*s)" : "", (int) buf_len(&b),
+        if (name->len == 0)
+                return "";
+        snprintf(text, sizeof(text), ", name(%.*s)", (int) buf_len(&b),
                  (const char *) buf_head(&b));
         return text;
 }

@@ -88,6 +88,7 @@ const char *text_clock(const struct timespec *t, char out[static TEXT_CLOCK])
 #define TEXT_MAX 4096
 #define SAFE_MAX (TEXT_MAX + 1024) /* few bytes are escaped */
 
+static const char *line(char safe[static SAFE_MAX], const char *fmt, va_list ap) printf_(2, 0);
 static const char *line(char safe[static SAFE_MAX], const char *fmt, va_list ap)
 {
         char text[TEXT_MAX];

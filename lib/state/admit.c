@@ -72,17 +72,17 @@ static int check_form(enum cmd_type type, const void *m, const struct state_admi
 
         switch (type) {
         case CMD_PUT:
-                return state_check_put(m);
+                return (int) state_check_put(m);
         case CMD_DELETE_RANGE:
-                return state_check_delete(m);
+                return (int) state_check_delete(m);
         case CMD_TXN:
                 return state_check_txn(m, a->max_txn_ops);
         case CMD_GRANT:
-                return check_grant(m);
+                return (int) check_grant(m);
         case CMD_REVOKE:
-                return names_check(revoke->id, &revoke->name);
+                return (int) names_check(revoke->id, &revoke->name);
         case CMD_CACHE:
-                return check_cache(m);
+                return (int) check_cache(m);
         default:
                 return 0;
         }
@@ -190,16 +190,16 @@ int state_admit(const struct state *s, const struct cmd *c, const void *m, struc
                 r = check_form(c->type, m, a);
         a->grows = r == 0 && grows(c->type, m);
         if (r == 0 && decides)
-                r = permitted(s, c, m, left);
+                r = (int) permitted(s, c, m, left);
         if (r == 0 && decides && a->grows && state_alarmed(s, PB__ALARM_TYPE__NOSPACE))
                 r = STATE_E_NOSPACE;
         if (r == 0)
-                r = state_weigh(s, c->type, m, left, a);
+                r = (int) state_weigh(s, c->type, m, left, a);
         /* Only a caller that may write can raise the alarm that space is used up. */
         if (r == 0 && !fits(s, c->quota, a->room) &&
             (decides || permitted(s, c, m, left) == STATE_OK))
                 r = STATE_E_NOSPACE;
         if (r == 0 && decides)
-                r = check_now(s, c->type, m, a);
+                r = (int) check_now(s, c->type, m, a);
         return r;
 }
