@@ -27,7 +27,7 @@
 
 static nsec_t rests_from; /* 0: nobody led */
 static uint64_t applied, frames;
-static size_t heap; /* of the whole process, in the second rest; 0: not known yet */
+static size_t heap; /* of the whole process, but not its disks; 0: not known yet */
 static unsigned rests;
 
 void budget_begin(void)
@@ -103,6 +103,8 @@ static void check_room(struct world *w)
                               (double) (ENTRIES_ON_DISK * entries * entry_on_disk(w) +
                                         4 * w->segment_size + (32 << 10) + 2 * dozers_bytes()));
         }
+        for (unsigned i = 0; i < w->n_replicas; i++)
+                m.uordblks -= min_of(m.uordblks, sim_disk_memory(w->r[i].disk));
         if (++rests == 2)
                 heap = m.uordblks;
         if (rests > 2)

@@ -612,6 +612,18 @@ void sim_disk_copy(struct disk *d, const struct disk *from)
                 copy(&make(sim_of(d), f->name)->c, &f->c);
 }
 
+size_t sim_disk_memory(const struct disk *d)
+{
+        const struct sim_disk *s = sim_of(d);
+        size_t sum = 0;
+
+        for (const struct file *f = s->files; f; f = f->next)
+                sum += f->c.cap;
+        for (const struct unsynced *u = s->unsynced; u; u = u->next)
+                sum += u->c.cap;
+        return sum;
+}
+
 void sim_disk_flip(struct disk *d, struct rnd *rnd)
 {
         size_t total = 0, at;

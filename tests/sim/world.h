@@ -141,6 +141,8 @@ void sim_disk_finish_at(struct disk *d, enum disk_queue q);
 /* Like the functions above, as if there were only one queue. */
 bool sim_disk_busy(const struct disk *d);
 void sim_disk_finish(struct disk *d);
+/* How much of our memory its files take. */
+size_t sim_disk_memory(const struct disk *d);
 /* Between two lives: it loses all files, gets those of @from, or a bit of it flips. */
 void sim_disk_empty(struct disk *d);
 void sim_disk_copy(struct disk *d, const struct disk *from);
