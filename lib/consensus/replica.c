@@ -293,22 +293,23 @@ static void cannot_apply(struct replica *r, uint64_t index, uint64_t term, int k
 static void apply_committed(struct replica *r)
 {
         while (has_more_to_apply(r) && r->apply_left > 0 && !r->dead) {
-                const struct log_entry *e = log_get(&r->log, r->applied + 1);
                 uint64_t index = r->applied + 1;
+                /* A copy: what is called may append, and move the log's entries. */
+                const struct log_entry e = *log_get(&r->log, index);
                 int k = 0;
 
                 r->applied = index;
-                if (e->type == RAFT_COMMAND)
-                        k = r->ops->apply(r->userdata, index, e->term, replica_stamp(e->data),
-                                          (struct view){e->data + STAMP, e->len - STAMP},
+                if (e.type == RAFT_COMMAND)
+                        k = r->ops->apply(r->userdata, index, e.term, replica_stamp(e.data),
+                                          (struct view){e.data + STAMP, e.len - STAMP},
                                           &r->apply_left);
-                else if (e->type == RAFT_CHANGE)
+                else if (e.type == RAFT_CHANGE)
                         libraft_conf_applied(r, index);
                 if (k != 0)
                         r->applied = index - 1; /* a read must not believe that the entry is
                                                  * applied */
                 if (k < 0)
-                        return cannot_apply(r, index, e->term, k);
+                        return cannot_apply(r, index, e.term, k);
                 if (k > 0) {
                         if (!r->applying)
                                 r->applying_since = r->now;
@@ -321,7 +322,7 @@ static void apply_committed(struct replica *r)
                                 boot_diff(r->now, r->applying_since) > SLOW_APPLY;
                 }
                 r->applying = false;
-                r->taking.bytes_from += e->len;
+                r->taking.bytes_from += e.len;
                 if (index == r->first_of_term)
                         beacons_run(r);
         }
