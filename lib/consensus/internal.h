@@ -144,7 +144,8 @@ struct disowned {
 /* sending.c: a snapshot on its way to a replica. */
 enum outgoing_state {
         OUTGOING_NONE,
-        OUTGOING_WANTED,     /* raft wants it, and it is encoded when its turn comes ... */
+        OUTGOING_WANTED,     /* raft wants it ... */
+        OUTGOING_COUNTING,   /* ... its size is computed ... */
         OUTGOING_SENDING,    /* ... some parts have not been acknowledged ... */
         OUTGOING_INSTALLING, /* ... all have, and the replica loads and writes it ... */
         OUTGOING_INSTALLED   /* ... and lacks more entries after it than the log else keeps */
@@ -154,17 +155,19 @@ struct outgoing {
         enum outgoing_state state;
         uint64_t peer;   /* unless NONE */
         uint64_t wanted; /* WANTED: it must reach at least this index */
+        bool in_haste;   /* encoded ahead of its link, since the last one was lost (-ESTALE) */
 
-        /* from SENDING on */
+        /* from COUNTING on */
         uint64_t term, index;
-        size_t total; /* bytes: of the head, the state and the checksum */
+        size_t total; /* bytes: of the head, the state and the checksum; COUNTING: a guess */
+        struct raft_snapshot_metadata meta; /* COUNTING */
+        struct boot_time slice_at;          /* when to count or encode more ... */
+        bool encoded;                       /* ... unless all of it is */
 
         /* SENDING */
-        struct blob *head, *data; /* of the InstallSnapshot message, and the state after it */
-        size_t sent, acked;
-        size_t summed; /* the number of bytes in ... */
-        uint32_t crc;  /* ... this checksum, which is sent at the end */
-        uint8_t tail[SNAPSHOT_CRC];
+        struct buf bytes; /* encoded, but not acknowledged, from `at` on */
+        size_t at, sent, acked;
+        uint32_t crc;  /* of what was encoded; it is sent at the end */
         size_t window; /* how many bytes may be under way, by how long they take ... */
         size_t probe;  /* ... measured until this many are acknowledged (0: not measured) ... */
         struct boot_time probe_at; /* ... and from this time on */
@@ -236,17 +239,16 @@ struct compacted {
 /* taking.c: a state on its way to the disk. */
 enum snapshot_state {
         SNAPSHOT_IDLE,
-        SNAPSHOT_ENCODING,  /* ours is encoded, in slices ... */
-        SNAPSHOT_WRITING,   /* ... and written */
+        SNAPSHOT_ENCODING,  /* ours is encoded and written, in pieces ... */
+        SNAPSHOT_WRITING,   /* ... of which the last are written */
         SNAPSHOT_INSTALLING /* that of another replica is written, and then replaces ours */
 };
 
-/* Why ours is encoded; each includes those before. */
+/* Why ours is taken; each includes those before. */
 enum snapshot_reason {
         SNAPSHOT_FOR_NOTHING,
-        SNAPSHOT_FOR_MEMBERS, /* that lag: it is sent, and not written */
-        SNAPSHOT_FOR_DISK,    /* the log there has grown */
-        SNAPSHOT_TO_LET_GO    /* requested, to free space: little of the log is kept */
+        SNAPSHOT_FOR_DISK, /* the log there has grown */
+        SNAPSHOT_TO_LET_GO /* requested, to free space: little of the log is kept */
 };
 
 struct taking {
@@ -254,8 +256,8 @@ struct taking {
         enum snapshot_reason reason; /* of the present one, or the last */
         enum snapshot_reason next;   /* of the next one, if it was requested or has failed */
         struct raft_snapshot_metadata pending; /* of the present one, unless idle */
-        bool in_pieces;                        /* it is written while it is encoded */
-        uint64_t encoded;                      /* bytes of it so far */
+        struct buf piece;                      /* encoded, and not handed to the store yet */
+        uint64_t encoded;                      /* bytes of it that were */
         struct boot_time slice_at;             /* when to encode more */
         struct boot_time again_at;             /* no sooner: the last one failed */
         struct replica_saved saved;
@@ -545,6 +547,8 @@ static inline bool taking_is_on(const struct replica *r)
         return r->taking.state == SNAPSHOT_ENCODING || r->taking.state == SNAPSHOT_WRITING;
 }
 
+/* Whether the state may begin to be encoded, for the disk or for a replica. */
+bool taking_may_begin(const struct replica *r);
 /* Takes a snapshot when one is due, or continues with it. */
 void taking_run(struct replica *r);
 struct boot_time taking_next(const struct replica *r);
@@ -559,9 +563,6 @@ void taking_on_failed(void *userdata, uint64_t index, int e);
 
 /* Raft wants @peer to get a snapshot that reaches at least @index. */
 void sending_asked(struct replica *r, uint64_t peer, uint64_t index);
-/* Sends @data, the state of the snapshot in `taking.pending`, to those that wait for it.
- * Returns 0 or a negative errno. */
-must_check_ int sending_begin(struct replica *r, struct blob *data);
 void sending_acked(struct replica *r, const struct peer_frame *in);
 /* An answer to entries shows how far the replica's log goes. */
 void sending_answered(struct replica *r, uint64_t peer,
@@ -570,18 +571,16 @@ void sending_answered(struct replica *r, uint64_t peer,
 void sending_link_up(struct replica *r, uint64_t peer);
 void sending_run(struct replica *r);
 struct boot_time sending_next(const struct replica *r);
-/* Whether a replica waits for a snapshot that is not encoded yet. */
-bool sending_is_wanted(const struct replica *r);
-/* Whether a snapshot is under way that has not arrived completely. */
+/* Whether a snapshot is counted or under way, and has not arrived completely. */
 bool sending_is_on(const struct replica *r);
-/* The oldest snapshot that a replica is waiting for, whether it is being encoded, sent or
+/* The oldest snapshot that a replica is waiting for, whether it is being counted, sent or
  * installed; UINT64_MAX: none does. Raft must not learn of a newer snapshot, or it would
  * request that one instead; under load this would repeat, and no snapshot would ever arrive. */
 uint64_t sending_oldest(const struct replica *r);
 /* The entries after this one are needed by replicas that wait for a snapshot, or have just
  * installed one; UINT64_MAX: none are. */
 uint64_t sending_needed(const struct replica *r);
-/* The size of the largest snapshot that is under way. */
+/* The size of the largest snapshot that is counted or under way. */
 size_t sending_largest(const struct replica *r);
 void sending_fini(struct replica *r);
 

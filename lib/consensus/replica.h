@@ -22,6 +22,8 @@
 struct replica;
 
 #define REPLICA_PEERS_MAX 9
+/* The state is encoded for the disk, and for each replica that lags. */
+#define REPLICA_SAVES (1 + REPLICA_PEERS_MAX)
 
 struct replica_peer {
         uint64_t id;
@@ -116,12 +118,16 @@ struct replica_ops {
         int (*apply)(void *u, uint64_t index, uint64_t term, struct lease_time at,
                      struct view commands, size_t *left);
         /* save() begins to encode the state as of the last entry that was applied completely.
-         * save_more() encodes about @bytes more of it, while entries are applied: 1 when there
-         * is more to come, 0 when @out has the rest, -ESTALE when it must begin again, -ENOMEM.
-         * What is encoded is kept, and moved to @out whenever it comes close to @piece bytes.
-         */
-        void (*save)(void *u, size_t piece);
-        int (*save_more)(void *u, size_t bytes, struct buf *out);
+         * save_count(), which may come between, counts about @bytes: 1 when there is more to
+         * count, 0 with the size of all of it in *@ret. save_more() appends about @bytes to
+         * @out, while entries are applied: 1 when there is more to come, 0 when that was the
+         * rest. Both return -ESTALE when it must begin again, or -ENOMEM. save_end() follows in
+         * any case, unless the state machine ends first. Each @slot, below REPLICA_SAVES, is
+         * for one that is independent of the others. */
+        void (*save)(void *u, unsigned slot);
+        int (*save_count)(void *u, unsigned slot, size_t bytes, size_t *ret);
+        int (*save_more)(void *u, unsigned slot, size_t bytes, struct buf *out);
+        void (*save_end)(void *u, unsigned slot);
         /* Begins to load such a state, beside the present one; @snapshot is borrowed until
          * loading ends or is dropped. Returns 0 or -ENOMEM. */
         int (*load)(void *u, struct view snapshot);

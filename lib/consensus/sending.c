@@ -1,9 +1,10 @@
 /*
  * Snapshots on their way to other replicas, which lag too far for the log.
  *
- * They contain the current state, encoded for these replicas (taking.c), which is newer than
- * the snapshot on disk. They are sent in parts that the receiver acknowledges, so that
- * heartbeats fit in between.
+ * They contain the current state, which is newer than the snapshot on disk. Each is encoded for
+ * its replica while it is sent, and sent in parts that the replica acknowledges, so that
+ * heartbeats fit in between. Only the parts under way are in memory. Their number of bytes
+ * comes first, so the state is counted before that.
  */
 #include "base/probe.h"
 #include "consensus/internal.h"
@@ -12,6 +13,7 @@
 #define WINDOW_LEAST ((size_t) 16 << 10) /* ... and at least this many bytes */
 #define RESEND 2 /* election timeouts without an answer, after which parts count as lost */
 #define GIVE_UP (10 * NSEC_PER_SEC)
+#define PAUSE (2 * NSEC_PER_MSEC) /* between slices that are counted or encoded */
 
 static struct outgoing *outgoing_of(struct replica *r, uint64_t peer)
 {
@@ -21,43 +23,65 @@ static struct outgoing *outgoing_of(struct replica *r, uint64_t peer)
         return NULL;
 }
 
-static void end(struct outgoing *o)
+/* In replica_ops. */
+static unsigned slot_of(const struct replica *r, const struct outgoing *o)
 {
-        blob_free(o->head);
-        blob_free(o->data);
+        return 1 + (unsigned) (o - r->outgoing);
+}
+
+/* What was encoded is not needed any more; in haste it may be much. */
+static void let_go(struct replica *r, struct outgoing *o)
+{
+        struct blob *rest = o->bytes.data ? blob_new(&o->bytes) : NULL;
+
+        if (rest)
+                freeing_add(r, rest);
+        r->ops->save_end(r->userdata, slot_of(r, o));
+}
+
+static void end(struct replica *r, struct outgoing *o)
+{
+        if (o->state == OUTGOING_COUNTING)
+                raft_configuration_close(&o->meta.configuration);
+        if (o->state == OUTGOING_COUNTING || o->state == OUTGOING_SENDING)
+                let_go(r, o);
         *o = (struct outgoing){.state = OUTGOING_NONE};
 }
 
-static bool is_any(const struct replica *r, enum outgoing_state state)
+/* Another one has to be encoded for the replica. */
+static void begin_anew(struct replica *r, struct outgoing *o, bool in_haste)
 {
-        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                if (r->outgoing[i].state == state)
-                        return true;
-        return false;
+        uint64_t peer = o->peer, index = o->index;
+
+        end(r, o);
+        o->state = OUTGOING_WANTED;
+        o->peer = peer;
+        o->wanted = index;
+        o->in_haste = in_haste;
+}
+
+static bool is_on(const struct outgoing *o)
+{
+        return o->state == OUTGOING_COUNTING || o->state == OUTGOING_SENDING;
 }
 
 bool sending_is_on(const struct replica *r)
 {
-        return is_any(r, OUTGOING_SENDING);
-}
-
-bool sending_is_wanted(const struct replica *r)
-{
-        return is_any(r, OUTGOING_WANTED);
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
+                if (is_on(&r->outgoing[i]))
+                        return true;
+        return false;
 }
 
 /* Whether the replica does not have it yet, or has it and may still be loading it. */
 static bool is_under_way(const struct replica *r, const struct outgoing *o)
 {
-        return o->state == OUTGOING_SENDING ||
-               (o->state == OUTGOING_INSTALLING && boot_before(r->now, o->until));
+        return is_on(o) || (o->state == OUTGOING_INSTALLING && boot_before(r->now, o->until));
 }
 
 uint64_t sending_oldest(const struct replica *r)
 {
-        uint64_t index = r->taking.state == SNAPSHOT_ENCODING && sending_is_wanted(r)
-                                 ? r->taking.pending.index
-                                 : UINT64_MAX;
+        uint64_t index = UINT64_MAX;
 
         for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
                 if (is_under_way(r, &r->outgoing[i]))
@@ -94,12 +118,11 @@ void sending_asked(struct replica *r, uint64_t peer, uint64_t index)
 
         /* A snapshot that the replica has received may still be loading there, however old it
          * is: another one would make it start over. */
-        if (o && (o->state == OUTGOING_SENDING
-                          ? o->index < index
-                          : o->state != OUTGOING_WANTED && !is_under_way(r, o))) {
+        if (o && (is_on(o) ? o->index < index
+                           : o->state != OUTGOING_WANTED && !is_under_way(r, o))) {
                 PROBE_IF(o->state == OUTGOING_SENDING,
                          "a snapshot on its way is too old, and another one is sent");
-                end(o);
+                end(r, o);
                 o = NULL;
         }
         if (!o)
@@ -111,29 +134,45 @@ void sending_asked(struct replica *r, uint64_t peer, uint64_t index)
         o->wanted = max_of(o->wanted, index);
 }
 
-/* At most @max bytes from @at on: of the message's head, of the state, or of the checksum. */
-static struct view bytes_at(const struct outgoing *o, size_t at, size_t max)
-{
-        struct view in[] = {blob_view(o->head), blob_view(o->data), {o->tail, sizeof(o->tail)}};
-        unsigned i = 0;
+/* ---- encoding ---- */
 
-        for (; at >= in[i].len; i++)
-                at -= in[i].len;
-        return (struct view){in[i].p + at, min_of(in[i].len - at, max)};
+/* The next bytes are needed to fill the window. */
+static bool has_to_encode(const struct outgoing *o)
+{
+        return o->state == OUTGOING_COUNTING ||
+               (o->state == OUTGOING_SENDING && !o->encoded &&
+                (o->in_haste || o->at + buf_len(&o->bytes) < o->acked + o->window));
 }
 
-/* The checksum is computed as the bytes are sent, rather than all at once. It must include
- * bytes that the other side has from an earlier attempt. */
-static void sum_up(struct outgoing *o, size_t upto)
+/* Drops what the replica has; which may include bytes of an earlier attempt that are not even
+ * encoded yet: equal states have equal bytes. */
+static void drop_acked(struct outgoing *o)
 {
-        while (o->summed < upto) {
-                struct view v = bytes_at(o, o->summed, upto - o->summed);
+        size_t n = min_of(buf_len(&o->bytes), o->acked - o->at);
 
-                o->crc = crc32c(o->crc, v.p, v.len);
-                o->summed += v.len;
-                if (o->summed == o->total - sizeof(o->tail))
-                        le32_put(o->tail, o->crc);
+        buf_consume(&o->bytes, n);
+        o->at += n;
+}
+
+/* The checksum is computed as the bytes are encoded, rather than all at once. */
+static int encode(struct replica *r, struct outgoing *o)
+{
+        size_t had = buf_len(&o->bytes);
+        int k = r->ops->save_more(r->userdata, slot_of(r, o), r->cfg.snapshot_slice, &o->bytes);
+
+        if (k < 0)
+                return k;
+        o->crc = crc32c(o->crc, buf_head(&o->bytes) + had, buf_len(&o->bytes) - had);
+        if (k == 0) {
+                o->encoded = true;
+                r->ops->save_end(r->userdata, slot_of(r, o));
+                buf_add_u32(&o->bytes, o->crc);
         }
+        if (buf_error(&o->bytes) < 0)
+                return -ENOMEM;
+        assert(!o->encoded || o->at + buf_len(&o->bytes) == o->total);
+        drop_acked(o);
+        return 0;
 }
 
 /* Heartbeats queue behind the parts on the same link: so the parts under way must not occupy a
@@ -162,31 +201,28 @@ static void adapt_window(const struct replica *r, struct outgoing *o)
 
 static void send_parts(struct replica *r, struct outgoing *o)
 {
-        while (o->sent < o->total && o->sent < o->acked + o->window &&
+        while (o->sent < o->at + buf_len(&o->bytes) && o->sent < o->acked + o->window &&
                replica_room(r, o->peer) > 0) {
-                size_t at = o->sent, part = min_of(r->cfg.snapshot_slice, o->window),
-                       end = min_of(o->total, at + part);
+                size_t part = min_of(r->cfg.snapshot_slice, o->window),
+                       left = o->at + buf_len(&o->bytes) - o->sent;
                 cleanup_(buf_fini) struct buf f = {0};
 
-                sum_up(o, end);
+                if (left < part && !o->encoded)
+                        return; /* until there is enough for a whole part */
+                part = min_of(part, left);
                 buf_add_u8(&f, FRAME_SNAPSHOT);
                 buf_add_u64(&f, o->term);
                 buf_add_u64(&f, o->index);
                 buf_add_u64(&f, o->total);
-                buf_add_u64(&f, at);
-                while (at < end) {
-                        struct view v = bytes_at(o, at, end - at);
-
-                        buf_add(&f, v.p, v.len);
-                        at += v.len;
-                }
+                buf_add_u64(&f, o->sent);
+                buf_add(&f, buf_head(&o->bytes) + (o->sent - o->at), part);
                 if (buf_error(&f) < 0)
                         return; /* tried again later */
                 replica_send_frame(r, o->peer, &f);
-                o->sent = end;
+                o->sent += part;
                 o->sent_at = r->now;
                 if (o->probe == 0) {
-                        o->probe = end;
+                        o->probe = o->sent;
                         o->probe_at = r->now;
                 }
         }
@@ -208,52 +244,73 @@ void sending_link_up(struct replica *r, uint64_t peer)
                 send_again(r, o);
 }
 
-static int begin(struct replica *r, struct outgoing *o, struct blob *data)
+static int begin(struct replica *r, struct outgoing *o)
+{
+        if (trim_metadata(r, r->applied, &o->meta) < 0)
+                return -ENOMEM;
+        o->state = OUTGOING_COUNTING;
+        o->term = replica_term(r);
+        o->index = o->meta.index;
+        o->total = r->taking.size;
+        o->slice_at = r->now;
+        r->ops->save(r->userdata, slot_of(r, o));
+        return 0;
+}
+
+/* The state has @size bytes. */
+static int counted(struct replica *r, struct outgoing *o, size_t size)
 {
         struct raft_message m = {.type = RAFT_INSTALL_SNAPSHOT};
-        struct buf head = {0};
         int k;
 
-        m.install_snapshot.term = replica_term(r);
-        m.install_snapshot.last_index = r->taking.pending.index;
-        m.install_snapshot.last_term = r->taking.pending.term;
-        m.install_snapshot.conf = r->taking.pending.configuration;
-        m.install_snapshot.conf_index = r->taking.pending.configuration_index;
-        k = message_encode(&m, NULL, NULL, blob_view(data).len, &head);
-        if (k < 0) {
-                buf_fini(&head);
-                return k;
-        }
-        buf_consume(&head, 1);
-        o->head = blob_new(&head);
-        if (!o->head)
-                return -ENOMEM;
+        m.install_snapshot.term = o->term;
+        m.install_snapshot.last_index = o->index;
+        m.install_snapshot.last_term = o->meta.term;
+        m.install_snapshot.conf = o->meta.configuration;
+        m.install_snapshot.conf_index = o->meta.configuration_index;
+        k = message_encode(&m, NULL, NULL, size, &o->bytes);
+        raft_configuration_close(&o->meta.configuration);
         o->state = OUTGOING_SENDING;
-        o->data = blob_hold(data);
-        o->term = replica_term(r);
-        o->index = r->taking.pending.index;
-        o->total = blob_view(o->head).len + blob_view(data).len + sizeof(o->tail);
+        if (k < 0)
+                return k;
+        buf_consume(&o->bytes, 1);
+        if (o->in_haste)
+                buf_expect(&o->bytes, size + SNAPSHOT_CRC);
+        o->crc = crc32c(0, buf_head(&o->bytes), buf_len(&o->bytes));
+        o->total = buf_len(&o->bytes) + size + SNAPSHOT_CRC;
         o->moved_at = o->timed_at = o->sent_at = r->now;
         begin_window(r, o);
         members_restores(r, o->peer, o->index);
         log_debug("Sending a snapshot up to entry %" PRIu64 " (%zu bytes) to %016" PRIx64 ".",
                   o->index, o->total, o->peer);
-        send_parts(r, o);
         return 0;
 }
 
-int sending_begin(struct replica *r, struct blob *data)
+static int count(struct replica *r, struct outgoing *o)
+{
+        size_t size;
+        int k = r->ops->save_count(r->userdata, slot_of(r, o), r->cfg.snapshot_slice, &size);
+
+        return k == 0 ? counted(r, o, size) : min_of(k, 0);
+}
+
+/* Counts or encodes a slice, when its time has come. */
+static void move_on(struct replica *r, struct outgoing *o)
 {
         int k = 0;
 
-        for (unsigned i = 0; k == 0 && i < REPLICA_PEERS_MAX; i++) {
-                struct outgoing *o = &r->outgoing[i];
-
-                if (o->state == OUTGOING_WANTED && replica_leads(r) &&
-                    o->wanted <= r->taking.pending.index)
-                        k = begin(r, o, data);
+        if (o->state == OUTGOING_WANTED && taking_may_begin(r) && o->wanted <= r->applied) {
+                k = begin(r, o);
+        } else if (has_to_encode(o) && !boot_before(r->now, o->slice_at)) {
+                o->slice_at = boot_add(r->now, PAUSE);
+                k = o->state == OUTGOING_COUNTING ? count(r, o) : encode(r, o);
         }
-        return k;
+        if (k == -ESTALE) {
+                PROBE("a snapshot for a replica has to begin again");
+                begin_anew(r, o, o->in_haste || o->state == OUTGOING_SENDING);
+        } else if (k < 0) {
+                replica_fatal(r, "out of memory");
+        }
 }
 
 void sending_acked(struct replica *r, const struct peer_frame *in)
@@ -281,20 +338,19 @@ void sending_acked(struct replica *r, const struct peer_frame *in)
         o->timed_at = r->now;
         if (have == o->total) {
                 /* Allows for the time to write and load it before another one is sent. */
+                let_go(r, o);
                 o->state = OUTGOING_INSTALLING;
                 o->until = boot_add(r->now, max_of(r->cfg.election, o->took));
-                o->head = blob_free(o->head);
-                o->data = blob_free(o->data);
                 return;
+        }
+        if (have < o->acked) {
+                PROBE("a replica begins anew to receive a snapshot");
+                return begin_anew(r, o, o->in_haste);
         }
         if (have != o->acked)
                 o->moved_at = r->now;
-        if (have < o->acked) { /* the replica has started over */
-                PROBE("a replica begins anew to receive a snapshot");
-                o->acked = have;
-                return send_again(r, o);
-        }
         o->acked = have;
+        drop_acked(o);
         adapt_window(r, o);
         o->sent = max_of(o->sent, o->acked);
         send_parts(r, o);
@@ -340,26 +396,38 @@ void sending_run(struct replica *r)
                 PROBE_IF(stuck && leads,
                          "a snapshot is given up because nothing of it was acknowledged");
                 if (!leads || !member || stuck ||
-                    (o->state >= OUTGOING_SENDING && o->term != replica_term(r)) ||
+                    (o->state >= OUTGOING_COUNTING && o->term != replica_term(r)) ||
                     (o->state == OUTGOING_INSTALLED && libraft_match(r, o->peer, &match) &&
                      trim_keeps(r, match))) {
-                        end(o); /* if raft still needs one, it asks again */
-                } else if (sending && is_lost(r, o)) {
+                        end(r, o); /* if raft still needs one, it asks again */
+                        continue;
+                }
+                move_on(r, o);
+                if (o->state == OUTGOING_SENDING && is_lost(r, o)) {
                         PROBE("parts of a snapshot are lost and sent again");
                         send_again(r, o);
-                } else if (sending) {
-                        send_parts(r, o); /* parts that waited for room on the link */
+                } else if (o->state == OUTGOING_SENDING) {
+                        send_parts(r, o);
                 }
         }
 }
 
 struct boot_time sending_next(const struct replica *r)
 {
-        return sending_is_on(r) ? boot_add(r->now, r->cfg.election) : BOOT_TIME_NEVER;
+        struct boot_time next =
+                sending_is_on(r) ? boot_add(r->now, r->cfg.election) : BOOT_TIME_NEVER;
+
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
+                if (has_to_encode(&r->outgoing[i]))
+                        next = boot_min(next, r->outgoing[i].slice_at);
+        return next;
 }
 
 void sending_fini(struct replica *r)
 {
-        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++)
-                end(&r->outgoing[i]);
+        for (unsigned i = 0; i < REPLICA_PEERS_MAX; i++) {
+                buf_fini(&r->outgoing[i].bytes);
+                if (r->outgoing[i].state == OUTGOING_COUNTING)
+                        raft_configuration_close(&r->outgoing[i].meta.configuration);
+        }
 }

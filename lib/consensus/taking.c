@@ -1,16 +1,16 @@
 /*
- * Snapshots of our own: when one is taken, how it is encoded for the disk and for replicas that
- * lag (sending.c), and how it gets to the disk.
+ * Snapshots of our own for the disk: when one is taken, and how it gets there. (sending.c
+ * encodes others, for replicas that lag.)
  *
  * A state may be large, and nothing waits for it: it is encoded in slices between other work,
  * and written by a thread that nothing else waits for, piece by piece: so only some pieces are
- * in memory, which the thread has not written yet. Replicas that lag need all of the bytes for
- * as long as these are sent. The states are in enum snapshot_state, and why one is taken in
- * enum snapshot_reason.
+ * in memory, which the thread has not written yet. The states are in enum snapshot_state, and
+ * why one is taken in enum snapshot_reason.
  */
 #include "base/probe.h"
 #include "consensus/internal.h"
 
+#define SLOT 0 /* of replica_ops */
 #define SMALL ((uint64_t) 1 << 20)
 /* Entries kept behind a snapshot, for replicas that lag a little. */
 #define TRAILING 4096
@@ -59,27 +59,23 @@ static bool is_due(const struct replica *r)
                 (r->taking.size < SMALL || bytes >= r->taking.size / 8));
 }
 
-static bool is_for_disk(const struct replica *r)
+static size_t piece_size(const struct replica *r)
 {
-        return r->taking.reason >= SNAPSHOT_FOR_DISK;
+        return SLICES * r->cfg.snapshot_slice;
 }
 
-static void begin(struct replica *r, enum snapshot_reason reason)
+static void begin(struct replica *r)
 {
         if (trim_metadata(r, r->applied, &r->taking.pending) < 0)
                 return replica_fatal(r, "out of memory");
         r->taking.state = SNAPSHOT_ENCODING;
-        r->taking.reason = reason;
+        r->taking.reason = max_of(r->taking.next, SNAPSHOT_FOR_DISK);
+        r->taking.next = SNAPSHOT_FOR_NOTHING;
         r->taking.slice_at = r->now;
-        if (is_for_disk(r)) {
-                r->taking.next = SNAPSHOT_FOR_NOTHING;
-                r->taking.bytes_from = 0;
-        }
+        r->taking.bytes_from = 0;
         r->taking.encoded = 0;
-        r->taking.in_pieces = !sending_is_wanted(r);
-        r->ops->save(r->userdata,
-                     r->taking.in_pieces ? SLICES * r->cfg.snapshot_slice : SIZE_MAX);
-        if (r->taking.in_pieces && taking_to_store(r, NULL, false) < 0)
+        r->ops->save(r->userdata, SLOT);
+        if (taking_to_store(r, NULL, false) < 0)
                 replica_fatal(r, "out of memory");
 }
 
@@ -90,71 +86,53 @@ static void end(struct replica *r)
         raft_configuration_close(&r->taking.pending.configuration);
 }
 
-/* Ends it without a result. If it was for the disk, another one takes its place. */
-static void abandon(struct replica *r)
+/* More was encoded; all of it if @last. Returns 0 or -ENOMEM. */
+static int use(struct replica *r, bool last)
 {
-        if (is_for_disk(r))
-                r->taking.next = max_of(r->taking.next, r->taking.reason);
-        end(r);
-}
-
-/* The whole state is encoded, of a snapshot that is not written in pieces. */
-static int use_whole(struct replica *r, struct blob *data)
-{
-        int k = sending_begin(r, data);
-
-        if (k < 0 || !is_for_disk(r)) {
-                end(r);
-                return k;
-        }
-        r->taking.state = SNAPSHOT_WRITING;
-        return taking_to_store(r, data, false);
-}
-
-/* More was encoded; all of it if @k is 0. Returns 0 or a negative errno. */
-static int use(struct replica *r, struct buf *bytes, int k)
-{
+        struct buf *piece = &r->taking.piece;
         struct blob *data;
 
-        if (k > 0 && buf_len(bytes) == 0)
+        if (!last && buf_len(piece) + r->cfg.snapshot_slice <= piece_size(r))
                 return 0;
-        r->taking.encoded += buf_len(bytes);
-        if (k == 0)
-                r->taking.size = r->taking.encoded;
-        data = blob_new(bytes);
+        r->taking.encoded += buf_len(piece);
+        data = blob_new(piece);
         if (!data)
                 return -ENOMEM;
         freeing_add(r, data);
-        if (!r->taking.in_pieces)
-                return use_whole(r, data);
         if (store_snapshot_add(r->store, data) < 0)
                 return -ENOMEM;
-        if (k > 0)
+        if (!last) {
+                buf_expect(piece, piece_size(r));
                 return 0;
+        }
+        r->taking.size = r->taking.encoded;
         r->taking.state = SNAPSHOT_WRITING;
         return store_snapshot_end(r->store);
 }
 
 static bool waits_for_disk(const struct replica *r)
 {
-        return r->taking.in_pieces && store_snapshot_waiting(r->store) >= PIECES_MOST;
+        return store_snapshot_waiting(r->store) >= PIECES_MOST;
 }
 
 static void encode(struct replica *r)
 {
-        struct buf bytes = {0};
         int k;
 
         PROBE_IF(waits_for_disk(r), "a snapshot being taken waits for the disk");
         if (boot_before(r->now, r->taking.slice_at) || waits_for_disk(r))
                 return;
         r->taking.slice_at = boot_add(r->now, PAUSE);
-        k = r->ops->save_more(r->userdata, r->cfg.snapshot_slice, &bytes);
+        k = r->ops->save_more(r->userdata, SLOT, r->cfg.snapshot_slice, &r->taking.piece);
+        if (k <= 0)
+                r->ops->save_end(r->userdata, SLOT);
         if (k >= 0)
-                k = use(r, &bytes, k);
+                k = use(r, k == 0);
         if (k == -ESTALE) {
                 PROBE("a snapshot being taken has to begin again");
-                abandon(r);
+                buf_fini(&r->taking.piece);
+                r->taking.next = max_of(r->taking.next, r->taking.reason);
+                end(r);
         } else if (k < 0) {
                 replica_fatal(r, "out of memory");
         }
@@ -162,31 +140,23 @@ static void encode(struct replica *r)
 
 /* No snapshot begins while an entry is half applied, or if the state is about to be replaced.
  */
+bool taking_may_begin(const struct replica *r)
+{
+        return !r->applying && r->incoming.state != INCOMING_LOADING && !r->dead &&
+               directories_begun(r) && replica_term_of(r, r->applied) != 0;
+}
+
 static bool may_begin(const struct replica *r)
 {
-        return r->taking.state == SNAPSHOT_IDLE && !r->applying &&
-               r->incoming.state != INCOMING_LOADING && !r->dead && directories_begun(r) &&
-               replica_term_of(r, r->applied) != 0;
+        return r->taking.state == SNAPSHOT_IDLE && taking_may_begin(r);
 }
 
 void taking_run(struct replica *r)
 {
-        bool due;
-
-        /* What was written is not in memory any more. The next one is sent and written. */
-        if (r->taking.state == SNAPSHOT_ENCODING && r->taking.in_pieces &&
-            sending_is_wanted(r)) {
-                PROBE("a snapshot being written is needed by a replica");
-                abandon(r);
-        }
         if (r->taking.state == SNAPSHOT_ENCODING)
-                return encode(r);
-        if (!may_begin(r))
-                return;
-        due = is_due(r);
-        if (due || sending_is_wanted(r))
-                begin(r,
-                      due ? max_of(r->taking.next, SNAPSHOT_FOR_DISK) : SNAPSHOT_FOR_MEMBERS);
+                encode(r);
+        else if (may_begin(r) && is_due(r))
+                begin(r);
 }
 
 struct boot_time taking_next(const struct replica *r)
@@ -272,6 +242,7 @@ void taking_on_failed(void *userdata, uint64_t index, int e)
 
 void taking_fini(struct replica *r)
 {
+        buf_fini(&r->taking.piece);
         if (r->taking.state != SNAPSHOT_IDLE)
                 raft_configuration_close(&r->taking.pending.configuration);
 }

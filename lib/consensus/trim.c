@@ -61,11 +61,7 @@ void trim_to(struct replica *r, struct raft_snapshot_metadata *m, uint64_t trail
  * itself has: a larger one takes longer to send. */
 static size_t sending_bytes(const struct replica *r, size_t keep)
 {
-        size_t most = sending_largest(r);
-
-        if (r->taking.state == SNAPSHOT_ENCODING)
-                most = max_of(most, r->taking.size);
-        return max_of(SENDING_TIMES * keep, most);
+        return max_of(SENDING_TIMES * keep, sending_largest(r));
 }
 
 /* The entries after a snapshot that is being taken or sent are needed once it is installed, and

@@ -117,29 +117,44 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
         return r;
 }
 
-static void on_save(void *u, size_t piece)
+static void on_save(void *u, unsigned slot)
 {
         struct core *c = u;
 
-        c->piece = piece;
-        state_save_start(&c->saver, &c->state);
-        buf_expect(&c->saver.out, min_of(state_bytes(&c->state), piece));
+        state_save_start(&c->savers[slot], &c->state);
 }
 
-static int on_save_more(void *u, size_t bytes, struct buf *out)
+static int on_save_count(void *u, unsigned slot, size_t bytes, size_t *ret)
 {
         struct core *c = u;
-        int r = state_save_more(&c->saver, bytes);
+        int r = state_save_count(&c->savers[slot], bytes);
 
-        if (r == 0 || (r > 0 && buf_len(&c->saver.out) + bytes > c->piece)) {
-                *out = c->saver.out;
-                c->saver.out = (struct buf){0};
-                if (r > 0)
-                        buf_expect(&c->saver.out, c->piece);
-        }
-        if (r <= 0)
-                state_saver_fini(&c->saver);
+        *ret = c->savers[slot].size;
         return r;
+}
+
+static int on_save_more(void *u, unsigned slot, size_t bytes, struct buf *out)
+{
+        struct state_saver *sv = &((struct core *) u)->savers[slot];
+        size_t n = min_of(bytes, buf_len(&sv->out));
+        int r;
+
+        if (n > 0) { /* what was encoded when it was counted, or at the beginning */
+                buf_add(out, buf_head(&sv->out), n);
+                buf_consume(&sv->out, n);
+                return buf_error(out) < 0 ? -ENOMEM : 1;
+        }
+        buf_fini(&sv->out);
+        sv->out = *out;
+        r = state_save_more(sv, bytes);
+        *out = sv->out;
+        sv->out = (struct buf){0};
+        return r;
+}
+
+static void on_save_end(void *u, unsigned slot)
+{
+        state_saver_fini(&((struct core *) u)->savers[slot]);
 }
 
 static void on_drop(void *u)
@@ -281,7 +296,9 @@ const struct replica_ops core_replica_ops = {
         .check = on_check,
         .apply = on_apply,
         .save = on_save,
+        .save_count = on_save_count,
         .save_more = on_save_more,
+        .save_end = on_save_end,
         .load = on_load,
         .load_more = on_load_more,
         .adopt = on_adopt,

@@ -60,7 +60,8 @@ struct core *core_free(struct core *c)
         }
         core_renewals_fail(c, &c->arrived, status_stopped);
         core_renewals_fail(c, &c->queued, status_stopped);
-        state_saver_fini(&c->saver);
+        for (unsigned i = 0; i < REPLICA_SAVES; i++)
+                state_saver_fini(&c->savers[i]);
         core_drop_loaded(c);
         (void) !core_free_gone(c, &all);
         state_fini(&c->state);

@@ -54,8 +54,7 @@ struct core {
         struct core_config cfg;
         uint32_t newest; /* cluster version that we know */
         struct state state;
-        struct state_saver saver;
-        size_t piece;         /* a snapshot is handed over in pieces of so many bytes at most */
+        struct state_saver savers[REPLICA_SAVES];
         struct aside *loaded; /* NULL: none; loaded with ... */
         struct state_loader loader;
         STAILQ_HEAD(, aside) gone; /* old states, freed in slices ... */

@@ -1,6 +1,7 @@
 #include "state/saver.h"
 
 #define BYTES_PER_STEP 16 /* bytes to encode per step of the iterator */
+#define LEASE_BYTES 64    /* about; less an owner */
 
 /* Returns 0 at the end, 1 if there are more, -ESTALE or -ENOMEM. */
 static int save_leases(struct state_saver *sv, size_t until, int64_t *steps)
@@ -163,6 +164,8 @@ int state_save_count(struct state_saver *sv, size_t bytes)
         if (r != 0)
                 return r;
         if (!sv->leases_done) {
+                if (sv->leases.slot == 0) /* or it would be copied as it grows */
+                        buf_expect(&sv->out, sv->state->leases.n * LEASE_BYTES);
                 r = save_leases(sv, up_to(&sv->out, bytes), &steps);
                 if (r == 0)
                         sv->size = buf_len(&sv->out) + buf_len(&sv->tail);

@@ -26,15 +26,15 @@ static struct {
                 struct disk *disk;
                 unsigned applied, loaded, loads; /* how many '!' in commands */
                 unsigned entries;                /* that had commands */
-                unsigned saved, snaps;           /* ...as of the snapshot; those loaded */
+                unsigned saved, snaps;           /* ...as of the last one; those loaded */
                 uint64_t bytes, large; /* sent to it in all, and in the largest frame */
-                unsigned slices;       /* of the one that is taken, so far */
-                bool in_pieces;        /* each slice of it is one */
-                unsigned turns;        /* that a '~' takes yet */
-                nsec_t far;            /* frames to and from it take so much longer */
-                bool full;             /* the links to it ... */
-                size_t pipe;           /* ... or they hold so many bytes; 0: any number */
-                bool stuck;            /* its disk */
+                unsigned slices[REPLICA_SAVES]; /* of those that are taken, so far */
+                unsigned saving[REPLICA_SAVES]; /* `applied`, as of them */
+                unsigned turns;                 /* that a '~' takes yet */
+                nsec_t far;                     /* frames to and from it take so much longer */
+                bool full;                      /* the links to it ... */
+                size_t pipe;         /* ... or they hold so many bytes; 0: any number */
+                bool stuck;          /* its disk */
                 unsigned configured; /* how often it was notified that the members have changed
                                       */
                 bool may_end, ended;
@@ -119,36 +119,57 @@ static int on_apply(void *u, uint64_t index, uint64_t term, struct lease_time at
         return 0;
 }
 
-static void on_save(void *u, size_t piece)
+static void on_save(void *u, unsigned slot)
 {
         struct net_node *n = u;
 
-        n->in_pieces = piece < SIZE_MAX;
-        n->saved = n->applied;
+        n->saved = n->saving[slot] = n->applied;
+        n->slices[slot] = 0;
 }
 
 static bool stale_once;
-static unsigned slices; /* that a snapshot takes, but for one */
-static size_t padding;  /* of a snapshot */
-static int on_save_more(void *u, size_t bytes, struct buf *out)
+static unsigned slices;   /* that a snapshot takes, but for one ... */
+static size_t slice_size; /* ... with so many bytes each */
+static size_t padding;    /* of a snapshot, in the last one */
+
+static int on_save_count(void *u, unsigned slot, size_t bytes, size_t *ret)
+{
+        (void) u;
+        (void) slot;
+        (void) bytes;
+        *ret = sizeof(uint32_t) + slices * slice_size + padding;
+        return 0;
+}
+
+static void add_dots(struct buf *out, size_t n)
+{
+        memset(buf_reserve(out, n), '.', n);
+        buf_commit(out, n);
+}
+
+static int on_save_more(void *u, unsigned slot, size_t bytes, struct buf *out)
 {
         struct net_node *n = u;
 
         (void) bytes;
-        if (n->slices++ < slices) {
-                if (n->in_pieces)
-                        buf_add_u32(out, n->saved);
+        if (n->slices[slot]++ == 0)
+                buf_add_u32(out, n->saving[slot]);
+        if (n->slices[slot] <= slices) {
+                add_dots(out, slice_size);
                 return 1;
         }
-        n->slices = 0;
         if (stale_once) {
                 stale_once = false;
                 return -ESTALE;
         }
-        buf_add_u32(out, n->saved);
-        for (size_t i = 0; i < padding; i++)
-                buf_add_u8(out, '.');
+        add_dots(out, padding);
         return 0;
+}
+
+static void on_save_end(void *u, unsigned slot)
+{
+        (void) u;
+        (void) slot;
 }
 
 static int on_load(void *u, struct view snapshot)
@@ -224,7 +245,9 @@ static const struct replica_ops ops = {
         .check = on_check,
         .apply = on_apply,
         .save = on_save,
+        .save_count = on_save_count,
         .save_more = on_save_more,
+        .save_end = on_save_end,
         .load = on_load,
         .load_more = on_load_more,
         .adopt = on_adopt,
@@ -354,7 +377,7 @@ static void start_with(size_t log_bytes)
 {
         memset(&net, 0, sizeof(net));
         slices = 0;
-        padding = 0;
+        slice_size = padding = 0;
         STAILQ_INIT(&net.frames);
         net.now.ns = 1000 * NSEC_PER_SEC;
         for (unsigned i = 0; i < n_nodes; i++) {
@@ -1774,15 +1797,16 @@ TEST(the_log_does_not_overtake_a_snapshot_that_is_waited_for)
         stop();
 }
 
-/* One replica lacks so much that it needs a snapshot of @n bytes, which is encoded in @in + 1
- * slices. Returns the leader. */
-static struct net_node *lag_behind(size_t n, unsigned in, struct net_node **ret_dead)
+/* One replica lacks so much that it needs a snapshot, which is encoded in @in slices of @size
+ * bytes and one of @n. Returns the leader. */
+static struct net_node *lag_by(size_t n, unsigned in, size_t size, struct net_node **ret_dead)
 {
         struct net_node *leader;
 
         start_with(1000000);
         padding = n;
         slices = in;
+        slice_size = size;
         leader = elect();
         *ret_dead = follower(leader);
         (*ret_dead)->full = true;
@@ -1793,6 +1817,11 @@ static struct net_node *lag_behind(size_t n, unsigned in, struct net_node **ret_
         }
         (*ret_dead)->full = false;
         return leader;
+}
+
+static struct net_node *lag_behind(size_t n, unsigned in, struct net_node **ret_dead)
+{
+        return lag_by(n, in, 0, ret_dead);
 }
 
 /* Encoding takes longer than the log has room for. Then the log is allowed as many bytes as the
@@ -1954,6 +1983,79 @@ TEST(a_replica_reports_that_it_awaits_a_snapshot)
                 pass(100 * MS);
         CHECK_EQ(dead->snaps, 1);
         CHECK(!replica_awaits_snapshot(dead->replica));
+        stop();
+}
+
+/* 20 MB in 40 slices, over a link of 40 ms and 10 MB/s. Returns the leader's end of it. */
+static struct outgoing *send_slowly(struct net_node **ret_leader, struct net_node **ret_late)
+{
+        struct net_node *leader = lag_by(0, 40, (size_t) 512 << 10, ret_late);
+
+        (*ret_late)->far = 20 * MS;
+        (*ret_late)->pipe = 400000;
+        net.lost = NULL;
+        replica_peer_up(leader->replica, id_of(*ret_late), net.now);
+        *ret_leader = leader;
+        for (struct outgoing *o = leader->replica->outgoing;; o++) {
+                CHECK(o < leader->replica->outgoing + REPLICA_PEERS_MAX);
+                if (o->peer == id_of(*ret_late))
+                        return o;
+        }
+}
+
+TEST(of_a_snapshot_that_is_sent_only_what_is_under_way_is_in_memory)
+{
+        struct net_node *leader, *late;
+        struct outgoing *o = send_slowly(&leader, &late);
+        size_t most = 0;
+
+        for (unsigned i = 0; i < 5000 && late->snaps == 0; i++) {
+                most = max_of(most, buf_len(&o->bytes));
+                pass(MS);
+        }
+        CHECK_EQ(late->snaps, 1);
+        CHECK(most > slice_size);
+        CHECK(most < 10 * slice_size);
+        pass(1000 * MS);
+        CHECK_EQ(late->applied, 200);
+        stop();
+}
+
+/* What it had acknowledged is not in the leader's memory any more. */
+TEST(a_replica_that_restarts_while_it_gets_a_snapshot_is_sent_a_newer_one)
+{
+        struct net_node *leader, *late;
+        struct outgoing *o = send_slowly(&leader, &late);
+
+        while (o->acked < 10 * slice_size)
+                pass(MS);
+        CHECK_EQ(propose(leader, 1000), 0);
+        late->replica = replica_free(late->replica);
+        late->applied = 0;
+        start_node(late, 1000000);
+        for (unsigned i = 0; i < 5000 && late->snaps == 0; i++)
+                pass(MS);
+        CHECK_EQ(late->snaps, 1);
+        CHECK_EQ(late->loaded, 201);
+        stop();
+}
+
+/* While a snapshot was sent more was compacted than could be kept, and the same would happen to
+ * the next one. */
+TEST(a_state_that_changes_too_much_is_encoded_before_it_is_sent)
+{
+        struct net_node *leader, *late;
+        struct outgoing *o = send_slowly(&leader, &late);
+        bool before = false;
+
+        stale_once = true;
+        for (unsigned i = 0; i < 10000 && late->snaps == 0; i++) {
+                CHECK_EQ(o->in_haste, !stale_once && o->state != OUTGOING_NONE);
+                before = before || buf_len(&o->bytes) > 30 * slice_size;
+                pass(MS);
+        }
+        CHECK(before);
+        CHECK_EQ(late->snaps, 1);
         stop();
 }
 
@@ -2807,6 +2909,9 @@ static uint64_t saved_bytes(struct net_node *n)
         return le64_get(b.data + 40);
 }
 
+/* As many bytes as are handed to the disk at once. */
+#define PIECE ((size_t) 4 << 20)
+
 /* The state is changed while it is encoded, and the disk stands still for a while. */
 TEST(a_snapshot_is_encoded_as_fast_as_the_disk_writes)
 {
@@ -2815,6 +2920,7 @@ TEST(a_snapshot_is_encoded_as_fast_as_the_disk_writes)
 
         start();
         slices = 50;
+        slice_size = PIECE;
         leader = elect();
         taking = &leader->replica->taking;
         CHECK_EQ(propose(leader, 1000), 0);
@@ -2828,15 +2934,15 @@ TEST(a_snapshot_is_encoded_as_fast_as_the_disk_writes)
         }
         CHECK_EQ(taking->state, SNAPSHOT_ENCODING);
         CHECK_EQ(taking_next(leader->replica).ns, BOOT_TIME_NEVER.ns);
-        CHECK_EQ(leader->slices, 2);
+        CHECK_EQ(leader->slices[0], 2);
         leader->stuck = false;
         pass(500 * MS);
         CHECK_EQ(leader->applied, 101);
         CHECK_EQ(leader->saved, 1);
         CHECK_EQ(taking->state, SNAPSHOT_IDLE);
         CHECK(taking->saved.index > 0);
-        CHECK_EQ(taking->size, 51 * 4);
-        CHECK_EQ(saved_bytes(leader), 51 * 4);
+        CHECK_EQ(taking->size, 50 * PIECE + 4);
+        CHECK_EQ(saved_bytes(leader), 50 * PIECE + 4);
         stop();
 }
 
@@ -2846,6 +2952,7 @@ TEST(a_snapshot_that_begins_again_has_nothing_of_the_first_attempt)
 
         start();
         slices = 20;
+        slice_size = PIECE;
         leader = elect();
         CHECK_EQ(propose(leader, 1000), 0);
         stale_once = true;
@@ -2853,39 +2960,7 @@ TEST(a_snapshot_that_begins_again_has_nothing_of_the_first_attempt)
         pass(500 * MS);
         CHECK(!stale_once);
         CHECK(leader->replica->taking.saved.index > 0);
-        CHECK_EQ(saved_bytes(leader), 21 * 4);
-        stop();
-}
-
-/* While a snapshot is written in pieces, which takes long, a replica turns out to need one: it
- * begins again, to be sent as well. */
-TEST(a_snapshot_in_pieces_does_not_delay_one_that_is_sent)
-{
-        struct net_node *leader, *late;
-        unsigned n = 0;
-
-        start_with(1000000);
-        slices = 1000; /* 2 s */
-        leader = elect();
-        late = follower(leader);
-        replica_want_snapshot(leader->replica);
-        late->full = true;
-        net.lost = to_the_dead;
-        for (; n < 400; n++) {
-                CHECK_EQ(propose(leader, 20000), 0);
-                pass(2 * MS);
-                CHECK(n > 20 || leader->in_pieces);
-        }
-        CHECK_EQ(leader->replica->taking.state, SNAPSHOT_ENCODING);
-        CHECK(!leader->in_pieces);
-        slices = 0;
-        late->full = false;
-        net.lost = NULL;
-        replica_peer_up(leader->replica, id_of(late), net.now);
-        pass(2000 * MS);
-        CHECK_EQ(late->applied, n);
-        CHECK(late->snaps > 0);
-        CHECK(leader->replica->taking.saved.index > 0);
+        CHECK_EQ(saved_bytes(leader), 20 * PIECE + 4);
         stop();
 }
 
