@@ -38,7 +38,6 @@ must_check_ static inline int state_load(struct state *s, struct view snapshot)
 
         state_load_start(&l, s, snapshot);
         r = state_load_some(&l, &all);
-        state_loader_fini(&l);
         if (r < 0) {
                 state_fini(s);
                 state_init(s);

@@ -21,7 +21,6 @@ void core_drop_loaded(struct core *c)
 {
         if (!c->loaded)
                 return;
-        state_loader_fini(&c->loader);
         STAILQ_INSERT_TAIL(&c->gone, c->loaded, next);
         c->loaded = NULL;
 }
@@ -184,9 +183,7 @@ static int on_load_more(void *u, size_t *left, const char **ret_wrong)
 
         *left = b.left;
         *ret_wrong = c->loader.wrong;
-        if (r == 0)
-                state_loader_fini(&c->loader);
-        else if (r < 0)
+        if (r < 0)
                 core_drop_loaded(c);
         return r;
 }

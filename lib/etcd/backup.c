@@ -74,7 +74,6 @@ static int load(struct backup_content *c, struct state *s)
 
         state_load_start(&l, s, c->state);
         r = state_load_some(&l, &all);
-        state_loader_fini(&l);
         memcpy(c->wrong, l.wrong, sizeof(c->wrong));
         return r;
 }

@@ -2,9 +2,8 @@
 
 #include "state/charge.h"
 
-#define BLOCK_BYTES (KV_HISTORY_BLOCK * 8) /* of the history, on a 64-bit machine */
-#define COMPACT_MAX 2048                   /* changes in one compaction: about 5 ms ... */
-#define COMPACT_BYTES ((size_t) 64 << 20)  /* ... and bytes, which take about 3 ms to free */
+#define COMPACT_MAX 2048                  /* changes in one compaction: about 5 ms ... */
+#define COMPACT_BYTES ((size_t) 64 << 20) /* ... and bytes, which take about 3 ms to free */
 
 static int kv_key_cmp(const struct kv_key *a, const struct kv_key *b)
 {
@@ -201,13 +200,13 @@ bool kv_free_some(struct kv *kv, struct budget *left)
 {
         struct kv_key *k = RB_ROOT(&kv->keys), *next;
 
-        if (!kept_free_some(&kv->kept, left))
+        if (!kept_free_some(&kv->kept, left) || !kv_order_free_some(kv, left))
                 return false;
         /* First, since in memory they lie between the versions. */
         for (; kv->n_history_blocks > 0; kv->n_history_blocks--) {
                 if (budget_is_spent(left))
                         return false;
-                budget_charge_free(left, BLOCK_BYTES);
+                budget_charge_free(left, KV_BLOCK_BYTES);
                 free(kv->history[kv->n_history_blocks - 1]);
         }
         free(kv->history);
@@ -477,7 +476,7 @@ static void history_drop_first(struct kv *kv, struct budget *left)
 {
         if (++kv->history_from % KV_HISTORY_BLOCK != 0)
                 return;
-        budget_charge_free(left, BLOCK_BYTES);
+        budget_charge_free(left, KV_BLOCK_BYTES);
         free(kv->history[0]);
         memmove(kv->history, kv->history + 1, --kv->n_history_blocks * sizeof(*kv->history));
 }

@@ -69,6 +69,15 @@ RB_PROTOTYPE(kv_tree, kv_key, by_key, kv_key_cmp)
 /* The history is in blocks of this many versions, so that it grows and shrinks without being
  * moved: ten million pointers took 16 ms. */
 #define KV_HISTORY_BLOCK ((size_t) 8192)
+#define KV_BLOCK_BYTES (KV_HISTORY_BLOCK * 8) /* on a 64-bit machine */
+
+/* A history that is being sorted (kv_order.c). */
+struct kv_order {
+        struct kv_version ***to; /* owned blocks: pairs of runs of the history, merged */
+        size_t n_blocks;
+        size_t width;      /* of the runs; 0: they are being made */
+        size_t done, a, b; /* progress; and the next item of each of the two runs */
+};
 
 struct kv {
         WIDER;
@@ -86,6 +95,7 @@ struct kv {
         size_t bytes;       /* of all versions and keys, as the quota counts them (charge.h) */
         struct kept kept;   /* dropped versions that are still being read; not part of the
                              * state */
+        struct kv_order order; /* while a snapshot is loaded */
 };
 
 /* A range of keys as in the API: one key, [from, end), or everything from `from` on. Borrows
@@ -217,16 +227,10 @@ must_check_ int kv_restore(struct kv *kv, struct view key, struct kv_version *v,
                            struct kv_key **at);
 
 /* Sorts the history after the last kv_restore(), in slices. Returns 1 if @left was not enough,
- * 0 or -ENOMEM. @o is zeroed at first; the history is not in order until this has returned 0.
- * kv_order_fini() follows. */
-struct kv_order {
-        struct kv_version ***to; /* owned blocks: pairs of runs of the history, merged */
-        size_t n_blocks;
-        size_t width;      /* of the runs; 0: they are being made */
-        size_t done, a, b; /* progress; and the next item of each of the two runs */
-};
-must_check_ int kv_restore_end(struct kv *kv, struct kv_order *o, struct budget *left);
-void kv_order_fini(struct kv_order *o);
+ * 0 or -ENOMEM. The history is not in order until this has returned 0. */
+must_check_ int kv_restore_end(struct kv *kv, struct budget *left);
+/* Frees what that has left, if it was not finished. Returns false if @left was not enough. */
+must_check_ bool kv_order_free_some(struct kv *kv, struct budget *left);
 
 /* Fills @out, borrowing from @v. */
 void kv_fill(const struct kv_version *v, Pb__KeyValue *out);

@@ -76,8 +76,9 @@ static int make_room(const struct kv *kv, struct kv_order *o)
         return o->to ? 0 : -ENOMEM;
 }
 
-int kv_restore_end(struct kv *kv, struct kv_order *o, struct budget *left)
+int kv_restore_end(struct kv *kv, struct budget *left)
 {
+        struct kv_order *o = &kv->order;
         struct kv_version ***sorted;
 
         if (o->width == 0 && !make_runs(kv, o, left))
@@ -91,13 +92,20 @@ int kv_restore_end(struct kv *kv, struct kv_order *o, struct budget *left)
                 o->to = kv->history;
                 kv->history = sorted;
         }
-        return 0;
+        return !kv_order_free_some(kv, left);
 }
 
-void kv_order_fini(struct kv_order *o)
+bool kv_order_free_some(struct kv *kv, struct budget *left)
 {
-        while (o->n_blocks > 0)
-                free(o->to[--o->n_blocks]);
+        struct kv_order *o = &kv->order;
+
+        for (; o->n_blocks > 0; o->n_blocks--) {
+                if (budget_is_spent(left))
+                        return false;
+                budget_charge_free(left, KV_BLOCK_BYTES);
+                free(o->to[o->n_blocks - 1]);
+        }
         free(o->to);
         *o = (struct kv_order){0};
+        return true;
 }

@@ -128,11 +128,7 @@ static int load_key(struct state_loader *l, struct budget *left)
 
 static int sort_history(struct state_loader *l, struct budget *left)
 {
-        int r = kv_restore_end(&l->state->kv, &l->order, left);
-
-        if (r == 0)
-                kv_order_fini(&l->order);
-        return r;
+        return kv_restore_end(&l->state->kv, left);
 }
 
 static int load_member(struct state_loader *l, struct budget *left)
@@ -308,9 +304,4 @@ int state_load_some(struct state_loader *l, struct budget *left)
                 r = -EBADMSG;
         }
         return r;
-}
-
-void state_loader_fini(struct state_loader *l)
-{
-        kv_order_fini(&l->order);
 }

@@ -17,8 +17,7 @@ struct state_loader {
         struct view name;    /* of the key of which ... */
         uint64_t n_versions; /* ... so many versions are still to be loaded */
         struct kv_key *key;  /* NULL before the first of them */
-        struct kv_order order;
-        char wrong[128]; /* why it was refused: a clause */
+        char wrong[128];     /* why it was refused: a clause */
         uint32_t newest; /* the cluster version up to which snapshots are loaded; CLUSTER_NEWEST
                           * unless the caller sets it */
 };
@@ -29,5 +28,3 @@ void state_load_start(struct state_loader *l, struct state *s, struct view snaps
 /* Continues in slices. Returns 1 if @left was not enough; 0 when everything was loaded;
  * -EBADMSG, and why in `wrong`; or -ENOMEM. */
 must_check_ int state_load_some(struct state_loader *l, struct budget *left);
-
-void state_loader_fini(struct state_loader *l);

@@ -90,7 +90,6 @@ TEST(a_state_read_in_in_slices_is_the_same)
                 while ((r = state_load_some(&l, &left)) > 0)
                         left.left = (size_t) rnd(1, 50);
                 CHECK_EQ(r, 0);
-                state_loader_fini(&l);
                 CHECK_EQ(state_hash(&back), state_hash(&s));
                 CHECK_EQ(state_bytes(&back), state_bytes(&s));
                 CHECK_EQ(back.kv.history_to - back.kv.history_from,
@@ -99,6 +98,53 @@ TEST(a_state_read_in_in_slices_is_the_same)
                 go(&back);
                 go(&s);
         }
+}
+
+/* Sorts a history of several blocks until it has room to be merged in, or to its end; the room
+ * is given back a block at a time. */
+static void sort_and_free(struct view snapshot, bool is_given_up)
+{
+        struct state_loader l;
+        struct state back;
+        size_t most = 0;
+        int r;
+
+        state_load_start(&l, &back, snapshot);
+        do {
+                size_t was = back.kv.order.n_blocks, now;
+                struct budget left = {1};
+
+                r = state_load_some(&l, &left);
+                now = back.kv.order.n_blocks;
+                most = max_of(most, now);
+                CHECK(now + 1 >= was);
+        } while (r > 0 && !(is_given_up && most > 0));
+        CHECK(most > 3);
+        CHECK_EQ(r, is_given_up);
+        CHECK_EQ(back.kv.order.n_blocks, is_given_up ? most : 0);
+        state_drop_readers(&back);
+        for (bool is_free = false; !is_free;) {
+                size_t was = back.kv.order.n_blocks;
+                struct budget left = {1};
+
+                is_free = state_free_some(&back, &left);
+                CHECK(back.kv.order.n_blocks + 1 >= was);
+        }
+}
+
+TEST(the_room_in_which_a_history_was_sorted_is_freed_in_slices)
+{
+        cleanup_(buf_fini) struct buf b = {0};
+        struct kv_key *k;
+        struct state s;
+
+        state_init(&s);
+        while (s.revision < (int64_t) (4 * KV_HISTORY_BLOCK))
+                CHECK_EQ(kv_put(&s.kv, ++s.revision, 0, "key", 3, "", 0, 0, &k), 0);
+        state_save(&s, &b);
+        sort_and_free((struct view){b.data, buf_len(&b)}, false);
+        sort_and_free((struct view){b.data, buf_len(&b)}, true);
+        state_fini(&s);
 }
 
 /* A load can be given up, and a snapshot can be cut off, anywhere: everything is freed. */
@@ -115,7 +161,6 @@ TEST(a_state_that_is_half_loaded_is_freed)
 
                 state_load_start(&l, &back, (struct view){b.data, buf_len(&b)});
                 (void) !state_load_some(&l, &left);
-                state_loader_fini(&l);
                 go(&back);
         }
         for (size_t n = 0; n < buf_len(&b); n += 11) {
@@ -133,7 +178,6 @@ TEST(a_state_that_is_half_loaded_is_freed)
                         CHECK(buf_len(&again) >= n);
                         CHECK(memcmp(again.data, b.data, n) == 0);
                 }
-                state_loader_fini(&l);
                 go(&back);
         }
         go(&s);
@@ -165,7 +209,6 @@ TEST(a_large_state_is_read_in_in_slices)
         all = compares() - all;
         CHECK(n > 200);
         CHECK(most < all / 20);
-        state_loader_fini(&l);
         state_fini(&back);
         state_fini(&s);
 }
@@ -189,7 +232,6 @@ static unsigned slices(struct state *s, size_t steps)
         } while (r > 0);
         CHECK_EQ(r, 0);
         CHECK_EQ(state_hash(&back), state_hash(s));
-        state_loader_fini(&l);
         state_fini(&back);
         state_fini(s);
         return n;

@@ -32,7 +32,6 @@ static int load_as(struct state *s, uint32_t newest, struct view in, char wrong[
 
                 r = state_load_some(&l, &left);
         } while (r > 0);
-        state_loader_fini(&l);
         memcpy(wrong, l.wrong, sizeof(l.wrong));
         return r;
 }
