@@ -7,9 +7,11 @@
         (250 * NSEC_PER_MSEC) /* a proposal that is not applied by then is repeated (A10) */
 #define BUSY_GRACE_MAX (50 * NSEC_PER_MSEC)
 #define REPORT_COST 16 /* of reporting that a lease ended: about 5 us */
-#define TICK_AFTER                                                                       \
-        (250 * NSEC_PER_MSEC) /* while there are leases, the log records lease time this \
-                               * often */
+/* While there are leases, the log records lease time after this part of what is left of the
+ * next one that ends, within these bounds. */
+#define TICK_PART 8
+#define TICK_LEAST (250 * NSEC_PER_MSEC)
+#define TICK_MOST NSEC_PER_SEC
 
 /* While an entry is half applied no renewal is accepted. Afterwards, renewals that had to wait
  * get some time to arrive, before the leases end that are due by then. Other such entries do
@@ -62,25 +64,34 @@ void core_expire(struct core *c)
 }
 
 /* If all replicas crash at once, only the log knows the lease time, so the leader logs it even
- * if nothing else is written. Each term begins with an entry, so that the outcome of the last
- * term's commands is known (core_writes_term()). */
+ * if nothing else is written: each lease may live longer by the time since. No lease has less
+ * left than the one that ends next, so none lives longer by more than an eighth of its TTL, or
+ * TICK_LEAST. */
+static nsec_t tick_after(struct core *c)
+{
+        nsec_t left = lease_time_diff(deadlines_next(&c->state.deadlines), c->state.time);
+
+        return max_of(min_of(left / TICK_PART, (nsec_t) TICK_MOST), (nsec_t) TICK_LEAST);
+}
+
+/* Each term begins with an entry, so that the outcome of the last term's commands is known
+ * (core_writes_term()). */
 void core_log_time(struct core *c)
 {
         const struct buf nothing = {0};
         struct replica_status st = core_status(c);
         bool opens = c->term_seen != st.term;
-        nsec_t since;
+        nsec_t left;
 
         if ((c->state.leases.n == 0 && !opens) || boot_before(c->now, c->tick_at) ||
             !st.leader || !replica_healthy(c->replica, c->now))
                 return;
-        since = lease_time_diff(core_lease_time(c), c->state.time);
-        if (!opens && since < TICK_AFTER) {
-                c->tick_at = boot_add(c->now, TICK_AFTER - since);
-                return;
-        }
-        c->tick_at = boot_add(c->now, TICK_AFTER);
-        (void) !core_propose_own(c, CMD_TICK, &nothing);
+        left = opens ? 0 : tick_after(c) - lease_time_diff(core_lease_time(c), c->state.time);
+        /* A lease may come that ends sooner. */
+        c->tick_at = boot_add(c->now, left > 0 ? min_of(left, (nsec_t) TICK_LEAST)
+                                               : (nsec_t) TICK_LEAST);
+        if (left <= 0)
+                (void) !core_propose_own(c, CMD_TICK, &nothing);
 }
 
 /* Logging a line costs more than ending a lease, so lines are written in slices, before any of

@@ -4,8 +4,6 @@
 
 #include "asker.h"
 
-/* A leader writes its lease time into the log this often, if nothing else is written. */
-#define TICKS_A_SECOND 4
 /* What patient clients do in a minute: a lock, its lease, three renewals, the end of these. */
 #define DOZERS_A_SECOND 0.25
 /* To ask for a place in vain: a lease, a key, that of the claim, and the ends of both. */
@@ -55,6 +53,17 @@ static void bound(struct world *w, const char *what, double is, double most)
                      (double) (w->now - rests_from) / 1e9, is, what, most);
 }
 
+/* A leader writes its lease time into the log this often, if nothing else is written
+ * (core/expiry.c). A holder renews its lease before half of it has passed. */
+static double ticks_a_second(const struct world *w)
+{
+        nsec_t after = NSEC_PER_SEC;
+
+        for (unsigned i = 0; i < w->n_holders; i++)
+                after = min_of(after, w->h[i].cfg.ttl / 2 / 8);
+        return 1e9 / (double) max_of(after, 250 * MSEC);
+}
+
 static void check_traffic(struct world *w, const struct replica_node *n)
 {
         double rest = (double) (w->now - rests_from) / 1e9;
@@ -69,7 +78,7 @@ static void check_traffic(struct world *w, const struct replica_node *n)
                 renewals += IN_VAIN * rest /
                             ((double) min_of(w->h[0].cfg.ttl, w->h[1].cfg.ttl) / 2e9);
         bound(w, "entries", entries,
-              1.03 * rest * TICKS_A_SECOND + 1.1 * renewals + 50 +
+              1.03 * rest * ticks_a_second(w) + 1.1 * renewals + 50 +
                       (w->dozes ? rest * DOZERS_A_SECOND : 0));
         bound(w, "frames", (double) (w->counts.frames - frames),
               others * (1.05 * rest / beat * FRAMES_A_BEAT + 1.2 * entries * FRAMES_AN_ENTRY) +

@@ -18,7 +18,9 @@
 #define LEASE_TIME_WATCHED (2500 * MSEC)
 #define GRAIN (180 * MSEC * W->slower / 100)
 #define LULL_GRAIN (2 * MSEC * W->slower)
-#define TICK_GRAIN (3 * MSEC * W->slower)
+/* What of lease time may not be in the log when a majority crashes, for a lease of this TTL. */
+#define TICK_GRAIN(ttl) \
+        (50 * MSEC + min_of(max_of((ttl) / 8, 250 * MSEC), NSEC_PER_SEC) * W->slower / 100)
 
 struct lease_seen {
         int64_t id, ttl_ms;
@@ -661,7 +663,7 @@ static const char *views(const struct world *w, int64_t id)
  * what a leader takes for well, each of them is an outage; a leader that hands over to a
  * replica that is down serves nobody for an election timeout or two; lease time stands still
  * while a leader, each once, learns how long a round trip is; and when a majority crashes at
- * once, lease time continues from the log (TICK_AFTER in core/expiry.c). If all has been well
+ * once, lease time continues from the log (tick_after() in core/expiry.c). If all has been well
  * since the lease was renewed, it takes what an entry takes to be committed. */
 static nsec_t undead_most(const struct world *w, const struct lease_seen *l, uint64_t lulls)
 {
@@ -676,7 +678,9 @@ static nsec_t undead_most(const struct world *w, const struct lease_seen *l, uin
                         : 0;
         more += w->faults.stalls ? 500 * MSEC : 0;
         more += w->faults.transfers ? 12 * MSEC * w->slower + age / 2 : 0;
-        more += w->faults.crashes || w->faults.memory ? (nsec_t) (lulls + 1) * TICK_GRAIN : 0;
+        more += w->faults.crashes || w->faults.memory
+                        ? (nsec_t) (lulls + 1) * TICK_GRAIN(l->ttl_ms * MSEC)
+                        : 0;
         return more;
 }
 
@@ -719,17 +723,22 @@ void check_lease_time(struct world *w)
 
 /* I1: what is left of a lease at the leader is the rest of a whole TTL since the last renewal
  * that was acknowledged, also where nobody lets the lease end. Its lease time is never quicker
- * than a clock. */
+ * than a clock. And it is in the log early enough for the shortest TTL. */
 void check_terms(struct world *w)
 {
         struct replica_node *n = the_leader(w);
         struct lease_time at;
         struct state *s;
+        nsec_t lost;
 
         if (!n || *core_half_applied(n->node.core))
                 return;
         s = core_state(n->node.core);
         at = replica_lease_time(n->node.replica, clock_of(w, &n->clock));
+        /* Where all is well the entry that says so is not under way for long. */
+        lost = well_for(w) > 2 * NSEC_PER_SEC
+                       ? lease_time_diff(at, s->time) - core_status(n->node.core).way
+                       : 0;
         for (size_t k = 0; k < n_leases; k++) {
                 const struct lease_seen *l = &leases[k];
                 const struct lease *is = l->gone || s->applied < l->renewed
@@ -746,6 +755,13 @@ void check_terms(struct world *w)
                              "acknowledged; its TTL is %.3f s",
                              (unsigned long long) l->id, (double) left / 1e9,
                              (double) age / 1e9, (double) ttl / 1e9);
+                if (lost > TICK_GRAIN(ttl))
+                        fail(w,
+                             "I2: a crash of all replicas would take back %.3f s of lease "
+                             "time, "
+                             "and lease %llx has a TTL of %.3f s",
+                             (double) lost / 1e9, (unsigned long long) l->id,
+                             (double) ttl / 1e9);
         }
 }
 

@@ -158,31 +158,57 @@ TEST(an_alarm_of_the_quota_is_raised_once)
         end();
 }
 
-/* An entry that was written for another reason says the lease time as well. So the next tick is
- * due a quarter of a second after the last entry, and not after the last tick. */
-TEST(the_log_says_each_quarter_of_a_second_which_lease_time_it_is)
+static void grant(struct core_write *w, int64_t id, int64_t ttl_ms)
 {
-        Pb__LeaseGrantRequest grant = PB__LEASE_GRANT_REQUEST__INIT;
-        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
-        static struct core_write granted, w;
-        struct lease_time last;
+        Pb__LeaseGrantRequest q = PB__LEASE_GRANT_REQUEST__INIT;
 
-        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC});
-        pass(NSEC_PER_SEC);
-        grant.ttl = 3600;
-        grant.id = 7;
-        propose(&granted, CMD_GRANT, &grant.base);
+        q.id = id;
+        q.ttl_ms = ttl_ms;
+        propose(w, CMD_GRANT, &q.base);
+        pass(10 * MS);
+}
+
+/* For @time the log says at least this often which lease time it is. Returns how many entries
+ * that took. An entry that was written for another reason says it as well: so the next one is
+ * due so long after that. */
+static uint64_t say(nsec_t time, nsec_t most, bool puts)
+{
+        struct lease_time last = core_state(one.core)->time;
+        Pb__PutRequest put = PB__PUT_REQUEST__INIT;
+        uint64_t n = core_status(one.core).last;
+        static struct core_write w;
+
         put.key = pb_bytes("k", 1);
-        pass(NSEC_PER_SEC);
-        last = core_state(one.core)->time;
-        for (unsigned i = 0; i < 20000; i++) {
-                if (i % 700 == 699)
+        for (unsigned i = 1; i * STEP < time; i++) {
+                if (puts && i % 700 == 0)
                         propose(&w, CMD_PUT, &put.base);
                 pass(STEP);
                 if (core_state(one.core)->time.ns != last.ns)
-                        CHECK(lease_time_diff(core_state(one.core)->time, last) < 260 * MS);
+                        CHECK(lease_time_diff(core_state(one.core)->time, last) <
+                              most + 10 * MS);
                 last = core_state(one.core)->time;
         }
+        CHECK(lease_time_diff(core_lease_time(one.core), last) < most + 10 * MS);
+        return core_status(one.core).last - n;
+}
+
+TEST(the_log_says_which_lease_time_it_is_as_often_as_the_next_end_asks_for)
+{
+        static struct core_write w[3];
+
+        begin(1, &(struct core_config){.timeout = 5 * NSEC_PER_SEC});
+        pass(NSEC_PER_SEC);
+        grant(&w[0], 7, 3600000);
+        CHECK(say(10 * NSEC_PER_SEC, NSEC_PER_SEC, false) <= 10);
+        CHECK(say(10 * NSEC_PER_SEC, NSEC_PER_SEC, true) < 30);
+        grant(&w[1], 8, 4000);
+        CHECK(say(2 * NSEC_PER_SEC, 500 * MS, false) < 7);
+        CHECK(say(1900 * MS, 250 * MS, false) > 6);
+        pass(NSEC_PER_SEC);
+        CHECK_EQ(core_state(one.core)->leases.n, 1);
+        pass(300 * MS);
+        grant(&w[2], 9, 1500);
+        CHECK(say(1400 * MS, 250 * MS, false) > 4);
         end();
 }
 
