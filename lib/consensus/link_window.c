@@ -25,9 +25,10 @@ bool link_window_asks(const struct link_window *w)
 void link_window_put(struct link_window *w, size_t n, struct boot_time now)
 {
         w->put += n;
-        if (w->timed > 0 || w->delay == 0 || !link_window_asks(w))
+        if (w->timed > 0 || w->delay == 0 || unsent_most(w) < w->bytes / 2)
                 return;
         w->timed = w->put;
+        w->behind = unsent_most(w) - w->bytes / 4; /* see link_window_asks() */
         w->timed_at = w->asked_at = now;
 }
 
@@ -42,7 +43,8 @@ static void adapt(struct link_window *w, struct boot_time now)
         if (at_least - w->least > w->delay) {
                 PROBE("a link is slow, and takes less at once");
                 w->bytes = max_of(w->bytes / 2, min_of(LEAST, w->most));
-        } else if (w->filled && took - w->least < w->delay / 2) {
+        } else if (w->filled && (uint64_t) (took - w->least) * 2 * w->bytes <
+                                        (uint64_t) w->delay * w->behind) {
                 PROBE("a link is fast, and takes more at once");
                 w->bytes = min_of(2 * w->bytes, w->most);
         }

@@ -2,9 +2,10 @@
  * How much data may be under way on a link to a peer. Heartbeats wait behind it on the same
  * connection, so it must not keep a slow link busy for longer than they may be delayed.
  *
- * The window grows while the peer's kernel acknowledges data soon, and shrinks while that takes
- * longer than `delay` more than the shortest time that it ever took on this link, which is the
- * link's own (RFC 6817, LEDBAT, measures the delay of a queue in the same way). Pure.
+ * The window doubles if what was acknowledged last shows that twice as much takes less than
+ * `delay`. It is halved if that took longer than `delay`, beyond the shortest time that it ever
+ * took on this link, which is the link's own (RFC 6817, LEDBAT, measures the delay of a queue
+ * in the same way). Pure.
  */
 #pragma once
 
@@ -18,6 +19,7 @@ struct link_window {
         uint64_t put;              /* bytes that were queued on this link so far ... */
         uint64_t acked;            /* ... and that were seen to be acknowledged */
         uint64_t timed;            /* `put` behind those that are being timed; 0: none are */
+        uint64_t behind;           /* at least so many bytes were not acknowledged with them */
         struct boot_time timed_at; /* when they were queued */
         struct boot_time asked_at; /* when they were last seen not to be acknowledged */
         nsec_t least;              /* the shortest time so far; 0: not known */

@@ -13,6 +13,7 @@ struct link {
         int64_t rate;
         nsec_t way;
         struct boot_time now, idle_at;
+        nsec_t slowest; /* of all messages so far */
         struct {
                 size_t n;
                 struct boot_time arrives;
@@ -31,6 +32,7 @@ static void send_bytes(struct link *l, size_t n)
         CHECK(l->n_sent < ARRAY_SIZE(l->sent));
         l->idle_at =
                 boot_add(boot_max(l->now, l->idle_at), (int64_t) n * NSEC_PER_SEC / l->rate);
+        l->slowest = max_of(l->slowest, boot_diff(l->idle_at, l->now));
         l->sent[l->n_sent].n = n;
         l->sent[l->n_sent++].arrives = boot_add(l->idle_at, l->way);
         l->unsent += n;
@@ -73,6 +75,16 @@ TEST(link_window_leaves_room_for_heartbeats_on_a_slow_link)
         arrived = fill(&l, 16 * KIB, 10, &delay);
         CHECK(delay <= 2 * DELAY);
         CHECK(arrived >= 4500000); /* and yet it is busy */
+}
+
+TEST(link_window_does_not_outgrow_a_link_before_it_has_seen_it_full)
+{
+        static struct link l;
+        nsec_t delay;
+
+        connect_it(&l, 1000000, NSEC_PER_MSEC);
+        (void) fill(&l, 16 * KIB, 10, &delay);
+        CHECK(l.slowest <= DELAY + 20 * NSEC_PER_MSEC); /* the window, and one message */
 }
 
 TEST(link_window_fills_a_fast_link_that_is_long)
