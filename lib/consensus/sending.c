@@ -201,12 +201,15 @@ static void adapt_window(const struct replica *r, struct outgoing *o)
 
 static void send_parts(struct replica *r, struct outgoing *o)
 {
+        size_t room;
+
         while (o->sent < o->at + buf_len(&o->bytes) && o->sent < o->acked + o->window &&
-               replica_room(r, o->peer) > 0) {
+               (room = replica_room(r, o->peer)) > 0) {
                 size_t part = min_of(r->cfg.snapshot_slice, o->window),
                        left = o->at + buf_len(&o->bytes) - o->sent;
                 cleanup_(buf_fini) struct buf f = {0};
 
+                part = min_of(part, max_of(room, WINDOW_LEAST));
                 if (left < part && !o->encoded)
                         return; /* until there is enough for a whole part */
                 part = min_of(part, left);

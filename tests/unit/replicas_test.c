@@ -1927,6 +1927,25 @@ TEST(the_last_part_of_a_snapshot_is_sent_again)
         stop();
 }
 
+/* Heartbeats wait behind a part on the same link. */
+TEST(a_part_of_a_snapshot_is_no_larger_than_what_its_link_takes)
+{
+        struct net_node *dead, *leader = lag_behind(1500000, 0, &dead);
+
+        net.lost = NULL;
+        dead->pipe = 40000;
+        dead->large = 0;
+        replica_peer_up(leader->replica, id_of(dead), net.now);
+        for (unsigned i = 0; i < 100 && dead->snaps == 0; i++)
+                pass(20 * MS);
+        CHECK_EQ(dead->snaps, 1);
+        CHECK(dead->large <= 41000);
+        dead->pipe = 0;
+        pass(200 * MS);
+        CHECK_EQ(dead->applied, 200);
+        stop();
+}
+
 /* A snapshot that took long, because the link was away, is damaged on its way: the next one is
  * not delayed as long again, as if this one were being installed. */
 TEST(after_a_damaged_snapshot_another_one_is_sent_soon)
