@@ -32,6 +32,7 @@
 #include "base/tree.h"
 #include "consensus/address.h"
 #include "consensus/lease_clock.h"
+#include "consensus/link_window.h"
 #include "consensus/log_tail.h"
 #include "consensus/message.h"
 #include "consensus/replica.h"
@@ -221,12 +222,11 @@ struct queue {
         STAILQ_HEAD(, forwarded) unacked; /* the frames that the leader may not have */
         size_t unacked_bytes;
         struct boot_time resent_at;
-        uint64_t sent_to;                               /* bit per peer: a frame was sent since
-                                                         * the last flush */
+        uint64_t sent_to; /* since the last flush, a bit per peer */
         struct windows proposed[2 * REPLICA_PEERS_MAX]; /* leader: frames that arrived, by
                                                          * sender, including former members */
-        struct boot_time unknown_log_at; /* leader: when an unknown command may be logged
-                                          * again */
+        struct link_window uncommitted;  /* leader: of entries on their way to a majority */
+        struct boot_time unknown_log_at; /* leader: when it may log an unknown command again */
 };
 
 /* trim.c: up to where raft has compacted the log, as if a snapshot had been taken there. */

@@ -29,6 +29,9 @@
 /* [libraft] After a conflict it goes back one entry per round trip, so only a few entries may
  * be uncommitted. */
 #define UNCOMMITTED_MAX 64
+/* Nor may more bytes than a majority commits in about half an election timeout, at least 32
+ * KiB: renewals wait behind them, on slow links as on slow disks. */
+#define UNCOMMITTED_BYTES_MAX ((size_t) 4 << 20)
 /* Nor may more be unapplied than can be applied in about a second, because all later entries
  * wait for them. */
 #define UNAPPLIED_BYTES_MAX ((size_t) 32 << 20)
@@ -235,6 +238,7 @@ void queue_term_begins(struct replica *r)
 {
         memset(r->queue.proposed, 0,
                sizeof(r->queue.proposed)); /* frames of an older term are not accepted */
+        link_window_open(&r->queue.uncommitted, UNCOMMITTED_BYTES_MAX, r->cfg.election / 2);
 }
 
 /* Acknowledgements are sent along with other frames, to save packets, at the latest with the
@@ -273,6 +277,18 @@ static bool may_submit(const struct replica *r)
                replica_transferee(r) == 0;
 }
 
+/* A majority is for entries what a peer's kernel is for a link. */
+static bool has_room(struct replica *r)
+{
+        struct link_window *w = &r->queue.uncommitted;
+
+        if (link_window_asks(w))
+                link_window_told(w,
+                                 log_bytes(&r->log, libraft_commit(r) + 1, log_last(&r->log)),
+                                 r->now);
+        return link_window_room(w) > 0;
+}
+
 /* Makes an entry for @n bytes of commands, which the caller writes behind the stamp. False if
  * there are too many entries under way. */
 static bool entry_new(struct replica *r, size_t n, struct raft_entry *ret)
@@ -281,7 +297,7 @@ static bool entry_new(struct replica *r, size_t n, struct raft_entry *ret)
                 .term = replica_term(r), .type = RAFT_COMMAND, .buf.len = STAMP + n};
         PROBE_IF(log_last(&r->log) - libraft_commit(r) >= UNCOMMITTED_MAX,
                  "commands wait because too many entries are not committed");
-        if (log_last(&r->log) - libraft_commit(r) >= UNCOMMITTED_MAX ||
+        if (log_last(&r->log) - libraft_commit(r) >= UNCOMMITTED_MAX || !has_room(r) ||
             log_bytes(&r->log, r->applied + 1, log_last(&r->log)) > UNAPPLIED_BYTES_MAX)
                 return false;
         ret->buf.base = ret->batch = raft_malloc(ret->buf.len);
@@ -289,6 +305,7 @@ static bool entry_new(struct replica *r, size_t n, struct raft_entry *ret)
                 replica_fatal(r, "out of memory");
                 return false;
         }
+        link_window_put(&r->queue.uncommitted, ret->buf.len, r->now);
         le64_put(ret->batch, (uint64_t) lease_clock_give(&r->time.clock, r->now).ns);
         return true;
 }
