@@ -25,10 +25,12 @@ bool link_window_asks(const struct link_window *w)
 void link_window_put(struct link_window *w, size_t n, struct boot_time now)
 {
         w->put += n;
-        if (w->timed > 0 || w->delay == 0 || unsent_most(w) < w->bytes / 2)
+        /* The first bytes say how long the link is. */
+        if (w->timed > 0 || w->delay == 0 || (w->least > 0 && unsent_most(w) < w->bytes / 2))
                 return;
         w->timed = w->put;
-        w->behind = unsent_most(w) - w->bytes / 4; /* see link_window_asks() */
+        /* See link_window_asks(). */
+        w->behind = unsent_most(w) - min_of(unsent_most(w), (uint64_t) w->bytes / 4);
         w->timed_at = w->asked_at = now;
 }
 

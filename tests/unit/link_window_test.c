@@ -87,6 +87,19 @@ TEST(link_window_does_not_outgrow_a_link_before_it_has_seen_it_full)
         CHECK(l.slowest <= DELAY + 20 * NSEC_PER_MSEC); /* the window, and one message */
 }
 
+/* ... and does not take the time that a large message takes for that of the link. */
+TEST(link_window_learns_from_a_small_message_how_long_a_link_is)
+{
+        static struct link l;
+        nsec_t delay;
+
+        connect_it(&l, 1000000, NSEC_PER_MSEC);
+        send_bytes(&l, 100);
+        l.now = boot_add(l.now, 2 * NSEC_PER_MSEC);
+        (void) fill(&l, 62 * KIB, 10, &delay);
+        CHECK(l.slowest <= DELAY + 62 * NSEC_PER_MSEC);
+}
+
 TEST(link_window_fills_a_fast_link_that_is_long)
 {
         static struct link l;
@@ -141,6 +154,9 @@ TEST(link_window_does_not_ask_for_what_is_little)
 
         link_window_open(&w, MOST, DELAY);
         link_window_put(&w, 1000, (struct boot_time){1});
+        CHECK(link_window_asks(&w)); /* once, how long the link is */
+        link_window_told(&w, 0, (struct boot_time){2});
+        link_window_put(&w, 1000, (struct boot_time){3});
         CHECK(!link_window_asks(&w));
         CHECK_EQ(link_window_room(&w), w.bytes - 1000);
         link_window_put(&w, w.bytes, (struct boot_time){1});
