@@ -233,6 +233,16 @@ static void three_at_least(struct world *w)
         w->faults.members = false;
 }
 
+static void narrow_links(struct world *w)
+{
+        w->rated = true;
+        w->forced = false;
+        w->hoard = 0;
+        w->quota = 0;
+        if (w->n_replicas < 3)
+                w->n_replicas = 3;
+}
+
 /* Half of them have the scenario, which needs links that are modelled. */
 static void many_reads(struct world *w)
 {
@@ -469,6 +479,7 @@ static const struct aim aims[] = {
                    {AT_LEADING, CRASH, SELF, 200, 900 * MSEC, MSEC, 500 * MSEC},
                    {AT_VOTED, CUT, OTHER, 50, 5 * MSEC, 100 * MSEC, 1000 * MSEC}},
          .prepare = doubles},
+        {.name = "narrow links", .only_asked = true, .prepare = narrow_links},
         {.name = "real links",
          .only_asked = true,
          .rules = {{AT_FORWARD, BREAK, SELF, 30, 3 * MSEC, 5 * MSEC, 400 * MSEC},
@@ -550,6 +561,16 @@ bool aim_is_long(const char *name)
 bool aim_known(const char *name)
 {
         return find(name) != NULL;
+}
+
+bool aim_is_plain(const struct world *w)
+{
+        return aim_number(w) == 0 || w->aim->prepare == narrow_links;
+}
+
+bool aim_is_scenario(const struct world *w)
+{
+        return w->aim->rules[0].when == 0 && !aim_is_plain(w);
 }
 
 const char *aim_name(const struct world *w)

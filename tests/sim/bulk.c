@@ -32,7 +32,9 @@ static struct bulk {
         struct asker asker;
         unsigned n_keys, puts_most;
         uint32_t largest;
-        size_t written; /* by all transactions */
+        size_t request_most; /* bytes of a transaction ... */
+        size_t written_most; /* ... and of all large ones */
+        size_t written;      /* by all transactions */
         struct content now[KEYS_MAX];
         struct content then[KEYS_MAX]; /* after the transaction that was asked for last */
         int64_t version;               /* of the counter */
@@ -126,9 +128,9 @@ static struct content draw_content(void)
 {
         uint32_t len = some(0, bulk.largest);
 
-        if (chance(W, 80) || bulk.written > WRITTEN_MAX)
+        if (chance(W, 80) || bulk.written > bulk.written_most)
                 len %= 200;
-        len = (uint32_t) min_of((size_t) len, sizeof(t.pool) - t.used);
+        len = (uint32_t) min_of((size_t) len, bulk.request_most - t.used);
         return (struct content){true, (uint8_t) some(0, 255), len};
 }
 
@@ -376,7 +378,13 @@ void bulk_begin(struct world *w)
                 return;
         bulk = (struct bulk){.n_keys = some(1, chance(w, 50) ? 20 : KEYS_MAX),
                              .puts_most = some(1, chance(w, 50) ? 5 : OPS_MAX - 2),
-                             .largest = largest[some(0, ARRAY_SIZE(largest) - 1)]};
+                             .largest = largest[some(0, ARRAY_SIZE(largest) - 1)],
+                             .request_most = sizeof(t.pool),
+                             .written_most = WRITTEN_MAX};
+        if (w->rated) {
+                bulk.request_most = min_of(sizeof(t.pool), (size_t) w->request_most);
+                bulk.written_most = min_of((size_t) WRITTEN_MAX, (size_t) w->rate);
+        }
         w->bulk_keys = bulk.n_keys;
         w->bulk_largest = bulk.largest;
         asker_begin(&bulk.asker, 0, &ops);

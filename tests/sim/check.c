@@ -674,7 +674,10 @@ static nsec_t undead_most(const struct world *w, const struct lease_seen *l, uin
         more += (nsec_t) lulls * LULL_GRAIN;
         more += w->faults.loss
                         ? 5 * MSEC * w->slower +
-                                  age / (w->slows || 5 * w->heartbeat / 2 < FRAME_LATE ? 2 : 3)
+                                  age / (w->slows || w->rated ||
+                                                         5 * w->heartbeat / 2 < FRAME_LATE
+                                                 ? 2
+                                                 : 3)
                         : 0;
         more += w->faults.stalls ? 500 * MSEC : 0;
         more += w->faults.transfers ? 12 * MSEC * w->slower + age / 2 : 0;
@@ -707,7 +710,7 @@ void check_lease_time(struct world *w)
                 most = 100 * MSEC + GRAIN + passed / 5;
                 if (w->faults.loss || w->faults.transfers)
                         most += passed / 2;
-                else if (w->slows)
+                else if (w->slows || w->rated)
                         most += passed / 4;
                 if (passed - went_on > most)
                         fail(w,

@@ -4,54 +4,55 @@
 #include <stdint.h>
 
 /* How often each thing happened; printed with these names. */
-#define COUNTS(x)                                                                            \
-        x(events, "events"), x(frames, "frames"), x(lost_frames, "lost"),                    \
-                x(crashes, "crashes"), x(kills, "of them kills"),                            \
-                x(power, "power losses after a kill"), x(partitions, "partitions"),          \
-                x(spells, "slow spells"), x(stalls, "stalled disks"), x(full, "full disks"), \
-                x(damaged_disks, "damaged disks"), x(refused_disks, "disks refused"),        \
-                x(replaced, "members replaced"), x(doubled, "second processes"),             \
-                x(unknowable, "older copies that nobody could know"),                        \
-                x(upgrades, "replicas upgraded"), x(downgrades, "downgraded"),               \
-                x(agents_upgraded, "agents upgraded"),                                       \
-                x(agents_downgraded, "agents downgraded"),                                   \
-                x(upgrades_finished, "upgrades finished"),                                   \
-                x(upgrades_refused, "not yet finished"),                                     \
-                x(outdated, "outdated replicas refused"), x(pauses, "pauses"),               \
-                x(suspends, "suspends"), x(steps, "steps of clocks"),                        \
-                x(changes, "changes of members"), x(transfers, "leaders moved"),             \
-                x(compactions, "compactions"), x(failed_allocations, "failed allocations"),  \
-                x(exits, "exits"), x(leaders, "elections"), x(grants, "grants"),             \
-                x(renewals, "renewals"), x(expiries, "expiries"), x(writes, "writes"),       \
-                x(reads, "reads"), x(delivered, "events delivered"), x(held, "locks held"),  \
-                x(handed, "locks handed over"), x(cached, "reads from caches"),              \
-                x(recalled, "recalls"), x(groups, "groups put"),                             \
-                x(shared, "shared tasks begun"), x(holder_deaths, "holders' deaths"),        \
-                x(resumed, "resumed"), x(holder_losses, "holders' losses"),                  \
-                x(refusals, "names refused"), x(late, "late endpoints"),                     \
-                x(published, "services that came or went"), x(leaves, "leaves"),             \
-                x(silences, "silent endpoints"),                                             \
-                x(changes_delivered, "changes delivered to holders"),                        \
-                x(astray, "endpoints led astray"), x(emptied, "other cores emptied"),        \
-                x(forced, "cores forced"), x(disarmed, "alarms disarmed"),                   \
-                x(names_granted, "named leases"), x(names_used, "used names refused"),       \
-                x(names_renewed, "renewals by name"), x(names_put, "puts by name"),          \
-                x(places, "places taken"), x(guarded, "guarded writes"),                     \
-                x(guards, "guarded writes refused"), x(guards_late, "of them late"),         \
-                x(added, "members added"), x(io_errors, "errors of disks"),                  \
-                x(units_started, "units started"), x(unit_restarts, "by Restart="),          \
-                x(units_asked, "asked for by people"), x(units_refused, "of them refused"),  \
-                x(units_late, "stopped late"), x(unit_forks, "children forked"),             \
-                x(unit_kills, "processes killed"), x(freezes, "groups frozen"),              \
-                x(hangs, "agents that hang"), x(reboots, "reboots ordered"),                 \
-                x(renames, "hosts renamed"), x(unfenced, "units that nobody could stop"),    \
-                x(rests, "hosts that rest"), x(slowed, "hosts slowed down"),                 \
-                x(hashes, "hashes compared"), x(quota_alarms, "alarms of the quota"),        \
-                x(deleted_full, "deletions meanwhile"), x(logins, "logins"),                 \
-                x(permitted, "permitted"), x(denied, "denied"), x(probes, "good probes"),    \
-                x(bulk, "transactions in bulk"), x(hoarded, "changes of many keys"),         \
-                x(pages, "pages of them read"), x(parts, "watches' responses in parts"),     \
-                x(progress, "watches told of progress"), x(dozed, "locks without a lease"),  \
+#define COUNTS(x)                                                                           \
+        x(events, "events"), x(frames, "frames"), x(lost_frames, "lost"),                   \
+                x(crashes, "crashes"), x(kills, "of them kills"),                           \
+                x(power, "power losses after a kill"), x(partitions, "partitions"),         \
+                x(spells, "slow spells"), x(bursts, "bursts on narrow links"),              \
+                x(stalls, "stalled disks"), x(full, "full disks"),                          \
+                x(damaged_disks, "damaged disks"), x(refused_disks, "disks refused"),       \
+                x(replaced, "members replaced"), x(doubled, "second processes"),            \
+                x(unknowable, "older copies that nobody could know"),                       \
+                x(upgrades, "replicas upgraded"), x(downgrades, "downgraded"),              \
+                x(agents_upgraded, "agents upgraded"),                                      \
+                x(agents_downgraded, "agents downgraded"),                                  \
+                x(upgrades_finished, "upgrades finished"),                                  \
+                x(upgrades_refused, "not yet finished"),                                    \
+                x(outdated, "outdated replicas refused"), x(pauses, "pauses"),              \
+                x(suspends, "suspends"), x(steps, "steps of clocks"),                       \
+                x(changes, "changes of members"), x(transfers, "leaders moved"),            \
+                x(compactions, "compactions"), x(failed_allocations, "failed allocations"), \
+                x(exits, "exits"), x(leaders, "elections"), x(grants, "grants"),            \
+                x(renewals, "renewals"), x(expiries, "expiries"), x(writes, "writes"),      \
+                x(reads, "reads"), x(delivered, "events delivered"), x(held, "locks held"), \
+                x(handed, "locks handed over"), x(cached, "reads from caches"),             \
+                x(recalled, "recalls"), x(groups, "groups put"),                            \
+                x(shared, "shared tasks begun"), x(holder_deaths, "holders' deaths"),       \
+                x(resumed, "resumed"), x(holder_losses, "holders' losses"),                 \
+                x(refusals, "names refused"), x(late, "late endpoints"),                    \
+                x(published, "services that came or went"), x(leaves, "leaves"),            \
+                x(silences, "silent endpoints"),                                            \
+                x(changes_delivered, "changes delivered to holders"),                       \
+                x(astray, "endpoints led astray"), x(emptied, "other cores emptied"),       \
+                x(forced, "cores forced"), x(disarmed, "alarms disarmed"),                  \
+                x(names_granted, "named leases"), x(names_used, "used names refused"),      \
+                x(names_renewed, "renewals by name"), x(names_put, "puts by name"),         \
+                x(places, "places taken"), x(guarded, "guarded writes"),                    \
+                x(guards, "guarded writes refused"), x(guards_late, "of them late"),        \
+                x(added, "members added"), x(io_errors, "errors of disks"),                 \
+                x(units_started, "units started"), x(unit_restarts, "by Restart="),         \
+                x(units_asked, "asked for by people"), x(units_refused, "of them refused"), \
+                x(units_late, "stopped late"), x(unit_forks, "children forked"),            \
+                x(unit_kills, "processes killed"), x(freezes, "groups frozen"),             \
+                x(hangs, "agents that hang"), x(reboots, "reboots ordered"),                \
+                x(renames, "hosts renamed"), x(unfenced, "units that nobody could stop"),   \
+                x(rests, "hosts that rest"), x(slowed, "hosts slowed down"),                \
+                x(hashes, "hashes compared"), x(quota_alarms, "alarms of the quota"),       \
+                x(deleted_full, "deletions meanwhile"), x(logins, "logins"),                \
+                x(permitted, "permitted"), x(denied, "denied"), x(probes, "good probes"),   \
+                x(bulk, "transactions in bulk"), x(hoarded, "changes of many keys"),        \
+                x(pages, "pages of them read"), x(parts, "watches' responses in parts"),    \
+                x(progress, "watches told of progress"), x(dozed, "locks without a lease"), \
                 x(modest, "requests beside greedy clients"), x(heard, "users told of changes")
 
 /* Conditions that must coincide for some bugs to show. A run of many worlds lists those that

@@ -37,7 +37,7 @@ void doubled_draw(struct world *w)
 {
         w->doubles = (w->doubles || w->seed % 11 == 8) && w->n_replicas == 3 && !w->old &&
                      !w->linked && !w->forced && !w->lasting && !w->swaps && !w->operated &&
-                     !w->faults.members && !w->slows && !w->drawn;
+                     !w->faults.members && !w->slows && !w->drawn && !w->rated;
         w->n_nodes = w->n_replicas + w->doubles;
 }
 

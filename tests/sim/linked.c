@@ -27,7 +27,7 @@ void linked_begin(struct world *w)
         if (!w->linked)
                 return;
         rnd_init(&rnd, ~w->seed * 7);
-        tx_full = chance_in(&rnd, 50) || w->bulk ? 0 : rnd_between(&rnd, 500, 4000);
+        tx_full = chance_in(&rnd, 50) || w->bulk || w->rated ? 0 : rnd_between(&rnd, 500, 4000);
         tx_max = tx_full * 4;
         delay = w->election / 8;
         memset(wanted, 0, sizeof(wanted));

@@ -14,7 +14,8 @@ enum request_kind {
         RQ_CAS,
         RQ_COMPACT,
         RQ_TIE,
-        RQ_REVOKE
+        RQ_REVOKE,
+        RQ_LARGE
 };
 
 /* What changes a cached key waits for a cache's term. */
@@ -26,6 +27,7 @@ static const struct {
         [RQ_WRITE] = {"a write", true},         [RQ_READ] = {"a read", false},
         [RQ_CAS] = {"a compare-and-set", true}, [RQ_COMPACT] = {"a compaction", false},
         [RQ_TIE] = {"a put by a lease", true},  [RQ_REVOKE] = {"a revocation", true},
+        [RQ_LARGE] = {"a large write", false},
 };
 
 struct request {
@@ -33,6 +35,7 @@ struct request {
         struct edge *edge; /* for an edge client; or NULL */
         unsigned to, life;
         int64_t lease, ttl_ms, key, value, revision, found, expect;
+        size_t len;  /* of RQ_LARGE's value */
         nsec_t sent; /* true time */
         struct prompt waits;
         bool ok, done;
@@ -137,6 +140,7 @@ static void renew_done(struct core_renewal *rn, struct status st, int64_t ttl_ms
 
         q->ok = st.code == RPC_OK;
         q->covered = q->ok && n_covered != n->n_covered;
+        rates_renewed(W, n, q->waits.came, q->ok);
         W->met.covered += q->covered;
         n->n_covered = n_covered;
         check_timeout(W, q->to, st);
@@ -198,6 +202,8 @@ static void read_done(struct core_read *rd, struct status st)
         reply(q);
 }
 
+static const uint8_t large[64 << 10];
+
 /* Packs the request as its client would. */
 static enum cmd_type pack(struct world *w, struct request *q, struct buf *b)
 {
@@ -225,6 +231,12 @@ static enum cmd_type pack(struct world *w, struct request *q, struct buf *b)
                                       (int64_t) rnd_between(&w->rnd, 0, 30);
                 pb_append(b, &compaction.base);
                 return CMD_COMPACT;
+        case RQ_LARGE:
+                snprintf(name, sizeof(name), "large/%02" PRId64, q->key);
+                put.key = pb_bytes(name, strlen(name));
+                put.value = pb_bytes(large, q->len);
+                pb_append(b, &put.base);
+                return CMD_PUT;
         case RQ_REVOKE:
                 revoke.id = q->lease;
                 pb_append(b, &revoke.base);
@@ -389,6 +401,7 @@ void on_reply(struct world *w, struct request *q)
                 break; /* edge clients only */
         case RQ_TIE:
         case RQ_REVOKE:
+        case RQ_LARGE:
                 break; /* what became of it shows in caches */
         case RQ_WRITE:
                 if (q->ok) {
@@ -471,6 +484,16 @@ void ask_reads(struct world *w, unsigned to, unsigned n)
 {
         for (; n > 0; n--)
                 ask(w, RQ_READ, to)->key = (int64_t) rnd_between(&w->rnd, 0, N_KEYS - 1);
+}
+
+void ask_large_writes(struct world *w, unsigned to, unsigned n, size_t len)
+{
+        for (unsigned i = 0; i < n; i++) {
+                struct request *q = ask(w, RQ_LARGE, to);
+
+                q->key = i % 8;
+                q->len = len;
+        }
 }
 
 void ask_compaction(struct world *w)

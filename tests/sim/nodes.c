@@ -320,6 +320,8 @@ static void on_send(void *u, uint64_t peer, struct view frame)
                 l->lost = true;
                 return;
         }
+        if (l->lost && l->rate > 0)
+                rates_break(W, n->i, to);
         if (l->lost) { /* this frame goes over a new link, of which the peer hears soon */
                 struct event *e = post(W, some_time(W, 0, 20 * MSEC), EV_UP);
 
@@ -330,6 +332,11 @@ static void on_send(void *u, uint64_t peer, struct view frame)
         if (seldom(W, 5))
                 at += some_time(W, MSEC, FRAME_LATE);
         at += l->delay;
+        if (l->rate > 0) {
+                rates_put(W, n->i, to, 4 + frame.len);
+                at += rates_carry(W, n->i, to, 4 + frame.len) - W->now;
+                rates_see(W, n, to, frame);
+        }
         l->last = at = max_of(at, l->last + 1);
         post_frame(n, to, frame, at - W->now);
         if (seldom(W, W->repeated))
@@ -348,6 +355,8 @@ static size_t on_room(void *u, uint64_t peer)
                 return linked_room(n, peer);
         if (W->now < l->down_until)
                 return 0;
+        if (l->rate > 0)
+                return rates_room(W, n->i, to);
         if (l->last <= W->now + l->delay + W->narrow)
                 return 1000;
         n->room_at = min_of(n->room_at, l->last - l->delay - W->narrow);
@@ -762,6 +771,10 @@ static int start(struct world *w, struct replica_node *n, struct store_error *er
                 .token_ttl = w->token_ttl,
         };
         /* 0.1.0 gave directories no ids. */
+        if (w->rated && w->as_shipped)
+                cfg.replica.snapshot_slice = cfg.replica.message_bytes = 0;
+        else if (w->rated)
+                cfg.replica.snapshot_slice *= 64;
         cfg.replica.directory = n->version == CLUSTER_0_1 ? 0 : cfg.replica.seed;
         sim_disk_on_submit(n->disk, on_submit, n);
         r = node_init(&n->node, &cfg, n->watched_disk, now, err);

@@ -7,7 +7,8 @@
 #define GIVE_UP (5 * NSEC_PER_SEC) /* see stream.c, also for the next ones */
 #define IDLE (10 * NSEC_PER_SEC)
 #define UNANSWERED (9 * NSEC_PER_SEC)
-#define FD_FIRST (1 << 20) /* no real descriptor, so that to close one does nothing */
+#define PIECE ((size_t) 8 << 10) /* of what a narrow link carries */
+#define FD_FIRST (1 << 20)       /* no real descriptor, so that to close one does nothing */
 
 struct tcp_list tcp_all = LIST_HEAD_INITIALIZER(tcp_all);
 
@@ -26,6 +27,8 @@ void tcp_begin(struct world *world)
                                      : rnd_between(&rnd, 8000, 1 << 20);
         if (w->bulk)
                 buffer = max_of(buffer, (size_t) 1 << 16);
+        if (w->rated)
+                buffer = (size_t) 256 << 10 << rnd_between(&rnd, 0, 4);
         memset(troubled, 0, sizeof(troubled));
 }
 
@@ -103,15 +106,32 @@ static bool is_lossy(unsigned in_1000)
         return w->faults.loss && !w->calm && rnd_between(&rnd, 1, 1000) <= in_1000;
 }
 
+static bool is_between_replicas(const struct tcp *c)
+{
+        return c->side[0].host < REPLICAS_MAX && c->side[1].host < REPLICAS_MAX;
+}
+
 /* How much longer the way to that side takes at present. */
 static nsec_t delay_to(const struct tcp *c, int to)
 {
-        unsigned a = c->side[!to].host, b = c->side[to].host;
-
-        return a < REPLICAS_MAX && b < REPLICAS_MAX ? w->links[a][b].delay : 0;
+        return is_between_replicas(c) ? w->links[c->side[!to].host][c->side[to].host].delay : 0;
 }
 
-static struct tcp_parcel *post_parcel(struct tcp *c, int to, enum tcp_kind kind)
+/* When @n bytes to that side have left. */
+static nsec_t carry(const struct tcp *c, int to, size_t n)
+{
+        return is_between_replicas(c) ? rates_carry(w, c->side[!to].host, c->side[to].host, n)
+                                      : w->now;
+}
+
+/* What was on its way to that side was dropped. */
+static void spare(const struct tcp *c, int to)
+{
+        if (is_between_replicas(c))
+                rates_break(w, c->side[!to].host, c->side[to].host);
+}
+
+static struct tcp_parcel *post_parcel(struct tcp *c, int to, enum tcp_kind kind, size_t n)
 {
         struct tcp_side *s = &c->side[to];
         struct tcp_parcel *p = calloc(1, sizeof(*p));
@@ -119,8 +139,8 @@ static struct tcp_parcel *post_parcel(struct tcp *c, int to, enum tcp_kind kind)
         if (!p)
                 abort();
         p->kind = kind;
-        p->sent = w->now;
-        p->at = w->now + delay_to(c, to) + time_in(&rnd, 100 * NSEC_PER_USEC, FRAME_MOST);
+        p->sent = carry(c, to, n);
+        p->at = p->sent + delay_to(c, to) + time_in(&rnd, 100 * NSEC_PER_USEC, FRAME_MOST);
         if (is_lossy(5))
                 p->at += time_in(&rnd, MSEC, FRAME_LATE);
         s->last = p->at = max_of(p->at, s->last + 1);
@@ -172,7 +192,7 @@ struct tcp *tcp_call(unsigned from, unsigned to, struct stream *s)
         c->side[CALLER].stream = s;
         c->side[CALLED].host = to;
         LIST_INSERT_HEAD(&tcp_all, c, next);
-        (void) post_parcel(c, CALLED, TCP_CALL);
+        (void) post_parcel(c, CALLED, TCP_CALL, 0);
         return c;
 }
 
@@ -181,6 +201,8 @@ bool tcp_accepts(const struct tcp *c, int side)
         const struct tcp_side *to = &c->side[!side];
         const struct tcp_parcel *p = under_way(to);
 
+        if (w->rated)
+                return bytes_to(to, false) < buffer;
         return bytes_to(to, false) < buffer &&
                (!p || w->now - p->sent <= w->narrow + delay_to(c, !side));
 }
@@ -198,11 +220,11 @@ size_t tcp_send(struct tcp *c, int side, const uint8_t *p, size_t n)
         if (c->side[side].gone)
                 return n;
         while (done < n && tcp_accepts(c, side)) {
-                size_t some = min_of(n - done, buffer);
+                size_t some = min_of(n - done, w->rated ? PIECE : buffer);
 
                 if (chance_in(&rnd, 20))
                         some = rnd_between(&rnd, 1, some);
-                buf_add(&post_parcel(c, !side, TCP_BYTES)->bytes, p + done, some);
+                buf_add(&post_parcel(c, !side, TCP_BYTES, some)->bytes, p + done, some);
                 done += some;
         }
         return done;
@@ -217,8 +239,9 @@ static void reset(struct tcp *c, int side)
 
         tcp_trouble(c->side[0].host, c->side[1].host);
         drop(to, false);
+        spare(c, !side);
         if (!to->closed)
-                (void) post_parcel(c, !side, TCP_RESET);
+                (void) post_parcel(c, !side, TCP_RESET, 0);
 }
 
 void tcp_close(struct tcp *c, int side)
@@ -244,7 +267,7 @@ void tcp_close(struct tcp *c, int side)
         if (unread)
                 reset(c, side);
         else
-                (void) post_parcel(c, !side, TCP_END);
+                (void) post_parcel(c, !side, TCP_END, 0);
 }
 
 struct tcp_parcel *tcp_take(struct tcp *c, int side)
@@ -265,10 +288,11 @@ static void give_up(struct tcp *c, int side)
 
         tcp_trouble(c->side[0].host, c->side[1].host);
         drop(s, false);
+        spare(c, side);
         s->unheeded = 0;
         s->gone = true;
         if (!s->closed)
-                post_parcel(c, side, TCP_RESET)->arrived = true;
+                post_parcel(c, side, TCP_RESET, 0)->arrived = true;
 }
 
 void tcp_break(unsigned a, unsigned b)
@@ -352,7 +376,7 @@ static void called(struct tcp *c)
                 return reset(c, CALLED);
         }
         c->knocks = true;
-        (void) post_parcel(c, CALLER, TCP_ACCEPT);
+        (void) post_parcel(c, CALLER, TCP_ACCEPT, 0);
 }
 
 static void arrive(struct tcp *c, int to, struct tcp_parcel *p)

@@ -82,7 +82,8 @@ static bool hears_quickly(const struct world *w, const struct standing *s, unsig
         unsigned n = 0;
 
         for (unsigned j = 0; j < w->n_replicas; j++)
-                n += can_talk(w, s, i, j) && w->links[i][j].delay + w->links[j][i].delay == 0;
+                n += can_talk(w, s, i, j) && w->links[i][j].delay + w->links[j][i].delay == 0 &&
+                     !rates_are_busy(w, i, j) && !rates_are_busy(w, j, i);
         return n > w->n_replicas / 2;
 }
 
@@ -289,6 +290,7 @@ static bool handle(struct world *w, struct event *e)
                 linked_check(w);
                 doubled_look(w);
                 account(w);
+                rates_check(w);
                 if (w->calm && ((w->faults.members && !all_vote(w)) || forced_has_stopped(w)))
                         w->incomplete = w->now;
                 prompts_check(w);
@@ -329,6 +331,9 @@ static bool handle(struct world *w, struct event *e)
                 break;
         case EV_QUICK:
                 on_quick(w);
+                break;
+        case EV_BURST:
+                on_burst(w);
                 break;
         }
         return false;
@@ -557,6 +562,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         w->faults.members = w->faults.members || w->operated;
         w->faults.transfers = w->faults.transfers || w->visited;
         doubled_draw(w);
+        rates_draw(w);
         /* Real links are slower, what fills a store is large, and bursts, and short terms of
          * caches, are many entries: a snapshot has to arrive before the log has dropped what
          * comes after it, or another one is needed. */
@@ -571,6 +577,7 @@ static void set_up(struct world *w, uint64_t seed, const char *aim)
         swaps_begin();
         clients_begin(w);
         sharers_begin(w);
+        rates_begin(w);
         linked_begin(w);
         nodes_begin(w);
         doubled_begin(w);

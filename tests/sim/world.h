@@ -52,6 +52,7 @@
  *     swaps.c     disks that come back otherwise than they went
  *     replaced.c  members whose disk is lost for good
  *     doubled.c   one data directory in two processes
+ *     rates.c     links that carry a limited number of bytes a second
  *     alone.c     members are removed until one is left
  *     nights.c    an hour with trouble now and then
  *     budget.c    what a cluster at rest costs
@@ -70,6 +71,7 @@
 #include <bsd/sys/queue.h>
 
 #include "base/rnd.h"
+#include "consensus/link_window.h"
 #include "etcd/api.h"
 #include "etcd/node.h"
 #include "rpc/conn.h"
@@ -322,6 +324,11 @@ struct world {
         bool was_slow;         /* its majority was slow to answer ... */
         uint64_t slow_term;    /* ... in this term */
         nsec_t narrow;         /* how much of a link's time the data under way may take */
+        bool rated;            /* links carry a limited number of bytes a second; see rates.c */
+        bool rests;            /* ... and nothing else is wrong */
+        bool as_shipped; /* ... and messages and parts of snapshots are as large as usual */
+        uint64_t rate;   /* of a narrow link, bytes a second */
+        uint64_t request_most; /* bytes that a write has there */
         struct {
                 unsigned who;
                 uint64_t term;
@@ -334,6 +341,10 @@ struct world {
                 nsec_t last;                 /* when the last frame on it arrives */
                 nsec_t delay;                /* how much longer a frame takes at present */
                 nsec_t down_until;           /* it is broken until then */
+                uint64_t rate;               /* bytes a second; 0: any number */
+                nsec_t carried;              /* when all that was sent on it is carried */
+                struct link_window window;   /* of a modelled link ... */
+                unsigned window_life;        /* ... of the sender's process */
                 bool lost;                   /* a frame was lost on this link */
                 bool calls;                  /* its sender was refused, and tries again */
                 unsigned from_life, to_life; /* between which the sender has introduced
@@ -430,7 +441,8 @@ enum event_kind {
         EV_NIGHT,
         EV_REST,
         EV_SLOW,
-        EV_QUICK
+        EV_QUICK,
+        EV_BURST
 };
 
 struct event {
@@ -557,6 +569,7 @@ bool load_ended(const struct world *w);
 void ask_compaction(struct world *w);
 void ask_writes(struct world *w, unsigned to, unsigned n);
 void ask_reads(struct world *w, unsigned to, unsigned n);
+void ask_large_writes(struct world *w, unsigned to, unsigned n, size_t len);
 
 /* ---- clients.c ---- */
 
@@ -703,6 +716,9 @@ unsigned aim_patience(const char *name);
 /* Whether its worlds are those of nights.c. NULL: no. */
 bool aim_is_long(const char *name);
 const char *aim_name(const struct world *w);
+/* Whether it disturbs nothing by itself; or is a scenario, which counts on quick links. */
+bool aim_is_plain(const struct world *w);
+bool aim_is_scenario(const struct world *w);
 /* Aims have numbers from 0 on. NULL: there is none of that number. */
 #define AIMS_MAX 64
 unsigned aim_number(const struct world *w);
@@ -724,6 +740,27 @@ void on_spell(struct world *w);
 void on_quick(struct world *w);
 /* The leader of that term has a majority, which is slow to answer, or not. */
 void spells_see(struct world *w, uint64_t term, bool slow);
+
+/* ---- rates.c ---- */
+
+/* After all else was drawn, and when the replicas are about to begin. */
+void rates_draw(struct world *w);
+void rates_begin(struct world *w);
+/* @n bytes are sent on a link now: when it has carried them. */
+nsec_t rates_carry(struct world *w, unsigned from, unsigned to, size_t n);
+/* Whether what is sent now waits. */
+bool rates_are_busy(const struct world *w, unsigned from, unsigned to);
+/* A modelled link: @n bytes were sent; how many more its window takes; and it broke. */
+void rates_put(struct world *w, unsigned from, unsigned to, size_t n);
+size_t rates_room(struct world *w, unsigned from, unsigned to);
+void rates_break(struct world *w, unsigned from, unsigned to);
+void on_burst(struct world *w);
+/* A frame was sent on a modelled link. */
+void rates_see(struct world *w, const struct replica_node *n, unsigned to, struct view frame);
+/* A renewal that came then has its answer. */
+void rates_renewed(struct world *w, const struct replica_node *n, nsec_t came, bool ok);
+/* Called from time to time: checks that links that are full depose no leader. */
+void rates_check(struct world *w);
 
 /* ---- nights.c ---- */
 
