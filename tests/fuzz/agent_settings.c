@@ -14,24 +14,23 @@ static int read_agent(struct options *o, const char *path, struct conf_error *er
         return r == 0 ? options_resolve(o, err) : r;
 }
 
+static int read_again(void *o, const char *path)
+{
+        struct conf_error err = {""};
+
+        return read_agent(o, path, &err);
+}
+
 /* What `tenured -t` prints is read as the same. */
 static void run_agent_settings(struct view in)
 {
-        cleanup_(buf_fini) struct buf printed = {0}, again = {0};
         struct conf_error err = {""};
         struct options a, b;
         int r = read_agent(&a, as_file(in), &err);
 
         HOLDS(r == 0 || (*err.text && !strchr(err.text, '\n')));
-        if (r == 0) {
-                conf_print(options_table, n_options, &a, &printed);
-                HOLDS(read_agent(&b, as_file((struct view){printed.data, buf_len(&printed)}),
-                                 &err) == 0);
-                conf_print(options_table, n_options, &b, &again);
-                HOLDS(buf_len(&printed) == buf_len(&again) &&
-                      memcmp(printed.data, again.data, buf_len(&again)) == 0);
-                conf_clear(options_table, n_options, &b);
-        }
+        if (r == 0)
+                check_reads_back(options_table, n_options, &a, &b, read_again);
         conf_clear(options_table, n_options, &a);
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/base.h"
 #include "base/buf.h"
+#include "base/conf.h"
 #include "wire/pb.h"
 
 struct fuzzer {
@@ -63,8 +64,11 @@ int64_t take_number(struct view *v);
 /* A file with this text, until the next one is asked for; it is in memory. */
 const char *as_file(struct view text);
 
-/* Whether inih has room for each line of this settings file. */
-bool lines_fit(struct view text);
+/* Checks that what conf_print() writes of @a, with the @n settings of @table, is read as the
+ * same by @read, into @b. A file for whose lines inih has no room is left out: then *@b stays
+ * as it is. */
+void check_reads_back(const struct conf_option *table, size_t n, const void *a, void *b,
+                      int (*read)(void *b, const char *path));
 
 /* What must hold, also where NDEBUG would take asserts away. */
 #define HOLDS(what)              \

@@ -60,7 +60,8 @@ const char *as_file(struct view text)
         return path;
 }
 
-bool lines_fit(struct view text)
+/* Whether inih has room for each line of this settings file. */
+static bool lines_fit(struct view text)
 {
         const uint8_t *end;
 
@@ -70,4 +71,22 @@ bool lines_fit(struct view text)
                 text = (struct view){end + 1, text.len - (size_t) (end + 1 - text.p)};
         }
         return true;
+}
+
+void check_reads_back(const struct conf_option *table, size_t n, const void *a, void *b,
+                      int (*read)(void *b, const char *path))
+{
+        cleanup_(buf_fini) struct buf printed = {0}, again = {0};
+        struct view file;
+
+        conf_print(table, n, a, &printed);
+        file = (struct view){printed.data, buf_len(&printed)};
+        if (!lines_fit(file))
+                return;
+        HOLDS(read(b, as_file(file)) == 0);
+        conf_print(table, n, b, &again);
+        HOLDS(file.len == buf_len(&again) && memcmp(file.p, again.data, file.len) == 0);
+        for (size_t i = 0; i < n; i++)
+                HOLDS(!conf_differs(&table[i], a, b));
+        conf_clear(table, n, b);
 }
