@@ -72,9 +72,9 @@ static const char *name_text(const ProtobufCBinaryData *name)
         static char text[4 * NAME_BYTES_MAX + 16];
         cleanup_(buf_fini) struct buf b = {0};
 
-        text_add(&b, view_of(name));
         if (name->len == 0)
                 return "";
+        text_add(&b, view_of(name));
         snprintf(text, sizeof(text), ", name(%.*s)", (int) buf_len(&b),
                  (const char *) buf_head(&b));
         return text;

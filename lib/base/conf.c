@@ -700,10 +700,8 @@ int conf_set(const struct conf_option *o, void *target, const char *value, const
         char why[256];
         int r = wrong ? -EINVAL : set_option(o, target, value, false, why, sizeof(why));
 
-        if (wrong)
-                snprintf(err->text, sizeof(err->text), "%s %s", name, wrong);
-        else if (r == -EINVAL)
-                snprintf(err->text, sizeof(err->text), "%s %s", name, why);
+        if (r == -EINVAL)
+                snprintf(err->text, sizeof(err->text), "%s %s", name, wrong ? wrong : why);
         return r;
 }
 

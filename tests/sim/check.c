@@ -761,8 +761,7 @@ void check_terms(struct world *w)
                 if (lost > TICK_GRAIN(ttl))
                         fail(w,
                              "I2: a crash of all replicas would take back %.3f s of lease "
-                             "time, "
-                             "and lease %llx has a TTL of %.3f s",
+                             "time, and lease %llx has a TTL of %.3f s",
                              (double) lost / 1e9, (unsigned long long) l->id,
                              (double) ttl / 1e9);
         }
